@@ -21,7 +21,7 @@ from unmasked import self_attention
 from unmasked.embeddings import common_vectors
 from unmasked.figures.sentence import ask
 
-from .conftest import _serve
+from .conftest import _serve, settled
 from .test_site import watched
 
 if TYPE_CHECKING:
@@ -32,7 +32,6 @@ DOCS = Path(__file__).parents[2] / "docs"
 LIVE = DOCS.parent / "src/unmasked/figures"
 VECTORS = DOCS.parent / "src/unmasked/data/glove.6B.50d.u8"
 FIGURES = ["sentence", "arrows", "scale", "tiles", "training", "cache"]
-DRAWN = "document.querySelectorAll('[data-live]:not([data-drawn])').length === 0"
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +56,7 @@ def served(built: Path) -> Iterator[str]:
 
 @pytest.fixture
 def opened(browser: Browser, served: str) -> Iterator[Callable[..., Page]]:
-    """Opens the page of figures, and waits until all of them are drawn."""
+    """Opens the page of figures, and waits until all of it is there."""
     contexts, faults = [], []
 
     def open_page(**options: Any) -> Page:
@@ -68,7 +67,7 @@ def opened(browser: Browser, served: str) -> Iterator[Callable[..., Page]]:
         contexts.append(context)
         faults.append(wrong)
         page.goto(f"{served}figures/")
-        page.wait_for_function(DRAWN)
+        settled(page)
         return page
 
     yield open_page
@@ -310,7 +309,7 @@ def test_vectors_that_do_not_come_are_told_of_and_the_rest_works(browser: Browse
     page = context.new_page()
     page.route("**/*.u8", lambda route: route.fulfill(status=404))
     page.goto(f"{served}figures/")
-    page.wait_for_function(DRAWN)
+    settled(page)
     figure = page.locator("[data-live=sentence]").first
     figure.get_by_label("Or type a sentence").fill("the ship")
     figure.get_by_text("The words could not be loaded. The sentences above work without them.").wait_for()
