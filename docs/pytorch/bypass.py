@@ -719,7 +719,7 @@ assert check("hidden-matrix", hidden)
 # %% [markdown]
 # ## What to read next
 #
-# - [Attention in ten minutes](../learn/attention.py) takes (3.1) apart on the *ship* sentences.
+# - [What is attention?](../learn/attention.py) takes (3.1) apart with a pencil.
 # - [Is my multi-head attention right?](from_scratch.py) builds the whole module and compares it with PyTorch's.
 # - [Notation](../notation.md) defines every symbol; the [API reference](../reference/index.md) has `bypass_`,
 #   `bypassed` and `is_bypassed`.

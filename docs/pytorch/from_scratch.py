@@ -14,8 +14,8 @@
 # This page runs layers that pass without them, and measures how wrong each is.
 #
 # **You should know** Python, that tensors have shapes, and what a layer, a gradient and a step of training are. The
-# words of attention are explained as they come, and in the [glossary](../notation.md#glossary); [Attention in
-# ten minutes](../learn/attention.py) takes more time over the idea.
+# words of attention are explained as they come, and in the [glossary](../notation.md#glossary); [What is
+# attention?](../learn/attention.py) takes more time over the idea.
 #
 # **You will know** each step of multi-head attention with its shape, how PyTorch packs four<!--= sum(p.numel() for p in
 # theirs.parameters() if p.dim() == 2) / embed_dim**2 --> matrices into two<!--= sum(p.dim() == 2 for p in
