@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from unmasked.exercises._check import Wrong, ask, draw, exercise, hold, judge, same, short, tensor
-from unmasked.functional import self_attention
+from unmasked.functional import attention_scores, self_attention
 
 _Map = Callable[[Tensor], Tensor]
 
@@ -78,7 +78,8 @@ def tell_apart(answer: _Map) -> None:
         if not same(tensor(ask(answer, x)), given):
             told = "Two calls with the same x gave different results"
             raise Wrong(f"{told}; a place must have the same vector each time.")
-        context, weights = self_attention(given)
+        context = self_attention(given).context
+        weights = attention_scores(given, given).softmax(dim=-1)
         equal = [i for i in range(len(x)) if torch.equal(x[i], x[0])]
         for one, other in ((i, j) for i in equal for j in equal if i < j):
             if not torch.allclose(context[one], context[other]):
