@@ -112,3 +112,9 @@ new MutationObserver((changes) => {
     for (const each of document.querySelectorAll(".md-tooltip2--active")) each.classList.remove("md-tooltip2--active")
   })
 })()
+
+/* The index of the search is on its way before the first letter is typed; the worker of the search asks for it again. */
+document.querySelector(".md-search__input")?.addEventListener("focus", () => {
+  const { base } = JSON.parse(document.getElementById("__config").textContent)
+  fetch(new URL(`${base}/search/search_index.json`, location))
+}, { once: true })

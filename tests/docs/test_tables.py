@@ -88,7 +88,6 @@ OURS = {
     ("pytorch/scale", ""),
     ("pytorch/watching", "Head"),
     ("museum/index", ""),
-    ("museum/index", "Room"),
     ("doctor", "hypothesis"),
     ("doctor", "planted"),
     ("doctor", "mistake"),
