@@ -39,7 +39,8 @@ SMALL = """
   .filter((each) => each.checkVisibility({ checkOpacity: true, checkVisibilityCSS: true }))
   .filter((each) => !each.closest("svg, [inert]") && each.type !== "checkbox" && each.type !== "radio")
   // Links in a line of text, which are as high as the line, are left out by WCAG 2.5.8 as well.
-  .filter((each) => getComputedStyle(each).display !== "inline" || !each.closest("p, li, td, th, dd, figcaption, h2, pre"))
+  .filter((each) => getComputedStyle(each).display !== "inline"
+    || !each.closest("p, li, td, th, dd, figcaption, h2, pre"))
   .map((each) => [each, each.getBoundingClientRect()])
   .filter(([each, box]) => box.width && (box.width < 23.9 || box.height < 23.9))
   .map(([each, box]) => `${Math.round(box.width)} x ${Math.round(box.height)} ${each.outerHTML.slice(0, 90)}`)
@@ -171,7 +172,7 @@ def test_what_is_wider_than_a_phone_shows_that_it_goes_on_and_is_reached_by_keys
     page.goto(address + where)
     settled(page)
     page.evaluate("document.querySelectorAll('details').forEach((each) => (each.open = true))")
-    page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")  # they are laid out
+    page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")  # laid out
     wide = page.evaluate(
         f"""() => ({SIDEWAYS})().map((each) => {{
           const look = getComputedStyle(each), table = each.querySelector(":scope > table")
