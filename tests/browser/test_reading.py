@@ -38,7 +38,8 @@ SMALL = """
   .filter((each) => each.checkVisibility({ checkOpacity: true, checkVisibilityCSS: true }))
   .filter((each) => !each.closest("svg, [inert]") && each.type !== "checkbox" && each.type !== "radio")
   // Links in a line of text, which are as high as the line, are left out by WCAG 2.5.8 as well.
-  .filter((each) => getComputedStyle(each).display !== "inline" || !each.closest("p, li, td, th, dd, figcaption, h2, pre"))
+  .filter((each) => getComputedStyle(each).display !== "inline" || !each.closest(
+    "p, li, td, th, dd, figcaption, h2, pre"))
   .map((each) => [each, each.getBoundingClientRect()])
   .filter(([each, box]) => box.width && (box.width < 23.9 || box.height < 23.9))
   .map(([each, box]) => `${Math.round(box.width)} x ${Math.round(box.height)} ${each.outerHTML.slice(0, 90)}`)
