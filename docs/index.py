@@ -20,7 +20,8 @@ sentence_data = {"sentences": sentences, "compact": True}
 alt = (
     "Arcs from the word ship to the words around it, as wide as its attention"
 )
-HTML(f'<img class="hero" src="assets/ship.svg" alt="{alt}">')
+size = 'width="580" height="246"'
+HTML(f'<img class="hero" src="assets/ship.svg" {size} alt="{alt}">')
 
 # %% [markdown]
 # <div class="doors" markdown>
