@@ -13,7 +13,7 @@ from .conftest import settled
 from .test_site import watched
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser, Page, Route
 
 LESSON = "learn/attention/"
 CONTRAST = """
@@ -39,8 +39,8 @@ SMALL = """
   .filter((each) => each.checkVisibility({ checkOpacity: true, checkVisibilityCSS: true }))
   .filter((each) => !each.closest("svg, [inert]") && each.type !== "checkbox" && each.type !== "radio")
   // Links in a line of text, which are as high as the line, are left out by WCAG 2.5.8 as well.
-  .filter((each) => getComputedStyle(each).display !== "inline"
-    || !each.closest("p, li, td, th, dd, figcaption, h2, pre"))
+  .filter((each) => getComputedStyle(each).display !== "inline" || !each.closest(
+    "p, li, td, th, dd, figcaption, h2, pre"))
   .map((each) => [each, each.getBoundingClientRect()])
   .filter(([each, box]) => box.width && (box.width < 23.9 || box.height < 23.9))
   .map(([each, box]) => `${Math.round(box.width)} x ${Math.round(box.height)} ${each.outerHTML.slice(0, 90)}`)
@@ -172,7 +172,7 @@ def test_what_is_wider_than_a_phone_shows_that_it_goes_on_and_is_reached_by_keys
     page.goto(address + where)
     settled(page)
     page.evaluate("document.querySelectorAll('details').forEach((each) => (each.open = true))")
-    page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")  # laid out
+    page.evaluate(DRAWN)
     wide = page.evaluate(
         f"""() => ({SIDEWAYS})().map((each) => {{
           const look = getComputedStyle(each), table = each.querySelector(":scope > table")
@@ -186,6 +186,36 @@ def test_what_is_wider_than_a_phone_shows_that_it_goes_on_and_is_reached_by_keys
     assert [each for each in wide if each[1] != 0 or not (each[2] or each[0] in live)] == []
     assert {table for *_, table in wide} == {"rgba(0, 0, 0, 0)"}, "the table hides what lies below it"
     context.close()
+
+
+DRAWN = "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
+SHIFTS = """
+window.shifts = 0
+new PerformanceObserver((list) => list.getEntries().forEach((each) => (window.shifts += each.value)))
+  .observe({ type: "layout-shift", buffered: true })
+"""
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize(
+    "where", ["", LESSON, "learn/generating/", "pytorch/scale/", "pytorch/tiles/", "pytorch/heads/", "museum/"]
+)
+def test_nothing_jumps_while_a_page_loads_slowly(browser: Browser, address: str, where: str, width: int):
+    page = browser.new_page(viewport={"width": width, "height": 900})
+    page.add_init_script(SHIFTS)
+    late: list[Route] = []  # what draws a live figure comes once the page is there
+    page.route("**/live/*.js", lambda route: late.append(route))
+    page.goto(address + where, wait_until="commit")
+    page.locator("footer").wait_for()
+    page.evaluate(DRAWN)
+    page.route("**/live/*.js", lambda route: route.continue_())
+    for each in late:
+        each.continue_()
+    page.wait_for_load_state("networkidle")
+    page.evaluate(DRAWN)
+    assert page.locator("[data-live]:not([data-drawn])").count() == 0
+    assert page.evaluate("window.shifts") < 0.05
+    page.close()
 
 
 @pytest.mark.parametrize("width", [390, 360])
