@@ -304,12 +304,13 @@ def _norms(view: View, made: Made, same: Run) -> Iterator[Outcome]:
             return _on_ellipsoid(x) or _on_ellipsoid(x.flatten(1).unsqueeze(1))  # each head's, or all heads' at once
 
         x = getattr(same.call, role)[:, :, 0]  # items heads features
+        over_heads = x.size(1) > 1 and _on_ellipsoid(x.transpose(1, 2))
         wide = 2 * x[0].numel() + 5  # a norm over all heads shows in more items than features
-        if normed(same) or (len(x) < wide <= 520 and normed(view.run(view.case(wide, same=True)))):
-            yield Given("norms of queries and keys")
-        elif x.size(1) > 1 and _on_ellipsoid(x.transpose(1, 2)):
+        if over_heads and not normed(same):
             yield view.wrong(None, "queries and keys are normalized over the heads, not over the features")
             return
+        if normed(same) or (len(x) < wide <= 520 and normed(view.run(view.case(wide, same=True)))):
+            yield Given("norms of queries and keys")
         elif normed(view.run(changed(same.case, lambda x: 1e4 * x))):
             told = "the norm of queries and keys has so large an epsilon that it does not normalize"
             yield view.wrong(None, told)
