@@ -24,7 +24,7 @@ import torch.nn.functional as F
 from unmasked import plot, probes
 from unmasked.exercises.museum import index as exercises
 from unmasked.exercises.museum.index import WRONG, right
-from unmasked.figures.gallery import Gallery, pairs, rooms
+from unmasked.figures.gallery import Gallery, Rooms, pairs
 from unmasked.museum import ENTRIES as ENTRIES  # the prose asks them
 
 # batch, tokens, heads, head_dim: all differ, none is one
@@ -228,7 +228,7 @@ assert all("equality" in names for names in found.values()), (
 # ## All rooms
 
 # %% tags=["hide-input", "no-snippet"]
-plot.table(["Room", "Mistakes that it shows"], rooms())
+Rooms()
 
 # %% [markdown]
 # ## Exercises

@@ -230,6 +230,63 @@ assert ((misread - right).abs() < 1e-5).equal(
 ), "Only the diagonal, where the offset is zero, is right"
 
 # %% [markdown]
+# ## Another base, and texts longer than the training
+#
+# The base, `rope_theta` in a config, says how slow the slowest pair is: 10,000<!--~ the paper's --> at first,
+# 500,000<!--~ Grattafiori et al. (2024), section 3.2 --> in Llama 3<!--~ its name -->. A wrong base passes every test
+# of this page: with any base a score depends on the offset alone. Only numbers that came with the checkpoint find it.
+#
+# Newer checkpoints are also *stretched*, so that a model reads longer texts than those it was first trained on. A pair
+# $i$ turned by $\theta_i$ from place to place. Fast pairs keep their speed, for they tell neighbors apart. Slow ones
+# turn $s$ times as slowly, so that no angle comes up that the model has never seen. With $\gamma_i$, which falls from
+# one for the fast pairs to zero for the slow ones, a pair then turns by
+#
+# $$\omega_i = (1 - \gamma_i) \frac{\theta_i}{s} + \gamma_i \theta_i \tag{25.3}$$
+# <!-- where: s = 8.0; theta = 500_000 ** (-torch.arange(0, 128, 2).double() / 128);
+# rope = dict(rope_type="yarn", rope_theta=5e5, factor=8.0, original_max_position_embeddings=8192)
+# omega = Rotary.from_config(128, rope).frequencies.double(); gamma = (omega * s / theta - 1) / (s - 1) -->
+#
+# Llama's rule takes $\gamma_i$ from the wavelength, YaRN's from the number of the pair, and YaRN multiplies the scores,
+# too. `Rotary.from_config` reads what the config says:
+
+# %%
+llama3 = {
+    "rope_type": "llama3",
+    "rope_theta": 500_000.0,
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 8192,
+}
+Rotary.from_config(128, llama3)
+
+# %% tags=["hide-input"]
+#| alt: Two curves over the pairs. Both fall from one to an eighth, in a bend and in a straight line.
+#| caption: How fast each pair turns, as a share of what it did before, when a text of eight times the length shall be
+#|   read. The fast pairs stand at the left.
+from unmasked.figures.curves import curves
+
+stretched = {
+    name: Rotary.from_config(128, llama3 | {"rope_type": name})
+    for name in ("llama3", "yarn")
+}
+plain = 500_000 ** (-torch.arange(0, 128, 2) / 128)
+slowed = {name: each.frequencies / plain for name, each in stretched.items()}
+curves(slowed, xlabel="pair", ylabel="share of its speed", height=2.4)
+
+# %% [markdown]
+# A checkpoint that is stretched and read without it answers short questions as ever, and loses its way in long texts.
+# [How do today's models attend?](models.py)<!--~ link: it has them by name --> shows the base of each.
+
+# %% tags=["claims"]
+assert all(
+    each[0] == 1 and abs(each[-1] - 1 / 8) < 1e-3 for each in slowed.values()
+), "Both fall from one to an eighth"
+assert stretched["yarn"].factor > 1 == stretched["llama3"].factor, (
+    "YaRN multiplies the scores, too"
+)
+
+# %% [markdown]
 # ## Angles in half precision
 #
 # A `bfloat16` has eight bits<!--= math.log2(exact_to) --> for its digits. The first whole number that it cannot hold is
@@ -527,7 +584,8 @@ feedback
 #
 # ## References
 #
-# <!--~ 2017, 3.5, 2021, 3.2, 2022, 3: references -->
+# <!--~ 2017, 3.5, 2021, 3.2, 2022, 3, 2024: references -->
 # - Vaswani et al. (2017), *Attention Is All You Need*: section 3.5, sinusoids.
 # - Su et al. (2021), *RoFormer: Enhanced Transformer with Rotary Position Embedding*: section 3.2, for (25.1).
+# - Peng et al. (2024), *YaRN: Efficient Context Window Extension of Large Language Models*, for its part of (25.3).
 # - Press, Smith and Lewis (2022), *Train Short, Test Long*: section 3, for (25.2) and the slopes.

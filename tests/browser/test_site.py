@@ -13,6 +13,8 @@ import pytest
 
 from proofread.pages.page import find_pages
 
+from .conftest import settled
+
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, Page
 
@@ -25,7 +27,6 @@ async () => {
   for (const image of document.images) image.loading = "eager"
   // What cannot be loaded is told of by the browser.
   await Promise.all([...document.images].filter((i) => i.checkVisibility()).map((i) => i.decode().catch(() => {})))
-  await document.fonts.ready
 }
 """
 WIDE = """
@@ -59,10 +60,6 @@ async ([left, rules]) => (
 """
 # Of all that axe-core looks at, only this differs in the dark.
 RULES: dict[str, dict[str, Any]] = {"dark": {"runOnly": ["color-contrast", "link-in-text-block"]}, "light": {}}
-NOTHING = {
-    "config": {"lang": ["en"], "separator": r"\s+", "pipeline": [], "fields": {"title": {"boost": 1}}},
-    "docs": [],
-}
 
 
 # Code and formulas are most of what there is to look at, and look alike on all pages: one is read with them.
@@ -97,11 +94,10 @@ def watched(context: BrowserContext, address: str) -> tuple[Page, list[str]]:
 def faults_of(browser: Browser, axe: str, address: str, where: str, whole: bool = False) -> list[str]:
     """What is wrong with a page by night, as it is opened here, and by day, on a wide screen and on a phone."""
     context = browser.new_context(color_scheme="dark", reduced_motion="reduce", viewport={"width": 1280, "height": 900})
-    # Where the search is tried, it has its index. Each page would make it anew.
-    context.route("**/search_index.json", lambda route: route.fulfill(json=NOTHING))
     page, faults = watched(context, address)
     page.goto(address + where)
     page.evaluate(OPEN)
+    settled(page)
     page.evaluate(axe)
     found = []
     for scheme, rules in RULES.items():

@@ -47,10 +47,10 @@ def story(model: Singer, prompt: Tensor, steps: int) -> Story:
     def count(_: nn.Module, given: tuple[Tensor, ...], made: Tensor) -> None:
         counted.append(given[0].size(1))
 
-    bytes_per_token = KVCache.bytes_per_token(model.HEADS, model.WIDTH // model.HEADS, num_layers=model.BLOCKS)
+    bytes_per_token = KVCache.bytes_per_token(model.HEADS, model.WIDTH // model.HEADS, num_layers=len(model.qkv))
     kept, likely = [], []
     text, new, caches = prompt, prompt, model.new_caches()
-    hook = model.attention[0].qkv.register_forward_hook(count)  # type: ignore[union-attr]  # to mypy a Tensor, too
+    hook = model.qkv[0].register_forward_hook(count)
     try:
         for _ in range(steps):
             scores = model(text)[0, -1]
