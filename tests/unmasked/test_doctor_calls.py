@@ -511,8 +511,8 @@ def test_what_is_dealt_to_items_where_heads_should_have_it_is_found() -> None:
             return self.out(merge(scores.view(len(x), H, *bias.shape).softmax(-1) @ v))
 
     assert not asked(acting, Sloped(), causal=False, positions=True).findings
-    report = asked(acting, Sloped("items"), causal=False, positions=True)
-    assert "depends on its place in the batch" in told(report), report
+    report = diagnose(Sloped("items"), embed_dim=E, causal=False, positions=True)
+    assert "differs from item to item" in told(report), report
 
 
 def test_a_context_that_counts_for_nothing_is_found() -> None:

@@ -221,10 +221,6 @@ class _Examination:
         call, wires, turns = seen.call, seen.wires, seen.wires.turns
         row = f"the weights of a query sum to {float(call.weights[0, 0, -1].sum()):.3g}"
         blind = call.weights.isnan().all(-1)
-        opposite = [turn.angle for turn in turns.values() if turn.angle is not None]
-        same = len(opposite) == 2 and opposite[0] != opposite[1]
-        same = same and (opposite[0][0], -opposite[0][1]) == opposite[1]
-        same = same and call.query.size(-2) == call.key.size(-2) and turns["query"].pair == turns["key"].pair
         sides = {name: turn.kind for name, turn in turns.items()}
         which, other = ("query", "key") if sides.get("query") == "turned" else ("key", "query")
         strays = [
@@ -235,8 +231,6 @@ class _Examination:
         rows: list[tuple[object, str, str | None, str, str, Standing]] = [
             (call.weights.isnan().any() and not (blind | ~call.weights.isnan().any(-1)).all(), "weights", None,
              "some of its weights are not numbers", "in a row, some are NaN and others are not", "followed"),
-            (bool(blind.any()) and seen.causal, "weights", "fully-masked-row",
-             "the weights of some queries are not numbers: a softmax over -inf alone", "rows are NaN", "followed"),
             (call.over == "queries" and not seen.sums, "weights", "softmax-over-queries",
              "the softmax runs over the queries: the weights of a query do not sum to one, those of a key do", row,
              "followed"),
@@ -260,9 +254,6 @@ class _Examination:
             (sorted(sides.values()) == ["plain", "turned"], "positions", None,
              f"positions turn its {which} and not its {other}: scores depend on more than the distance",
              f"the {other} is what its layer gave", "open"),
-            (same, "positions", None,
-             "positions turn its query one way and its key the other: scores depend on the sum of positions",
-             "the last token's first pair is turned by opposite angles", "open"),
             (wires.own and _CROSS.search(seen.name), "sources", None,
              "its name says that it attends to another sequence, and its keys are made of its own",
              "keys and queries are made of one tensor", "open"),

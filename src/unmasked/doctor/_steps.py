@@ -283,10 +283,6 @@ class Scores:
         causal = self.view.subject.causal is True
         return not causal and 0 < min(left, right) != max(left, right) < self.shut.size(-1) - 1
 
-    def lopsided_by_one(self) -> bool:
-        left, right = self.band or (0, 0)
-        return self.lopsided() and (max(left, right) in self.sizes or left + right + 2 in self.sizes)
-
     def window_as_said(self) -> bool:
         """Whether a window is as long as an attribute says, where one does."""
         left, right = self.band or (0, 0)
@@ -307,13 +303,9 @@ class Scores:
         shown = self.call.softmax * ~self.hidden
         return self.near(self.call.weights, shown / shown.sum(-1, keepdim=True))
 
-    def of_another_head(self) -> bool:
-        heads = self.call.softmax.size(1)
-        return any(self.near(self.call.weights, self.call.softmax.roll(shift, 1)) for shift in range(1, heads))
-
     def undone(self) -> bool:
         total = self.call.softmax.sum(-1, keepdim=True).clamp(min=1e-30)
-        return bool(self.call.others) and self.near(self.call.weights, self.call.softmax / total)
+        return self.call.sinks and self.near(self.call.weights, self.call.softmax / total)
 
     def tabled(self, *, times: bool) -> bool:
         """Whether a table that no input moves is added to the weights, or multiplied, and undoes what they sum to.
@@ -478,7 +470,6 @@ HIDDEN = (
 WINDOW = (
     Row("right", "", lambda s: not s.shut.any() or (s.shuts(s.future) and s.view.subject.causal is not False)),
     Row("open", "some keys are hidden from some queries", lambda s: s.band is None),
-    Row("wrong", "a window shows one token more on one side than on the other", Scores.lopsided_by_one, how="open"),
     Row("open", "a window shows more tokens on one side than on the other", Scores.lopsided),
     Row("given", "which tokens its window shows", Scores.window_as_said),
     Row("open", "its window is not as long as its attribute says, or counts the token itself as well",
@@ -491,9 +482,6 @@ WEIGHTS = (
     Row("wrong", "after the sink is dropped the weights are divided by their sum again: the sink has no effect",
         Scores.undone),
     Row("right", "", Scores.renormalized),
-    Row("wrong", "a head's values are averaged with the weights of another head", Scores.of_another_head),
-    Row("wrong", "of the weights with a sink, a wrong column is dropped: all weights move by one token",
-        lambda s: any(s.near(s.call.weights, other) for other in s.call.others)),
     Row("wrong", "a table is added to the weights after the softmax: what belongs to the scores undoes that they sum "
         "to one", lambda s: s.tabled(times=False), _N, "open"),
     Row("wrong", "the weights are multiplied by a table after the softmax: what belongs to the scores undoes that "

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from unmasked import masks, probes
 from unmasked.doctor._hear import heard
-from unmasked.doctor._report import Finding, Open, Outcome, Passed
+from unmasked.doctor._report import Finding, Open, Outcome, Passed, Standing
 from unmasked.doctor._target import INPUTS, Options, Target, WrongShape
 from unmasked.probes import Evidence
 
@@ -33,6 +33,11 @@ class Case:
     value: Tensor
     allowed: Tensor | None  # (queries, keys) or (batch, queries, keys)
 
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        """The numbers of items, queries and keys."""
+        return self.query.size(0), self.query.size(1), self.key.size(1)
+
 
 class Because(NamedTuple):
     """What evidence means, if it fits: a mistake's cause, or what would have to be known.
@@ -45,6 +50,7 @@ class Because(NamedTuple):
     fits: object = True
     also: tuple[str, ...] = ()
     open: bool = False
+    how: Standing = "open"
 
 
 def explained(rows: Iterable[Because], check: str, evidence: object) -> Finding | Open:
@@ -52,7 +58,7 @@ def explained(rows: Iterable[Because], check: str, evidence: object) -> Finding 
     row = next(row for row in rows if row.fits)
     if row.open:
         return Open(check, f"{row.told}: {evidence}")
-    return Finding(check, row.cause, row.told, str(evidence), also=row.also)
+    return Finding(check, row.cause, row.told, str(evidence), how=row.how, also=row.also)
 
 
 class Subject:
@@ -278,7 +284,6 @@ def runs(subject: Subject) -> tuple[list[Outcome], bool]:
 
 
 def _why_not(subject: Subject, error: Exception) -> Iterator[Outcome]:
-    told_of, check = said(error), "it runs"
     if isinstance(error, WrongShape) and error.pooled and _pools(subject, error):
         yield Passed("it runs, with sizes that all differ")
         needs = f"an output for each token: of any number of tokens it makes {error.pooled}; pass what makes them, with"
@@ -286,32 +291,29 @@ def _why_not(subject: Subject, error: Exception) -> Iterator[Outcome]:
         return
     if isinstance(error, TypeError) and "argument" in str(error) and not _takes(subject):
         raise ValueError(
-            f"inputs is {subject.inputs!r}, and the target refuses what that gives: {told_of}; choose "
+            f"inputs is {subject.inputs!r}, and the target refuses what that gives: {said(error)}; choose "
             f"{', '.join(INPUTS[:-1])} or {INPUTS[-1]}, or wrap it in a function of these"
         ) from error
-    if "is_causal" in str(error):
-        told = "is_causal=True is passed without a mask: it is a hint about a mask, not one"
-        yield Finding(check, "is-causal-is-a-hint", told, f"it raises {told_of}", how="followed")
-        return
-    heads, evidence = subject.num_heads or 0, subject.sized(told_of)
-    for dim in {subject.embed_dim, subject.embed_dim // heads if heads else subject.embed_dim}:
-        if dim**3 <= 1_000_000 and subject.failure(dim, dim) is None:  # beyond, the input alone would be too large
-            told = f"it runs only where batch, tokens and features are as many ({dim}): `.T` turns the batch too"
-            yield Finding(check, "batch-transposed", told, evidence)
-            return
-    if heads and subject.failure(heads, subject.tokens) is None:
-        told = f"it runs only with as many items as heads ({heads}): what should index the head indexes the batch"
-        yield Finding(check, "batch-indexed-for-head", told, evidence)
-    elif "same device" in told_of:
-        told = "it does not run where its parameters are: a tensor of its own, such as a mask, is on another device"
-        yield Finding(check, None, told, evidence)
-    elif isinstance(error, WrongShape):
-        told = "its output has not the shape of an attention's: see inputs and batch_first"
-        also = ("batch-first-forgotten", "batch-and-tokens-swapped") if "no tensor" not in told_of else ()
-        yield Finding(check, None, told, evidence, also=also)
-    else:
-        told = "it does not run on what it was given: see embed_dim, num_heads, inputs and batch_first"
-        yield Finding(check, None, told, evidence)
+    yield explained(_why_it_fails(subject, error), "it runs", subject.sized(said(error)))
+
+
+def _why_it_fails(subject: Subject, error: Exception) -> Iterator[Because]:
+    told = "is_causal=True is passed without a mask: it is a hint about a mask, not one"
+    yield Because("is-causal-is-a-hint", told, "is_causal" in str(error), how="followed")
+    heads = subject.num_heads or 0
+    for dim in {subject.embed_dim, subject.embed_dim // (heads or 1)}:
+        told = f"it runs only where batch, tokens and features are as many ({dim}): `.T` turns the batch too"
+        small = dim**3 <= 1_000_000  # beyond, the input alone would be too large
+        yield Because("batch-transposed", told, small and subject.failure(dim, dim) is None)
+    told = f"it runs only with as many items as heads ({heads}): what should index the head indexes the batch"
+    yield Because("batch-indexed-for-head", told, heads and subject.failure(heads, subject.tokens) is None)
+    told = "it does not run where its parameters are: a tensor of its own, such as a mask, is on another device"
+    yield Because(None, told, "same device" in str(error))
+    told = "its output has not the shape of an attention's: see inputs and batch_first"
+    also = () if "no tensor" in str(error) else ("batch-first-forgotten", "batch-and-tokens-swapped")
+    yield Because(None, told, isinstance(error, WrongShape), also)
+    told = "it does not run on what it was given: see embed_dim, num_heads, inputs and batch_first"
+    yield Because(None, told)
 
 
 def _in_its_own_precision(subject: Subject, error: Exception) -> Exception | None:

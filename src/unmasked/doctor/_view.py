@@ -84,24 +84,18 @@ class View:
     def run(self, case: Case, put: dict[int, Callable[[Tensor], Tensor]] | None = None) -> Run:
         """Ask, and listen; find its calls of attention."""
         events, output = heard(lambda: self.subject.answer(case), put)
-        sizes = case.query.size(0), case.query.size(1), case.key.size(1)
-        calls = self._calls(events, sizes) if put is None else []
-        return Run(case, events, output.detach(), calls)
-
-    def _calls(self, events: list[Event], sizes: tuple[int, int, int]) -> list[Call]:
-        return [call for n, call in enumerate(calls_of(events, sizes, self.layout)) if n not in self.idle]
+        run = Run(case, events, output.detach())
+        return self.again(run) if put is None else run
 
     def layouts(self, run: Run) -> list[int]:
         """The layout that its axes tell, or else all to try."""
-        c = run.case
-        told = layout_of(run.events, (c.query.size(0), c.query.size(1), c.key.size(1)))
+        told = layout_of(run.events, run.case.sizes)
         return list(range(len(LAYOUTS))) if told is None else [told]
 
     def again(self, run: Run) -> Run:
         """The same run in the present layout."""
-        c = run.case
-        sizes = c.query.size(0), c.query.size(1), c.key.size(1)
-        return replace(run, calls=self._calls(run.events, sizes))
+        calls = calls_of(run.events, run.case.sizes, self.layout)
+        return replace(run, calls=[call for n, call in enumerate(calls) if n not in self.idle])
 
     def asked(self, case: Case, base: Run) -> Run:
         """Ask what should be attended to in as many calls, without what no input makes."""
@@ -129,7 +123,7 @@ class View:
         self.memory = True
         less: dict[str, Any] = {name: getattr(call, name)[:, :, kept] for name in ("key", "value")}
         less |= {n: getattr(call, n)[..., kept] for n in ("product", "scores", "softmax", "weights", "numbers")}
-        less["others"] = []
+        less["sinks"] = False
         return replace(run, calls=[replace(call, **less)]) if len(run.calls) == 1 else run
 
     def evidence(self) -> str:
