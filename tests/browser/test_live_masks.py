@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from unmasked import bypass_, masks
 from unmasked.embeddings import ship_vectors
 
-from .conftest import _serve
+from .conftest import _serve, settled
 from .test_site import watched
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def opened(browser: Browser, served: str) -> Iterator[Any]:
         contexts.append(context)
         faults.append(wrong)
         page.goto(f"{served}{name}.html")
-        page.wait_for_selector("[data-drawn]")
+        settled(page)
         return page
 
     yield open_page
@@ -213,8 +213,8 @@ def test_the_pages_have_the_painter_with_what_pytorch_gives_for_their_words(
     page, faults = watched(context, address)
     page.goto(address + where)
     figure = page.locator("[data-live=painter]")
+    settled(page)
     figure.scroll_into_view_if_needed()
-    figure.and_(page.locator("[data-drawn]")).wait_for()
     given = json.loads((site / where / str(figure.get_attribute("data-json"))).read_text(encoding="utf-8"))
     assert given.get("keeps") == ("mask" if "learn" in where else None)
     kinds = [each["kind"] for each in given["interfaces"]]
