@@ -35,8 +35,8 @@ function draw(figure, { sentences, compact, ...counts }) {
     html("div", { class: "live-choices", role: "group", "aria-label": "Sentences" }, ...choices),
     html("label", { class: "live-field" }, html("span", {}, "Or type a sentence, and point at its words"), input),
     stage,
-    told,
     list,
+    told,
     said,
   )
 
