@@ -5,8 +5,8 @@
 # by running it.**
 
 # %% tags=["hide-input", "no-snippet"]
-#| caption: What *mouse* takes from its neighbors, and its nearest words before and after: attention makes it an animal,
-#|   or a machine. Nobody trained these numbers to look: [trained heads](learn/heads.py)<!--~ link: the page trains them
+#| caption: What *mouse* takes from its neighbors, and its nearest words before and after: attention makes it a machine,
+#|   or an animal. Nobody trained these numbers to look: [trained heads](learn/heads.py)<!--~ link: the page trains them
 #|   --> look for what they need.
 #| script: ../src/unmasked/figures/sentence.js
 #| data: sentence_data
@@ -14,11 +14,11 @@ from IPython.display import HTML
 
 from unmasked.figures.sentence import ask, given
 
-asked = ask("mouse", "cat dog mouse", "computer mouse software")
+asked = ask("mouse", "computer mouse software", "cat dog mouse")
 sentence_data = given(asked, compact=True)
 alt = (
-    "Beside cat and dog, the word mouse is near to animals; "
-    "beside computer and software, to what has a screen"
+    "Beside computer and software, the word mouse is near to them; "
+    "beside cat and dog, to animals"
 )
 picture = 'class="hero" src="assets/mouse.svg" width="500" height="245"'
 HTML(f'<img {picture} alt="{alt}">')

@@ -4,15 +4,15 @@
 # **Attention lets every word look at the other words, and take in what it needs from them.**
 
 # %% tags=["hide-input", "no-snippet"]
-#| caption: What *mouse* takes from its neighbors, and its nearest words before and after. Attention makes it an animal
-#|   beside *cat* and *dog*, and a machine beside *computer* and *software*.
+#| caption: What *mouse* takes from its neighbors, and its nearest words before and after. Attention makes it a machine
+#|   beside *computer* and *software*, and an animal beside *cat* and *dog*.
 #| script: ../../src/unmasked/figures/sentence.js
 #| data: sentence_data
 from IPython.display import HTML
 
 from unmasked.figures.sentence import ask, given, side_by_side
 
-asked = ask("mouse", "cat dog mouse", "computer mouse software")
+asked = ask("mouse", "computer mouse software", "cat dog mouse")
 others = ask("crane", "crane bird flew", "crane lifted stone")
 sentence_data = given([*asked, *others])
 HTML(side_by_side(asked))
@@ -30,10 +30,11 @@ HTML(side_by_side(asked))
 # up.)
 
 # %% tags=["claims"]
-assert {"cat", "dog"} <= {*asked[0].near[2][1]} and not {"cat", "dog"} & {
-    *asked[1].near[1][1]
-}, (
-    "Attention makes it an animal beside cat and dog, and a machine beside computer and software"
+assert {"computer", "software"} <= {*asked[0].near[1][1]} and {
+    "cat",
+    "dog",
+} <= {*asked[1].near[2][1]}, (
+    "Attention makes it a machine beside computer and software, and an animal beside cat and dog"
 )
 
 # %% [markdown]
@@ -329,7 +330,7 @@ context = weights @ X
 vectors.nearest(context[1])
 
 # %% tags=["remove-cell"]
-beside_cat = (asked[0].weights @ vectors.lookup(asked[0].words))[2]
+beside_cat = (asked[1].weights @ vectors.lookup(asked[1].words))[2]
 likeness = torch.cosine_similarity(
     torch.stack([beside_cat, context[1]]), vectors["computer"], dim=-1
 )

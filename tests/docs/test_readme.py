@@ -25,7 +25,7 @@ from unmasked.figures.sentence import Asked, ask
 
 ROOT = Path(__file__).parents[2]
 PICTURE = ROOT / "docs" / "assets" / "mouse.svg"
-SENTENCES = ("cat dog mouse", "computer mouse software")
+SENTENCES = ("computer mouse software", "cat dog mouse")
 NAMED_NEAREST = 3  # words
 WIDTH, HEIGHT = 500, 245
 STYLE = """
@@ -65,7 +65,7 @@ def draw() -> str:
     first, second = ask("mouse", *SENTENCES)
     before = ", ".join(first.near[first.start][0])
     looked_up = text(WIDTH / 2, 22, f"looked up, <tspan class='word'>mouse</tspan> is near to {before}", "said")
-    body = "\n".join([looked_up, *sentence(first, 0.23 * WIDTH), *sentence(second, 0.72 * WIDTH)])
+    body = "\n".join([looked_up, *sentence(first, 0.28 * WIDTH), *sentence(second, 0.77 * WIDTH)])
     title = "What the word mouse takes from its neighbors, and what it is then near to"
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img"><title>{title}</title>'
