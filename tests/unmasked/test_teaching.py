@@ -41,7 +41,6 @@ def test_a_pair_asks_for_two_numbers_in_its_own_order():
         lambda: teaching.likeness(1),
         lambda: teaching.largest_weights([1]),
         lambda: teaching.first_pulls(1),
-        lambda: teaching.train_to_guess(torch.zeros(3, 3, dtype=torch.bool)),
         lambda: teaching.train_to_look_back(True, trials=10),
         lambda: teaching.translate(teaching.translations(8)),
         lambda: teaching.Singer.trained(steps=1),
@@ -167,24 +166,6 @@ def test_a_silenced_head_is_not_read_and_comes_back():
         teaching.silenced(attention, 2),
     ):
         pass
-
-
-def test_who_sees_the_next_letter_copies_it_and_learns_nothing():
-    later = torch.ones(6, 6, dtype=torch.bool).triu(1)
-    copied, guessed = teaching.train_to_guess(torch.zeros_like(later)), teaching.train_to_guess(later)
-    assert copied.weights.argmax(dim=-1).tolist() == [1, 2, 3, 4, 5]
-    assert copied.in_training > 0.95
-    for luck in (copied.in_use, guessed.in_training, guessed.in_use):
-        assert luck == pytest.approx(1 / 8, abs=0.02)
-    assert not guessed.weights[later[:-1]].any()
-
-
-@pytest.mark.parametrize("hidden", [torch.zeros(2, 3, dtype=torch.bool), torch.zeros(2, 2), torch.ones(2, 2).bool()])
-def test_a_mask_that_no_training_can_use_is_refused(hidden: Tensor):
-    with pytest.raises(
-        ValueError, match=r"hidden is torch\.\w+ of shape .*expected a boolean square in which each row"
-    ):
-        teaching.train_to_guess(hidden)
 
 
 def test_the_letter_before_is_found_by_places_alone():
