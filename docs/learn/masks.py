@@ -42,7 +42,7 @@ may_look = place[:, None] >= place  # may look: the key is not later
 may_look[words.index("ship")]
 
 # %% [markdown]
-# This is the row of *ship*. `True` says that it may look: at *we*, *process*, *and*, and at itself. Now give the mask to
+# This is the row of *ship*: it may look at *we*, *process*, *and*, and at itself. Now give the mask to
 # `self_attention`, which computes what the first page computed. `X` holds the vectors of the six words.
 
 # %%
@@ -57,7 +57,7 @@ free = self_attention(X).weights
 # Without the mask, *ship* kept 78%<!--= free[3, 3] --> of its attention for itself, and gave *your* and *order*
 # 11%<!--= free[3, 4] + free[3, 5] --> together. With the mask those two get nothing, and the others share the rest:
 # *ship* now keeps 88%<!--= weights_of_ship[3] -->. The first word can look only at itself, with a weight of 1.00<!--=
-# masked.weights[0, 0] -->. The last word sees the whole sentence, so the mask changes nothing for it.
+# masked.weights[0, 0] -->.
 
 # %% tags=["claims"]
 assert (weights[~causal] == 0).all(), (
@@ -65,9 +65,6 @@ assert (weights[~causal] == 0).all(), (
 )
 assert may_look.equal(causal), (
     "each word may look at itself and at the words before it"
-)
-assert torch.allclose(masked.weights[-1], free[-1], atol=1e-5), (
-    "The last word sees the whole sentence, so the mask changes nothing for it"
 )
 
 # %% [markdown]
@@ -145,30 +142,29 @@ assert (
 # ## Hiding padding
 #
 # All sentences of a batch must have the same length, since the batch is one tensor. Short ones are filled up with
-# *padding*, which means nothing. (A word or padding, whatever stands at a place of a sentence, is called a *token*. For
-# most models a rare word is several tokens.) Padding is hidden from every query:
-
-# %% tags=["hide-input"]
-#| caption: Padding, the causal mask, and the two together, for four words and two tokens of padding. Rows are queries,
-#|   columns are keys.
-padded = ["we", "ship", "your", "order", "[pad]", "[pad]"]
-real = torch.tensor([word != "[pad]" for word in padded]).expand(6, 6)
-kinds = {"padding": real, "causal": causal, "both": real & causal}
-shown = {name: each.int() for name, each in kinds.items()}
-plot.grid(shown, queries=padded, allowed=kinds)
-
-# %% [markdown]
-# Two masks are combined with *and*: a query may see a key only if both allow it. Here the causal mask alone already
-# keeps the padding from the four words. The padding mask is needed where words may look ahead, or where the padding
-# stands in front.
+# *padding*, which means nothing, and is hidden from every query. (A word or padding, whatever stands at a place of a
+# sentence, is called a *token*. For most models a rare word is several tokens.) Two masks are combined with *and*: a
+# query may see a key only if both allow it.
 
 # %%
 is_word = torch.tensor([True, True, True, True, False, False])  # keys
 both = may_look & is_word  # queries keys
-both.int()
+
+# %% tags=["hide-input"]
+#| caption: The padding mask, for four words and two tokens of padding, and both masks together. Rows are queries,
+#|   columns are keys.
+padded = ["we", "ship", "your", "order", "[pad]", "[pad]"]
+real = is_word.expand(6, 6)
+kinds = {"padding": real, "padding and causal": both}
+shown = {name: each.int() for name, each in kinds.items()}
+plot.grid(shown, queries=padded, allowed=kinds)
+
+# %% [markdown]
+# Here the causal mask alone already keeps the padding from the four words. The padding mask is needed where words may
+# look ahead, or where the padding stands in front.
 
 # %% tags=["claims"]
-assert kinds["both"][:4].equal(kinds["causal"][:4]), (
+assert both[:4].equal(causal[:4]), (
     "Here the causal mask alone already keeps the padding from the four words"
 )
 
@@ -207,8 +203,7 @@ scores.softmax(dim=-1)[words.index("ship")]
 
 # %% tags=["hide-input"]
 #| caption: The way of four words through attention: dot products, scores, and weights under the causal mask. Rows are
-#|   queries, columns are keys. *and* has the score zero with every word, and gives 33%<!--= under[2, 0] --> to each word
-#|   that it may see.
+#|   queries, columns are keys.
 #| script: ../../src/unmasked/figures/stages.js
 #| data: stages
 four, features = ["my", "ship", "and", "crew"], ["sea", "trade"]
@@ -224,14 +219,6 @@ pictures = {
 }
 seen = {name: visible | (name != "weights") for name in pictures}
 plot.grid(pictures, queries=four, allowed=seen)
-
-# %% [markdown]
-# As an equation, with $A$ for the weights, $S$ for the scores, and $B$ for a table that is zero where a query may look
-# and minus infinity elsewhere:
-#
-# $$A = \operatorname{softmax}(S + B)$$
-# <!-- where: S = random("n n"); B = masks.additive_from_allowed(masks.causal(n), torch.float64);
-# A = unmasked.functional.attention_weights(S, allowed=masks.causal(n)) -->
 
 # %% tags=["claims"]
 assert torch.allclose(scores.softmax(-1)[ship], rows[2, :-1], atol=1e-5), (
@@ -255,7 +242,7 @@ blind.softmax(dim=-1)
 # *NaN* means *not a number*: each weight is zero divided by zero. One NaN spreads to everything that is computed with
 # it, and can ruin a training run. `unmasked` gives such a row weights of zero; [what PyTorch
 # gives](../pytorch/masks.py#when-a-row-allows-nothing)<!--~ link: the section on rows that allow nothing --> depends on
-# the interface. So look for such rows:
+# the interface. Look for such rows:
 
 # %%
 may_look.any(dim=-1).all()  # does every query see something?
@@ -283,9 +270,8 @@ given = {"the function": by_function, "the module": by_module}
 plot.grid(given, queries=words[:4])
 
 # %% [markdown]
-# The remedy is one character: `~mask` turns the mask of one into that of the other. [What does each interface make of my
-# mask?](../pytorch/masks.py)<!--~ link: the page's new title --> has all interfaces of PyTorch, and a mask to paint for
-# each of them.
+# The remedy is one character: `~mask` turns the mask of one into that of the other. [What does each interface make of
+# my mask?](../pytorch/masks.py)<!--~ link: the page's new title --> has all interfaces, and a mask to paint for each.
 
 # %% tags=["claims"]
 assert (by_function > 0).equal(visible), (
@@ -299,10 +285,10 @@ assert by_module[3].isnan().all(), "for the last word nothing is left"
 # %% [markdown]
 # ## Recap
 #
-# - A mask has a row for each query and a column for each key. Hidden keys get a weight of exactly zero.
+# - What a mask hides gets a weight of exactly zero: its score is minus infinity before the softmax. A row that may see
+#   nothing gives NaN.
 # - The causal mask hides later words, so that every word of a text is a lesson, and none can be copied. A padding mask
 #   hides filler.
-# - Hiding happens before the softmax, by scores of minus infinity. A row that may see nothing gives NaN.
 #
 # ## Exercises
 #
@@ -355,5 +341,4 @@ feedback
 #
 # - [Does order matter?](positions.py) is the next page: a causal mask tells attention only a little about the order of
 #   words.
-# - [What does each interface make of my mask?](../pytorch/masks.py)<!--~ link: the page's new title --> is for those
-#   who build.
+# - [Does my mask hide what it should?](../museum/masks.py) shows masks that went wrong.

@@ -26,15 +26,14 @@ class Asked:
     Attributes:
         words: The sentence.
         word: The word that is asked; of several the first.
-        weights: Of attention, (queries, keys).
-        near: For each word, the words that are nearest to its embedding, and to what attention makes of it; none, if
-            they are not asked for.
+        weights: Of self-attention on the words' embeddings, (queries, keys).
+        near: For each word, the words that are nearest to its embedding, and to what attention makes of it.
     """
 
     words: Sequence[str]
     word: str
     weights: Tensor
-    near: Sequence[tuple[list[str], list[str]]] = ()
+    near: Sequence[tuple[list[str], list[str]]]
 
     @property
     def start(self) -> int:
@@ -64,22 +63,19 @@ class Asked:
         return {"words": self.words, "weights": self.weights, "start": self.start, "near": self.near}
 
     def svg(self) -> str:
-        """The drawing: one line for each word, and below them the nearest words, if there are any."""
+        """The drawing: one line for each word, and below them the nearest words."""
         row, start, height = self.row, self.start, STEP * len(self.words)
         most = row[self.words.index(self.neighbor)]
         said = ", ".join(f"{word} {weight:.0%}" for word, weight in zip(self.words, row, strict=True))
-        label, below, names = f"{self.word} takes: {said}", 0, ""
-        if self.near:
-            before, after = map(", ".join, self.near[start])
-            label += f". Nearest words before: {before}; after: {after}"
-            below = 52
-            names = (
-                f'<text x="0" y="{height + 20}">looked up: {escape(before)}</text>'
-                f'<text x="0" y="{height + 42}" font-weight="700">here: {escape(after)}</text>'
-            )
-        lines = "".join(_line(word, row[place], place, start, most) for place, word in enumerate(self.words))
-        opening = f'<svg style="{_STYLE}" viewBox="0 0 330 {height + below}" role="img" aria-label="{escape(label)}">'
-        return f"{opening}{lines}{names}</svg>"
+        before, after = map(", ".join, self.near[start])
+        label = escape(f"{self.word} takes: {said}. Nearest words before: {before}; after: {after}")
+        parts = [
+            f'<svg style="{_STYLE}" viewBox="0 0 330 {height + 52}" role="img" aria-label="{label}">',
+            *(_line(word, row[place], place, start, most) for place, word in enumerate(self.words)),
+            f'<text x="0" y="{height + 20}">looked up: {escape(before)}</text>',
+            f'<text x="0" y="{height + 42}" font-weight="700">here: {escape(after)}</text>',
+        ]
+        return "".join([*parts, "</svg>"])
 
 
 def _line(word: str, weight: float, place: int, start: int, most: float) -> str:

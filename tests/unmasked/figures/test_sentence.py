@@ -45,15 +45,6 @@ def test_the_neighbor_is_another_word_even_where_the_word_takes_more_from_itself
     assert [Asked(["my", "ship", "sails"], word, WEIGHTS, NEAR).neighbor for word in ("my", "sails")] == ["ship", "my"]
 
 
-def test_where_no_nearest_words_are_asked_for_the_drawing_ends_with_the_sentence():
-    words = ["my", "ship", "crew"]
-    without, named = (ElementTree.fromstring(Asked(words, "my", WEIGHTS, *near).svg()) for near in ((), (NEAR,)))
-    assert [each.text for each in without.iter("text")][::2] == words
-    assert without.get("aria-label") == "my takes: my 10%, ship 70%, crew 20%"
-    heights = [float(str(each.get("viewBox")).split()[-1]) for each in (without, named)]
-    assert heights[0] < heights[1]
-
-
 def test_bars_are_as_long_as_weights_and_arcs_as_wide_and_none_leads_to_the_word_itself():
     drawing = ElementTree.fromstring(Asked(["my", "ship", "<crew>"], "my", WEIGHTS, NEAR).svg())
     texts = [each.text for each in drawing.iter("text")]
