@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from unmasked import bypass_, masks
 from unmasked.embeddings import ship_vectors
 
-from .conftest import _serve
+from .conftest import _serve, settled
 from .test_site import watched
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ def opened(browser: Browser, served: str) -> Iterator[Any]:
         contexts.append(context)
         faults.append(wrong)
         page.goto(f"{served}{name}.html")
-        page.wait_for_selector("[data-drawn]")
+        settled(page)
         return page
 
     yield open_page
@@ -217,8 +217,8 @@ def test_the_page_has_the_painter_with_what_pytorch_gives_for_its_words(browser:
     where = "pytorch/masks/"
     page.goto(address + where)
     figure = page.locator("[data-live=painter]")
+    settled(page)
     figure.scroll_into_view_if_needed()
-    figure.and_(page.locator("[data-drawn]")).wait_for()
     given = json.loads((site / where / str(figure.get_attribute("data-json"))).read_text(encoding="utf-8"))
     assert [each["kind"] for each in given["interfaces"]] == KINDS
     x = ship_vectors().lookup(given["words"]).double()

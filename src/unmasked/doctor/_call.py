@@ -177,6 +177,12 @@ class Call:
     used: frozenset[int] = frozenset()
     sources: dict[str, Tensor | None] = field(default_factory=dict)
 
+    @property
+    def tokens_own(self) -> tuple[Tensor, Tensor]:
+        """At which places keys, and values, differ from item to item, as what tokens make does."""
+        key, value = ((x - x[:1]).abs().amax((0, 1, 3)) > 0 for x in (self.key, self.value))
+        return key, value
+
 
 def calls_of(events: list[Event], sizes: tuple[int, int, int], layout: int = 0) -> list[Call]:
     """Lay out each call of attention; the sizes are those of items, queries and keys.

@@ -215,8 +215,8 @@ def _memory(base: Run) -> Iterator[Outcome]:
     call, keys = base.call, base.case.key.size(1)
     if call.key.size(2) == keys or call.cut:
         return
-    own = [(x - x[:1]).abs().amax((0, 1, 3)) > 0 for x in (call.key, call.value)]
-    if not torch.equal(*own) and int(own[0].sum()) == int(own[1].sum()) == keys and len(call.key) > 1:
+    own, values = call.tokens_own
+    if int(own.sum()) == int(values.sum()) == keys and not torch.equal(own, values):
         told = "keys and values that no token makes stand at different places: each key has another token's value"
         yield Finding("equality with the reference", None, told, "seen where other tokens change them", how="followed")
     yield Given("keys that no token makes")

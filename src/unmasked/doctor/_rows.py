@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from unmasked.doctor._call import Call
 from unmasked.doctor._report import Finding, Given, Outcome
 from unmasked.doctor._steps import Scores
+from unmasked.doctor._subject import Subject, gradients
 from unmasked.doctor._target import Target
 from unmasked.doctor._view import Run, View, changed, unclear
 
@@ -210,7 +211,7 @@ def _still(turn: Tensor) -> bool:
 
 def projections(view: View, made: Made, same: Run, scores: Scores, *, clear: bool) -> Iterator[Outcome]:
     """Judge scale and order by the parameters' rows that queries, keys and values are made of."""
-    unused = unused_by(view)
+    unused = unused_by(view.subject)
     found = list(_exchanged(view, made, unused))
     yield from found
     if any(isinstance(each, Finding) and each.cause != "zero-bias-parity" for each in found):
@@ -425,7 +426,7 @@ def _order(view: View, made: Made, same: Run) -> Iterator[Outcome]:
 def _scaling(view: View, made: Made, call: Call, scores: Scores) -> Iterator[Outcome]:
     """Judge the factor between rows times rows and scores."""
     assert scores.scale is not None
-    dim, tensors = call.query.size(-1), view.target.tensors
+    dim = call.query.size(-1)
     q, k = made.factor("query"), made.factor("key")
     if made.affine["query"] and made.affine["key"] and made.full("query") != made.full("key"):
         known, other = ("query", "key") if made.full("query") else ("key", "query")
@@ -443,64 +444,58 @@ def _scaling(view: View, made: Made, call: Call, scores: Scores) -> Iterator[Out
     total = scores.scale * q * k
     if view.near(total, torch.full_like(total, dim**-0.5)) or dim == 1:
         return
-    one = total[0].item()
-    learned = any(t.numel() in (1, call.query.size(1)) and t.requires_grad for t in tensors.values())
+    learned = any(t.numel() in (1, call.query.size(1)) and t.requires_grad for t in view.target.tensors.values())
     if learned:
         yield Given("a scale that is learned")
-    if not view.near(total, torch.full_like(total, one)):
-        if not learned:
-            yield unclear("its heads divide scores by different numbers")
-        return
-    if one < 0 and not learned:
-        yield view.wrong(None, "the scores have the other sign: what is most alike is seen the least")
-        return
+    found = next(outcome for fits, outcome in _scales(view, made, call, scores, total, learned=learned) if fits)
+    if found is not None:
+        yield found
+
+
+def _scales(
+    view: View, made: Made, call: Call, scores: Scores, total: Tensor, *, learned: bool
+) -> Iterator[tuple[bool, Outcome | None]]:
+    """What may stand in the place of one over the root of head_dim, and what it means: the first row that fits."""
+    one, dim, every = total[0].item(), call.query.size(-1), view.constants("")
+    kept = view.constants("scal", "temp", "tau", "multiplier", "beta", "sharp", "query_pre")
 
     def near(number: float) -> bool:
         return abs(one - number) < 1e-6 * number
 
-    if near(1.0) and dim < call.value.size(-1):  # as in SAGAN, which has no scale by design
-        yield unclear("whether queries of fewer features than values go without a scale")
-        return
-    kept = view.constants("scal", "temp", "tau", "multiplier", "beta", "sharp", "query_pre")
-    if near(1.0) and 1.0 in kept:  # as Granite has it
-        yield Given("a scale of its own")
-        return
-    if near(1.0):
-        added = scores.added
-        spread = (added - added.mean((1, 2), keepdim=True)).abs().max().item() if added.dim() == 3 else 0.0
-        if spread > 1e-6 and tensors:  # T5 adds a learned bias, and does not divide
-            yield Given("scores without a scale, to which something is added")
-        elif view.subject.upcast:  # GPT-Neo does, since its scores are large
-            yield unclear("whether scores go without a scale, as queries and keys are cast to float32 for them")
-        elif made.begins_small():
-            yield unclear("whether scores go without a scale, which smaller weights begin with")
-        else:
-            yield view.wrong("missing-scale", "the scores are not divided by the root of head_dim")
-        return
+    different = unclear("its heads divide scores by different numbers")
+    yield not view.near(total, torch.full_like(total, one)), None if learned else different
+    told = "the scores have the other sign: what is most alike is seen the least"
+    yield one < 0 and not learned, view.wrong(None, told)
+    none = near(1.0)
+    few = none and dim < call.value.size(-1)  # as in SAGAN, which has no scale by design
+    yield few, unclear("whether queries of fewer features than values go without a scale")
+    yield none and 1.0 in kept, Given("a scale of its own")  # as Granite has it
+    added = scores.added
+    spread = (added - added.mean((1, 2), keepdim=True)).abs().max().item() if added.dim() == 3 else 0.0
+    biased = none and spread > 1e-6 and bool(view.target.tensors)  # as in T5
+    yield biased, Given("scores without a scale, to which something is added")
+    told = "whether scores go without a scale, as queries and keys are cast to float32 for them"
+    yield none and view.subject.upcast, unclear(told)  # as in GPT-Neo, whose scores are large
+    yield none and made.begins_small(), unclear("whether scores go without a scale, which smaller weights begin with")
+    yield none, view.wrong("missing-scale", "the scores are not divided by the root of head_dim")
     heads, _, keys = call.scores.shape[1:]
     sizes = {view.subject.embed_dim: "embed_dim", heads: "num_heads", dim * heads: "all heads"}
     sizes |= {keys: "the number of keys", call.scores.size(0): "the batch"}
-    told = [(n**-0.5, f"divided by the root of {sizes[n]}, {n}") for n in sizes if n not in (1, dim)]
-    told += [(1 / n, f"divided by {sizes[n]}, {n}") for n in sizes if n not in (1, dim)]
-    told += [(1 / dim, f"divided by head_dim, {dim}"), (dim**0.5, "multiplied by the root of head_dim")]
-    every = view.constants("")
+    others = {n: name for n, name in sizes.items() if n not in (1, dim)}
+    numbers = [(n**-0.5, f"divided by the root of {name}, {n}") for n, name in others.items()]
+    numbers += [(1 / n, f"divided by {name}, {n}") for n, name in others.items()]
+    numbers += [(1 / dim, f"divided by head_dim, {dim}"), (dim**0.5, "multiplied by the root of head_dim")]
     parts = [c for c in every if c < dim and dim - c in every]
-    told += [(c**-0.5, f"divided by the root of {c:g}, a part of a head") for c in parts]
-    for number, how in told:
-        if near(number):
-            yield view.wrong("wrong-d-in-scale", f"the scores are {how}, not divided by the root of {dim}")
-            return
-    if learned:
-        return
-    if any(near(v) for c in kept for v in (c, c**-0.5, 1 / c)):
-        yield Given("a scale of its own")
-        return
-    number = one**-2
-    if abs(number - round(number)) < 1e-5 * number and number < 1e6:
-        told_of = f"divided by the root of {round(number)}, none of its sizes: a name read from outside"
-        yield view.wrong("global-d-k", f"the scores are {told_of}")
-        return
-    yield unclear(f"the scores are multiplied by {one:.4g}")
+    numbers += [(c**-0.5, f"divided by the root of {c:g}, a part of a head") for c in parts]
+    for number, how in numbers:
+        told = f"the scores are {how}, not divided by the root of {dim}"
+        yield near(number), view.wrong("wrong-d-in-scale", told)
+    yield learned, None
+    yield any(near(v) for c in kept for v in (c, c**-0.5, 1 / c)), Given("a scale of its own")
+    root = one**-2
+    told = f"the scores are divided by the root of {round(root)}, none of its sizes: a name read from outside"
+    yield abs(root - round(root)) < 1e-5 * root and root < 1e6, view.wrong("global-d-k", told)
+    yield True, unclear(f"the scores are multiplied by {one:.4g}")
 
 
 class Made:
@@ -694,23 +689,9 @@ def _at_first(x: Tensor, items: int, tokens: set[int]) -> Tensor | None:
     return by_item[:, 0]
 
 
-def unused_by(view: View) -> set[str]:
+def unused_by(subject: Subject) -> set[str]:
     """Names of the parameters that the output does not hang on, as far as autograd sees."""
-    target, case = view.target, view.case(2)
-    names = [n for n, t in target.tensors.items() if t.requires_grad and t.is_leaf]
-    if not names:
+    try:
+        return {name for name, grad in gradients(subject).items() if grad is None}
+    except Exception:  # which is asked about elsewhere
         return set()
-    with torch.enable_grad():
-        try:
-            # The input's gradient is asked for, too: without it, PyTorch 2.13 ends the process by a segmentation fault
-            # in the backward pass of a GroupNorm whose input is stored channels last.
-            asking: dict[int, Tensor] = {}
-            for x in (case.query, case.key, case.value):
-                asking.setdefault(id(x), x.clone().requires_grad_())
-            query, key, value = (asking[id(x)] for x in (case.query, case.key, case.value))
-            output = target(query, key, value, allowed=case.allowed)
-            leaves = [*(target.tensors[n] for n in names), *asking.values()]
-            given = torch.autograd.grad(output.square().sum(), leaves, allow_unused=True)
-        except Exception:
-            return set()
-    return {name for name, grad in zip(names, given, strict=False) if grad is None}

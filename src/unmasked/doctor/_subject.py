@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import inspect
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +17,7 @@ from unmasked.doctor._report import Finding, Open, Outcome, Passed
 from unmasked.doctor._target import INPUTS, Options, Target, WrongShape
 from unmasked.probes import Evidence
 
-__all__ = ["Case", "Subject", "precise", "runs", "said", "still"]
+__all__ = ["Because", "Case", "Subject", "explained", "gradients", "precise", "runs", "said", "still"]
 
 _OUTPUTS = "every other check of its outputs"
 # Of the second difference of its outputs, for steps of _STEP: what float64 and float32 leave at most.
@@ -32,6 +32,27 @@ class Case:
     key: Tensor
     value: Tensor
     allowed: Tensor | None  # (queries, keys) or (batch, queries, keys)
+
+
+class Because(NamedTuple):
+    """What evidence means, if it fits: a mistake's cause, or what would have to be known.
+
+    Rows are made one after the other, each only where none before it fits.
+    """
+
+    cause: str | None
+    told: str
+    fits: object = True
+    also: tuple[str, ...] = ()
+    open: bool = False
+
+
+def explained(rows: Iterable[Because], check: str, evidence: object) -> Finding | Open:
+    """What the first row that fits says."""
+    row = next(row for row in rows if row.fits)
+    if row.open:
+        return Open(check, f"{row.told}: {evidence}")
+    return Finding(check, row.cause, row.told, str(evidence), also=row.also)
 
 
 class Subject:
@@ -141,8 +162,8 @@ class Subject:
     def sized(self, told: str) -> str:
         return f"{self.items} items of {self.tokens} tokens of {self.embed_dim} features: {told}"
 
-    def ask(self, check: str, question: Callable[[int, int], Evidence | None]) -> Evidence | Outcome:
-        """Ask at the smallest sizes that show something; the check holds if none does."""
+    def ask(self, check: str, question: Callable[[int, int], Evidence | None], rows: Iterable[Because]) -> Outcome:
+        """Ask at the smallest sizes that show something, which the first row that fits names; or else it holds."""
         sizes = [(items, self.fixed or tokens) for items, tokens in ((2, 3), (self.items, self.tokens))]
         for items, tokens in dict.fromkeys(sizes):
             try:
@@ -152,7 +173,7 @@ class Subject:
                     continue
                 return Open(check, f"the target raised {said(error)}")
             if evidence is not None:
-                return self._least(question) or evidence
+                return explained(rows, check, self._least(question) or evidence)
         return Passed(check)
 
     def _least(self, question: Callable[[int, int], Evidence | None]) -> Evidence | None:
@@ -182,6 +203,25 @@ class Subject:
                 return None
             first = first or error
         return first
+
+
+def gradients(subject: Subject) -> dict[str, Tensor | None]:
+    """The gradient of each parameter, of the output times drawn numbers; None where the output is not made of it.
+
+    None are given where the output has no gradient at all; and what the target raises is raised.
+    """
+    target = subject.target
+    with torch.enable_grad():
+        # The input's gradient is asked for, too: without it, PyTorch 2.13 ends the process by a segmentation fault in
+        # the backward pass of a GroupNorm whose input is stored channels last.
+        x = subject.noise(subject.items, subject.tokens).requires_grad_()
+        output = subject.f(x * 1)  # it may write there
+        if not output.requires_grad:
+            return {}
+        drawn = torch.randn(output.shape, generator=torch.Generator().manual_seed(9), dtype=torch.float64)
+        leaves = [*(target.tensors[name] for name in target.trained), x]
+        given = torch.autograd.grad((output * drawn.to(output)).sum(), leaves, allow_unused=True)
+    return dict(zip(target.trained, given, strict=False))
 
 
 def _raised(target: Target, x: Tensor) -> Exception | None:
@@ -359,12 +399,10 @@ def precise(subject: Subject) -> list[Outcome]:
     subject.upcast = any(e.kind == "product" and e.given[0].dim() == 3 and e.given[0].dtype == torch.float32
                          for e in events)  # fmt: skip
     step = _STEP * subject.noise(subject.items, subject.tokens, 4)
-    with torch.random.fork_rng(devices=[]):
+    given = []
+    for times in range(3):
         torch.manual_seed(1)
-        given = []
-        for times in range(3):
-            torch.manual_seed(1)
-            given.append(subject.f(x + times * step).nan_to_num())
+        given.append(subject.f(x + times * step).nan_to_num())
     size = max(given[0].abs().max().item(), 1e-3)
     bend = (given[2] - 2 * given[1] + given[0]).abs().max().item() / size
     if bend <= _DOUBLE:
@@ -380,7 +418,8 @@ def precise(subject: Subject) -> list[Outcome]:
 def still(subject: Subject) -> Outcome:
     """Ask whether anything is random, or kept: nothing else can be asked of what is."""
     check = "the same at every call, in evaluation"
-    drawn = subject.ask(check, lambda b, t: probes.changes_from_call_to_call(subject.f, subject.noise(b, t)))
+    random = Because("dropout-in-eval", "its output is random though it is in evaluation mode")
+    drawn = subject.ask(check, lambda b, t: probes.changes_from_call_to_call(subject.f, subject.noise(b, t)), [random])
     x, between = (subject.noise(subject.items, subject.tokens, seed) for seed in (0, 9))
     outputs = []
     for _ in range(3):
@@ -390,9 +429,6 @@ def still(subject: Subject) -> Outcome:
     gap = max(probes.differs(output, outputs[0]) for output in outputs[1:])
     if gap:
         told = "a call changes what the next one gives, with nothing drawn at random: it keeps something, and never"
-        evidence = drawn if isinstance(drawn, Evidence) else subject.sized(f"after another input, off by {gap:.3g}")
-        return Finding(check, None, f"{told} resets", str(evidence))
-    if isinstance(drawn, Evidence):
-        told = "its output is random though it is in evaluation mode"
-        return Finding(check, "dropout-in-eval", told, str(drawn))
+        after = subject.sized(f"after another input, off by {gap:.3g}")
+        return Finding(check, None, f"{told} resets", drawn.evidence if isinstance(drawn, Finding) else after)
     return drawn

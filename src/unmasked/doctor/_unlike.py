@@ -14,7 +14,7 @@ from torch import Tensor
 
 from unmasked.doctor._call import Call
 from unmasked.doctor._hear import Facts
-from unmasked.doctor._report import Report, Standing
+from unmasked.doctor._report import Standing
 from unmasked.doctor._wires import Wires
 
 __all__ = ["BY_DESIGN", "EXPLAIN", "FACTS", "FOLLOWS", "Seen", "odd_of_two", "odd_ones", "tiled"]
@@ -43,7 +43,6 @@ class Seen:
     causal: bool = False
     window: int | None = None
     hides_padding: bool | None = None
-    report: Report | None = None
 
     @property
     def scale(self) -> float | None:

@@ -122,10 +122,8 @@ class View:
         call, keys = run.call, run.case.key.size(1)
         if call.key.size(2) == keys:
             return run
-        own = [(x - x[:1]).abs().amax((0, 1, 3)) > 0 for x in (call.key, call.value)]
-        kept = (own[0] | own[1]).nonzero().flatten()
-        if not torch.equal(*own) and int(own[0].sum()) == int(own[1].sum()) == keys and len(call.key) > 1:
-            kept = own[0].nonzero().flatten()  # `steps` tells that they stand at different places
+        own, values = call.tokens_own
+        kept = (own if int(own.sum()) == keys else own | values).nonzero().flatten()
         if len(kept) != keys:
             raise Unseen(f"it has {call.key.size(2)} keys where it was given {keys}")
         self.memory = True
