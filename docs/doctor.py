@@ -529,7 +529,7 @@ first, layer = diagnosed["findings"][0], whole.to_dict()["layers"][0]
 finding_keys = "check cause told evidence how also where caution link"
 layer_keys = (
     "name kind kernel heads kv_heads head_dim causal window scale bias "
-    "turned verdict given findings report"
+    "turned findings verdict given"
 )
 
 # %% tags=["claims"]

@@ -385,4 +385,4 @@ feedback
 #
 # - [Who may see whom?](masks.py) is the next page: not every word may look at every other.
 # - [The weight bypass](../pytorch/bypass.py): the three matrices of PyTorch's own module, and how to switch them off.
-# - [Attention in ten minutes](attention.py), if a step went too fast.
+# - [What is attention?](attention.py), if a step went too fast.

@@ -639,7 +639,7 @@ assert apart(output, one) < 1e-6 and (weights - 1).abs().max() < 1e-6, (
 # ## Exercises
 #
 # Each exercise has a name in brackets. Import `check` from `unmasked.exercises` and run
-# `print(check("undo-the-root", answer))`, with the exercise's name: it tells you whether you are right, and usually
+# `print(check("undo-the-root", answer))`: it tells you whether you are right, and usually
 # what went wrong. [How to do the exercises](../install.md#do-the-exercises).
 #
 # Each asks for a module: begin with `bypass_(nn.MultiheadAttention(50, 1, batch_first=True))`.
@@ -722,7 +722,7 @@ assert check("hidden-matrix", hidden)
 # %% [markdown]
 # ## What to read next
 #
-# - [Attention in ten minutes](../learn/attention.py) takes (3.1) apart on the *ship* sentences.
+# - [What is attention?](../learn/attention.py) takes (3.1) apart with a pencil.
 # - [Is my multi-head attention right?](from_scratch.py) builds the whole module and compares it with PyTorch's.
 # - [Notation](../notation.md) defines every symbol; the [API reference](../reference/index.md) has `bypass_`,
 #   `bypassed` and `is_bypassed`.

@@ -485,7 +485,7 @@ assert caught == ["top left", "memory", "positions"], (
 # ## Exercises
 #
 # Each exercise has a name in brackets. Import `check` from `unmasked.exercises` and run
-# `print(check("chunk-mask", answer))`, with the exercise's name: it tells you whether you are right, and usually what
+# `print(check("chunk-mask", answer))`: it tells you whether you are right, and usually what
 # went wrong. [How to do the exercises](../install.md#do-the-exercises).
 #
 # **The mask of a chunk** (`chunk-mask`). Write a function of `past`, the number of tokens in the cache, and `tokens`,

@@ -15,8 +15,8 @@
 # This page runs layers that pass when one of them is missing, and measures how wrong each layer is.
 #
 # **You should know** Python, that tensors have shapes, and what a layer, a gradient and a step of training are. The
-# words of attention are explained as they come, and in the [glossary](../notation.md#glossary); [Attention in
-# ten minutes](../learn/attention.py) takes more time over the idea.
+# words of attention are explained as they come, and in the [glossary](../notation.md#glossary); [What is
+# attention?](../learn/attention.py) takes more time over the idea.
 #
 # **You will know** each step of multi-head attention with its shape, how PyTorch packs four<!--= sum(p.numel() for p in
 # theirs.parameters() if p.dim() == 2) / embed_dim**2 --> matrices into two<!--= sum(p.dim() == 2 for p in
@@ -639,7 +639,7 @@ assert all(
 # ## Exercises
 #
 # Each exercise has a name in brackets. Import `check` from `unmasked.exercises` and run
-# `print(check("multi-head", answer))`, with the exercise's name: it tells you whether you are right, and usually what
+# `print(check("multi-head", answer))`: it tells you whether you are right, and usually what
 # went wrong. [How to do the exercises](../install.md#do-the-exercises).
 #
 # **The whole layer** (`multi-head`). Write `layer(query, key, value, state, num_heads)` without a mask, where `state`

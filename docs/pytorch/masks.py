@@ -623,7 +623,7 @@ assert not moved(x)[0, -1].any(), (
 # ## Exercises
 #
 # Each exercise has a name in brackets. Import `check` from `unmasked.exercises` and run
-# `print(check("causal-mask", answer))`, with the exercise's name: it tells you whether you are right, and usually what
+# `print(check("causal-mask", answer))`: it tells you whether you are right, and usually what
 # went wrong. [How to do the exercises](../install.md#do-the-exercises).
 #
 # **The causal mask** (`causal-mask`). Write a function that takes a number of tokens and returns the boolean mask,

@@ -315,7 +315,7 @@ test_documents_do_not_meet()
 # ## Exercises
 #
 # Each exercise has a name in brackets. Import `check` from `unmasked.exercises` and run
-# `print(check("packed-causal", answer))`, with the exercise's name: it tells you whether you are right, and usually
+# `print(check("packed-causal", answer))`: it tells you whether you are right, and usually
 # what went wrong. [How to do the exercises](../install.md#do-the-exercises).
 #
 # **The mask of a packed decoder** (`packed-causal`). Write `packed(ids)`, with ids of the axis (tokens), that returns

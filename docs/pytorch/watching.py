@@ -216,7 +216,7 @@ print("after", " ".join(words), "comes", expected[-1])
 # A call knows which module made it, which kernel ran, its axes, and how much of the table of weights its mask lets
 # through. `seen[1]`<!--~ a place --> is the second call, and its `.weights` are (batch, heads, queries, keys).
 # `.query`, `.key`, `.value`, `.allowed` and `.bias` are what went in, and `.entropy` says how widely each head spreads
-# its weights. `unmasked.show(seen, queries=words)` shows all of them live in a notebook.
+# its weights.
 
 # %% tags=["hide-input"]
 #| caption: What the four heads look at. Rows are queries, columns are keys. In its last row, the induction's map gives
@@ -253,6 +253,28 @@ assert found > 0.99, (
 assert not seen[1].query[0, 1].any(), (
     "The other asks for nothing in particular"
 )
+
+# %% [markdown]
+# ## All heads of a trained model
+#
+# Nobody wires a real model. This one has learned a [song](../learn/heads.py#two-heads-that-sing)<!--~ link: where it
+# sings -->, in two layers of two heads. `unmasked.show` takes what was watched and shows all of its weights live, in a
+# notebook and here: *item* chooses the layer, a small map the head. `.save("weights.html")` writes the same as a page.
+
+# %%
+from unmasked.teaching import Singer, verse
+
+singer, song = Singer.trained(2), "la la la " + verse(7)
+with unmasked.watch(singer) as sung:
+    singer(singer.numbers_of(song))
+
+# %% tags=["hide-input"]
+#| caption: The weights of a trained model, of which each item is a layer. Rows are queries, columns are keys. At *be*,
+#|   before *six*, both heads of layer 1 give {{ to_seven[1].min() :.0%}} or more to the two *seven*, those of layer 0
+#|   at most {{ to_seven[0].max() :.0%}}.
+of_layers = torch.cat([call.weights for call in sung])
+to_seven = of_layers[:, :, 17, [3, 6]].sum(dim=-1)  # from be, by each head
+unmasked.show(sung, queries=song.split(), title="weights")
 
 # %% [markdown]
 # ## A weight is not an effect
@@ -481,8 +503,8 @@ assert complaint.startswith("NaN in call 1"), (
 # ## Exercises
 #
 # Each exercise has a name in brackets. Import `check` from `unmasked.exercises` and run
-# `print(check("previous-token-heads", answer))`, with the exercise's name: it tells you whether you are right, and
-# usually what went wrong. [How to do the exercises](../install.md#do-the-exercises).
+# `print(check("previous-token-heads", answer))`: it tells you whether you are right, and usually what went wrong. [How
+# to do the exercises](../install.md#do-the-exercises).
 #
 # **Find the heads that look back** (`previous-token-heads`). Write `looks_back(weights)`, which takes the weights of a
 # call, (batch, heads, queries, keys), and returns for each head the mean weight that a token gives to the one before

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from unmasked import bypass_, masks
 from unmasked.embeddings import ship_vectors
 
-from .conftest import _serve
+from .conftest import _serve, settled
 from .test_site import watched
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def opened(browser: Browser, served: str) -> Iterator[Any]:
         contexts.append(context)
         faults.append(wrong)
         page.goto(f"{served}{name}.html")
-        page.wait_for_selector("[data-drawn]")
+        settled(page)
         return page
 
     yield open_page
@@ -213,8 +213,8 @@ def test_the_pages_have_the_painter_with_what_pytorch_gives_for_their_words(
     page, faults = watched(context, address)
     page.goto(address + where)
     figure = page.locator("[data-live=painter]")
+    settled(page)
     figure.scroll_into_view_if_needed()
-    figure.and_(page.locator("[data-drawn]")).wait_for()
     given = json.loads((site / where / str(figure.get_attribute("data-json"))).read_text(encoding="utf-8"))
     assert given.get("keeps") == ("mask" if "learn" in where else None)
     kinds = [each["kind"] for each in given["interfaces"]]
@@ -265,7 +265,7 @@ def test_a_mask_is_painted_by_keyboard(opened: Any):
     assert page.locator(".live-mask button[tabindex='0']").count() == 1
 
 
-def test_the_pointer_paints_what_it_is_drawn_over_and_a_touch_one_cell(opened: Any):
+def test_the_pointer_paints_what_it_is_drawn_over_and_so_does_a_finger(opened: Any):
     page = opened("painter")
     cells = page.locator(".live-mask button")
     boxes = [cells.nth(place).bounding_box() for place in (1, 2, 3)]
@@ -278,18 +278,35 @@ def test_the_pointer_paints_what_it_is_drawn_over_and_a_touch_one_cell(opened: A
     page.mouse.move(boxes[1]["x"] + 9, boxes[1]["y"] + 9)
     assert page.evaluate(SHOWN)["mask"][0] == ["True"] * 4
     phone = opened("painter", has_touch=True, viewport={"width": 390, "height": 900})
-    phone.locator(".live-mask button").nth(3).tap()
+    cells = phone.locator(".live-mask button")
+    cells.nth(3).tap()
     assert phone.evaluate(SHOWN)["mask"][0] == ["True", "False", "False", "True"]
+    cells.nth(3).scroll_into_view_if_needed()
+    finger = phone.context.new_cdp_session(phone)
+    for place, kind in ((3, "touchStart"), (2, "touchMove"), (1, "touchMove"), (None, "touchEnd")):
+        box = place and cells.nth(place).bounding_box()
+        points = [{"x": box["x"] + 9, "y": box["y"] + 9}] if box else []
+        finger.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
+    assert phone.evaluate(SHOWN)["mask"][0] == ["True", "False", "False", "False"], (
+        "the brush is what the first becomes"
+    )
+    cells.nth(2).tap()
+    assert phone.evaluate(SHOWN)["mask"][0] == ["True", "False", "True", "False"], "the finger is up"
 
 
-def test_the_code_is_copied_as_it_is_shown(opened: Any, served: str):
+def test_what_is_copied_runs_alone(opened: Any, served: str):
     page = opened("painter")
     page.context.grant_permissions(["clipboard-read", "clipboard-write"], origin=served.rstrip("/"))
-    page.get_by_role("button", name="Copy the code").click()
-    page.get_by_text("Copied", exact=True).wait_for()
-    copied = page.evaluate("navigator.clipboard.readText()")
-    assert copied == page.evaluate(SHOWN)["code"] + "\n"
-    assert copied.startswith("mask = torch.ones(4, 4, dtype=torch.bool).tril()  # True: may attend\n")
+    for kind in page.locator("[aria-label=Interface] button").all():
+        kind.click()
+        page.get_by_role("button", name="Copy as a program").click()
+        page.get_by_text("Copied", exact=True).wait_for()
+        copied = page.evaluate("navigator.clipboard.readText()")
+        assert copied.startswith("import torch\n")
+        assert copied.endswith(f"\n{page.evaluate(SHOWN)['code']}\n")
+        names: dict[str, Any] = {}
+        exec(copied, names)
+        assert names["context"].shape == (1, 4, 8)
 
 
 def test_padding_is_one_row_for_all_queries(opened: Any):

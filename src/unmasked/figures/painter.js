@@ -14,6 +14,11 @@ const CALLS = {
   padding: "context, weights = module(x, x, x, key_padding_mask=mask)",
 }
 
+// What a program begins with that calls it, for as many words.
+const FUNCTION = (n) => `import torch.nn.functional as F\n\nquery = key = value = torch.randn(1, ${n}, 8)`
+const MODULE = (n) => `from torch import nn\n\nx = torch.randn(1, ${n}, 8)\nmodule = nn.MultiheadAttention(8, 1, batch_first=True)`
+const BEGINS = { boolean: FUNCTION, additive: FUNCTION, module: MODULE, padding: MODULE }
+
 // What an interface is given for who may see whom, what its weights are, and the code. All of them are pure.
 export function entries({ kind, allows }, seen) {
   const given = kind === "padding" ? [seen[0].map((_, key) => seen.some((row) => row[key]))] : seen
@@ -47,6 +52,9 @@ export function code({ kind, allows }, seen) {
       : [`mask = ${made}${kind === "padding" ? `  # batch keys; True: ${says ? "real" : "padding"}` : means}`]
   return [...lines, CALLS[kind]].join("\n")
 }
+
+// A program that runs alone.
+export const program = (one, seen) => `import torch\n${BEGINS[one.kind](seen.length)}\n${code(one, seen)}\n`
 
 function draw(figure, { words, scores, mask, interfaces, keeps }) {
   const n = words.length
@@ -86,7 +94,7 @@ function draw(figure, { words, scores, mask, interfaces, keeps }) {
           paint(query, key, brush)
           event.target.releasePointerCapture?.(event.pointerId)
         },
-        pointerenter: (event) => event.pointerType === "mouse" && event.buttons === 1 && brush !== undefined && paint(query, key, brush),
+        pointerenter: (event) => event.buttons === 1 && brush !== undefined && paint(query, key, brush),
         focus: () => reach(query, key),
         keydown: (event) => {
           const way = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] }[event.key]
@@ -103,9 +111,9 @@ function draw(figure, { words, scores, mask, interfaces, keeps }) {
   const cells = words.map(() => words.map(() => html("td")))
   const results = words.map((word, query) => html("tr", {}, html("th", { scope: "row" }, word), ...cells[query]))
   const told = html("p", { class: "live-told", "aria-live": "polite" })
-  const program = html("code")
+  const shown = html("code")
   const copied = html("span", { role: "status" })
-  const copy = html("button", { type: "button", click: () => navigator.clipboard.writeText(`${program.textContent}\n`).then(() => (copied.textContent = "Copied")) }, "Copy the code")
+  const copy = html("button", { type: "button", click: () => navigator.clipboard.writeText(program(chosen, seen)).then(() => (copied.textContent = "Copied")) }, "Copy as a program")
   const group = (label, ...inside) => html("div", { class: "live-choices", role: "group", "aria-label": label }, ...inside)
   figure.append(
     group("Interface", ...choose),
@@ -114,7 +122,7 @@ function draw(figure, { words, scores, mask, interfaces, keeps }) {
       html("div", {}, html("span", { class: "live-axis-name" }, "rows are queries, columns are keys"), table("live-mask", captions[0], rows)),
       html("div", {}, html("span", { class: "live-axis-name" }, "rows are queries, columns are keys"), table("live-out", captions[1], results))),
     told,
-    html("pre", { class: "live-code", tabindex: 0, role: "region", "aria-label": "the code that makes this mask" }, program),
+    html("pre", { class: "live-code", tabindex: 0, role: "region", "aria-label": "the code that makes this mask" }, shown),
     group("Code", copy, copied),
   )
 
@@ -140,7 +148,7 @@ function draw(figure, { words, scores, mask, interfaces, keeps }) {
     const shares = weigh(chosen, given, scores, seen)
     const one = given.length === 1
     const name = one ? "key_padding_mask" : "attn_mask"
-    captions[0].textContent = `${name}: click to change`
+    captions[0].textContent = `${name}: click, or draw over the cells`
     interfaces.forEach((each, place) => choose[place].setAttribute("aria-pressed", each === chosen))
     rows.forEach((row, query) => {
       row.hidden = query >= given.length
@@ -174,7 +182,7 @@ function draw(figure, { words, scores, mask, interfaces, keeps }) {
       leaks.length ? `${list(leaks)}.` : "",
       blind.length ? ` ${list(blind)} may see nothing: the weights are ${chosen.blind}.` : " Each query sees something.",
     )
-    program.textContent = code(chosen, seen)
+    shown.textContent = code(chosen, seen)
     copied.textContent = ""
   }
 
