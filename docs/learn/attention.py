@@ -178,6 +178,7 @@ arrows = three.float()
 moved, weights_of_arrows = self_attention(arrows)
 arrow_data = {"names": three_words, "start": 1, "vectors": arrows}
 arrow_data |= {"weights": weights_of_arrows, "context": moved}
+arrow_data["axes"] = features
 drawing.moved(arrows, three_words, features)
 
 # %% tags=["claims"]
@@ -211,8 +212,7 @@ softmax(scores_of_mouse)
 # softmax(torch.tensor([1.0, 2.0]))[0] --> the weight. Where scores lie far apart, the largest takes nearly everything.
 
 # %% tags=["hide-input"]
-#| caption: The larger the scores, the more goes to *mouse* itself: {{ grown[0, 1] :.0%}}, {{ grown[1, 1] :.0%}} and {{
-#|   grown[2, 1] :.1%}}.
+#| caption: The larger the scores, the more goes to *mouse* itself.
 sharper = [1, 4, 16]
 grown = torch.stack([softmax(factor * scores_of_mouse) for factor in sharper])
 named = ["as they are", "times 4", "times 16"]
@@ -241,15 +241,17 @@ assert (grown[:, 1].diff() > 0).all(), (
 #|   root of d and its negative.
 #| caption: Thirty sums of random plus and minus ones. Those of 256<!--= steps.size(1) --> have a size of about 16<!--=
 #|   steps.size(1) ** 0.5 -->, the root of 256<!--= steps.size(1) -->, which the dashed curves show.
+from unmasked.figures._drawing import AMBER, TEAL
+
 torch.manual_seed(0)
 steps = 2 * torch.randint(2, (1000, 256)) - 1
 sums = steps.cumsum(dim=1)
 d = torch.arange(1, 257)
 with plot.figure(3.9, 2.3) as drawn:
     axes = drawn.subplots()
-    axes.plot(d, sums[:30].T, color="C1", alpha=0.35, linewidth=0.8)
-    axes.plot(d, torch.stack([d.sqrt(), -d.sqrt()], dim=1), "--", color="C0")
-    axes.set(xlabel="d: so many are added", ylabel="sum")
+    axes.plot(d, sums[:30].T, color=TEAL, alpha=0.3, linewidth=0.8)
+    axes.plot(d, torch.stack([d.sqrt(), -d.sqrt()], dim=1), "--", color=AMBER)
+    axes.set(xlabel="d, how many are added", ylabel="sum")
 drawn
 
 # %% [markdown]
