@@ -36,8 +36,9 @@ plot.grid(weights_of[1], "weights", queries=swapped)
 # %% [markdown]
 # ## Shuffle the words
 #
-# The six words are in the list `words`, and `vectors` is the [table of the first page](attention.py#words-as-vectors).
-# Put the words into another order and compute attention again. Then compare with the old contexts, put into that order.
+# The six words are in the list `words`, and `vectors` is the [table of words and
+# vectors](attention.py#words-as-vectors). Put the words into another order and compute attention again. Then compare
+# with the old contexts, put into that order.
 # `allclose` says whether all numbers are equal, up to rounding:
 
 # %%
