@@ -266,7 +266,7 @@ feedback
 # ## What to read next
 #
 # - [Writing one word at a time](generating.py) is the next page: how a model writes, and what it keeps.
-# - [Attention in ten minutes](attention.py) is where the track begins.
+# - [What is attention?](attention.py) is where the track begins.
 # - [Masks, interface by interface](../pytorch/masks.py): the alignment of causal masks, and what each interface makes
 #   of yours.
 # - [A pair that comes from no sequence](../pytorch/heads.py#a-pair-that-comes-from-no-sequence): keys and values that

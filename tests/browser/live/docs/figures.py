@@ -74,6 +74,17 @@ for step in range(0, 101):
 plot.grid(run["weights"][-1], "weights", rows=queries, columns=keys)
 
 # %%
+#| caption: Chances.
+#| script: live/temperature.js
+#| data: chances
+chances = {"words": list("abcdefghi"), "texts": []}
+for text, warm in (("sure", 3.0), ("unsure", 1.0)):
+    chances["texts"].append(
+        {"text": text, "scores": [warm * place for place in (0, 1.5, -1, 2, 0.5, -2, 1, -0.5, 2.5)]}
+    )
+plot.grid(torch.tensor(chances["texts"][0]["scores"])[None], "scores", rows=["sure"], columns=chances["words"])
+
+# %%
 #| caption: A text that is written.
 #| script: live/cache.js
 #| data: story
