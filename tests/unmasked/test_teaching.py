@@ -40,7 +40,6 @@ def test_a_pair_asks_for_two_numbers_in_its_own_order():
         lambda: teaching.riddles_solved(1, steps=1),
         lambda: teaching.likeness(1),
         lambda: teaching.largest_weights([1]),
-        lambda: teaching.first_pulls(1),
         lambda: teaching.train_to_guess(torch.zeros(3, 3, dtype=torch.bool)),
         lambda: teaching.train_to_look_back(True, trials=10),
         lambda: teaching.translate(teaching.translations(8)),
@@ -104,23 +103,6 @@ def test_large_words_take_all_attention_unless_they_are_normed():
     largest = teaching.largest_weights([1, 100])
     assert largest[1, 0] > 0.8 > 0.6 > largest[0, 0]
     torch.testing.assert_close(*largest[:, 1], atol=0.01, rtol=0)
-
-
-def test_the_first_pull_is_the_gradient_of_queries_and_keys_alone():
-    with teaching._seeded(0):
-        model = teaching.Stack(1)
-        given, right = teaching.draw_riddles(512)
-    nn.functional.cross_entropy(model(*given), right).backward()
-    query, key, _ = model.blocks[0].attention.in_proj_weight.grad.chunk(3)
-    length, cosine = teaching.first_pulls(1)
-    assert length == pytest.approx((query.norm() ** 2 + key.norm() ** 2).sqrt().item(), rel=1e-3)
-    assert 0 < cosine < 1
-
-
-def test_large_words_without_norms_are_pulled_hard_and_to_and_fro():
-    (calm, steady), (wild, wavering) = (teaching.first_pulls(6, each, 10.0) for each in ("", "norms"))
-    assert wild > 1000 * calm
-    assert wavering < 0.3 < 0.5 < steady
 
 
 def last_box(model: nn.ModuleDict, letters: Tensor, numbers: Tensor, first: Tensor, second: Tensor) -> Any:
