@@ -9,8 +9,7 @@
 #|   is attention: lines lead from every word to every word. The second part is the MLP: each word has a line of its
 #|   own. A curved line leads from before each norm around the part, to the plus sign.
 #| caption: A block, from the bottom up, without a mask. In attention each word takes something from every word. In the
-#|   MLP each word stays by itself. The curved lines are the *residual connections*: they carry each word around a part,
-#|   and what the part found is added to it.
+#|   MLP each word stays by itself. The curved lines are the *residual connections*: they carry each word around a part.
 import copy
 
 import torch
@@ -45,9 +44,9 @@ assert moves["attention"].all() and moves["MLP"].equal(torch.eye(4) > 0), (
 # %% [markdown]
 # ## The block in three lines
 #
-# Here is all of it. Two *norms* stand in front of the two parts; you will see below what they are for. The attention
-# here is PyTorch's module, which makes queries, keys and values of its three inputs. It returns the context and the
-# weights, and `[0]`<!--~ an index --> takes the context. (A language model passes a causal mask, too.)
+# Here is all of it. Two *norms* stand in front of the two parts; you will see below what they are for. The attention is
+# PyTorch's module, which returns the context and the weights; `[0]`<!--~ an index --> takes the context. (A language
+# model passes a causal mask, too.)
 
 
 # %%
@@ -110,8 +109,8 @@ assert with_mlp > 0.9 and abs(without_mlp - 0.5) < 0.1, (
 # %% [markdown]
 # ## Residual connections: add, do not replace
 #
-# The block adds to a word what attention found, `x + attention(...)`, and does not put it in the word's place. Why?
-# Stack six blocks, fresh from their random start, and watch how alike the words become:
+# The block adds to a word what attention found, and does not put it in the word's place. Why? Stack six blocks, fresh
+# from their random start, and watch how alike the words become:
 
 # %% tags=["hide-input"]
 #| alt: Two curves over the blocks. With residual connections the curve stays low. Without them it rises to one.
@@ -297,8 +296,7 @@ assert costs[lengths.index(crossing)][0] == mlp_cost[0], (
 # ## PyTorch's block is the same
 #
 # `nn.TransformerEncoderLayer` is this block, ready-made, if you ask for `norm_first=True` and `activation="gelu"`. The
-# three lines from above and PyTorch's block give the same numbers. (When it does not train, PyTorch's [reads some masks
-# in its own way](../pytorch/masks.py).)
+# three lines from above and PyTorch's block give the same numbers.
 
 # %% tags=["check"]
 torch.manual_seed(0)

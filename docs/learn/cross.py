@@ -38,8 +38,7 @@ assert alignment[1, 2] > 0.8, "To write chat, the model looks at cat"
 #
 # Nobody told the model which word belongs to which. It was trained to write the next French word, and over 95% of its
 # words are correct. That word does not stand there yet, so the query of its row is made of what is known by then: the
-# word before it, and the place where it will stand. The row *le → chat* asks with *le* and its place, in order to find
-# that *chat* comes next.
+# word before it, and the place where it will stand.
 #
 # French puts the adjective after the noun, so *chat* looks at the third English word and *noir* at the second.
 # *regarde* takes over 80% from *looks*, and leaves *at* alone, because *at* stands after every verb of these sentences.
@@ -186,9 +185,9 @@ assert sum(name.startswith("norm") for name in called) == 3, (
 # %% [markdown]
 # ## Where masks apply
 #
-# The source of a translation is known as a whole, so there is no future to hide. Padding must be hidden, though: that
-# of the *source*, whose columns are closed to every query. A causal mask is needed by an interpreter who begins before
-# the speaker has finished. Such a model waits for two words, writes one, hears one more, and so on.
+# The source of a translation is known as a whole, so there is no future to hide. Its padding must be hidden, though.
+# And an interpreter who begins before the speaker has finished needs a causal mask. Such a model waits for two words,
+# writes one, hears one more, and so on.
 
 # %% tags=["hide-input"]
 #| caption: Two masks for cross-attention, five queries by seven keys. Rows are queries, columns are keys. Hatched cells
@@ -257,10 +256,7 @@ feedback
 # ## What to read next
 #
 # - [Writing one word at a time](generating.py) is the next page: how a model writes, and what it keeps.
-# - [Masks, interface by interface](../pytorch/masks.py): the alignment of causal masks, and what each interface makes
-#   of yours.
-# - [A pair that comes from no sequence](../pytorch/heads.py#a-pair-that-comes-from-no-sequence): keys and values that
-#   are learned.
+# - [Masks, interface by interface](../pytorch/masks.py): what each of them makes of yours.
 #
 # ## References
 #
