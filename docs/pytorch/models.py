@@ -2,17 +2,17 @@
 # <!--~ 3: a model's name -->
 # # How do Qwen3, Gemma 3, gpt-oss, DeepSeek-V3 and Qwen3-Next attend?
 #
-# **As you know it, with grouped heads and rotary positions, and with a few lines of their own: norms on queries and
-# keys, a scale, a window, a sink, a gate. DeepSeek-V3 alone makes its keys and values in another way, of a short
+# **In the way you know, with grouped heads and rotary positions, plus a few lines of their own: norms on queries and
+# keys, a scale, a window, a sink, a gate. Only DeepSeek-V3 makes its keys and values in another way, from a short
 # latent.**
 #
 # {{ table.markdown() }}
 #
-# *(The numbers are those of the models' own `config.json`. A base with a factor is stretched for longer texts.)*
+# *(The numbers come from each model's own `config.json`. A base with a factor is stretched for longer texts.)*
 #
 # **You should know** [grouped heads](grouped.py), [rotary positions](positions.py) and [windows and sinks](long.py).
-# **You will know** which lines make each model's attention, what each of them does when it is forgotten, and how to
-# hold your own version to the model in transformers.
+# **You will know** which lines make each model's attention, what happens when one of them is forgotten, and how to
+# compare your own version with the model in transformers.
 
 # %% tags=["imports"]
 import math
@@ -26,16 +26,16 @@ from unmasked.heads import merge_heads, split_heads
 from unmasked.positions import Rotary
 
 # %% [markdown]
-# Each section below has a function of the words `x` (batch, tokens, features), of the layer's weights `w` by the names
-# that the checkpoint gives them, of the model's `config` and of the number of the layer. Put in the place of the
-# attention of transformers' own models, each gives the same logits: [a model in
-# transformers](#hold-yours-to-the-model-in-transformers) holds it, and so do the tests of this site.
+# Each section below has a function of four arguments: the words `x` (batch, tokens, features), the layer's weights `w`
+# by their names in the checkpoint, the model's `config`, and the number of the layer. Put into a [model in
+# transformers](#hold-yours-to-the-model-in-transformers) instead of its own attention, each function gives the same
+# logits, and the tests of this site make sure of it.
 #
 # ## Qwen3: a norm on every query and key
 #
-# Large queries and keys make scores so large that a softmax is nothing but a maximum. Qwen3 norms them. Each head's
-# query is divided by its own size and multiplied by learned factors, which all heads share, and so is each key. The
-# norm comes *before* the turning: it multiplies features one by one, and turning mixes two of them.
+# Large queries and keys can make scores so large that the softmax is nothing but a maximum, so Qwen3 norms them. Each
+# head's query is divided by its own size and multiplied by learned factors, which all heads share, and so is each key.
+# The norm comes *before* the turning, because it multiplies features one by one, and turning mixes them in pairs.
 
 
 # %%
@@ -58,14 +58,14 @@ def qwen3(x, w, config, layer=0):
 
 
 # %% [markdown]
-# With that a query's size no longer counts, only its direction. OLMo 2<!--~ its name --> norms in another way, all
-# heads together before they are split: the weight's length tells one from the other.
+# Now only a query's direction counts, not its size. OLMo 2<!--~ its name --> norms all heads together before they are
+# split; you can tell the two ways apart by the length of the norm's weight.
 #
 # ## Gemma 3<!--~ its name -->: five layers near, one layer far
 #
-# Five layers of six see a window alone, and turn by a base of ten thousand. The sixth sees everything, and turns by a
-# million, with every angle divided by eight. Two more things are easily missed. The weight of a norm is what is to be
-# added to one. And the scale is said by the config: in the largest model it is not the root of `head_dim`.
+# Five layers out of six see only a window, and turn by a base of ten thousand. The sixth sees everything, and turns by
+# a base of a million, with every angle divided by eight. Two more things are easy to miss. The factor of a norm is one
+# plus the stored weight. And the scale comes from the config: in the largest model it does not follow from `head_dim`.
 
 
 # %%
@@ -97,8 +97,8 @@ def gemma3(x, w, config, layer):
 #
 # Every other layer has a window, of no more than 128<!--~ its config --> tokens. Each head has a learned number that
 # joins the scores in the softmax and belongs to no key, so that a head may look at nothing. All projections have a
-# bias. Positions are stretched by YaRN: fast pairs turn as they did, slow ones as much slower as the text is longer,
-# and turned queries and keys are multiplied by a factor, of which a score has the square.
+# bias. Positions are stretched by YaRN: fast pairs turn as before, and slow ones are slowed down in proportion to the
+# longer text. Turned queries and keys are also multiplied by a factor, which enters every score squared.
 
 
 # %%
@@ -126,15 +126,15 @@ def gpt_oss(x, w, config, layer):
 
 
 # %% [markdown]
-# Its heads together are wider than the model: 64<!--~ its config --> heads of 64<!--~ its config --> features make
-# 4,096<!--~ their product -->, and a word has 2,880<!--~ its config -->.
+# All heads together are wider than the model: 64<!--~ its config --> heads of 64<!--~ its config --> features make
+# 4,096<!--~ their product -->, where a word has 2,880<!--~ its config -->.
 #
 # ## DeepSeek-V3: keys and values of a latent
 #
-# A word becomes a short latent, and all keys and values are made of it. The cache keeps the latent alone, with one
+# A word becomes a short latent, from which all keys and values are made. The cache keeps only the latent, and one
 # turned key that all heads share. [How small can the cache be?](grouped.py) says why, and how a step is computed
-# without making the keys again. Here is the plain form. Its features turn in *interleaved* pairs, and the config says
-# so: `rope_interleave`. YaRN's factor is set to one here, and stands in the scale.
+# without making the keys again. Here is the plain form. Its features turn in *interleaved* pairs, as `rope_interleave`
+# in the config says. YaRN's factor is one here, and its work is done in the scale.
 
 
 # %%
@@ -171,10 +171,10 @@ def deepseek_v3(x, w, config, layer=0):
 # %% [markdown]
 # ## Qwen3-Next: a gate on what was found
 #
-# Three layers of four are no attention of this kind: they carry a memory of fixed size from word to word. The fourth
-# attends, and then multiplies what each head found by a gate between zero and one. The gate comes out of the query's
-# own matrix, head by head: first a head's query, then its gate. Only a quarter of the features turn, and the weights of
-# norms are added to one, as Gemma's.
+# Three layers out of four have another kind of attention, which carries a memory of fixed size from word to word. The
+# fourth attends, and then multiplies what each head found by a gate between zero and one. The gate comes from the
+# query's own matrix, head by head: first a head's query, then its gate. Only a quarter of the features turn, and the
+# weights of norms are added to one, as in Gemma.
 
 
 # %%
@@ -227,8 +227,8 @@ slips = plot.table(
 #
 # {{ slips.markdown() }}
 #
-# A trained model is often robust enough to go on talking, only worse. That is why such a mistake is found late, and why
-# the logits should be compared *before* anything is trained or served.
+# A trained model is often robust enough to go on talking, only worse. So such a mistake is found late, which is why you
+# should compare the logits *before* you train or serve anything.
 
 # %% tags=["claims"]
 assert min(moved.values()) > 0.02, (
@@ -238,8 +238,8 @@ assert min(moved.values()) > 0.02, (
 # %% [markdown]
 # ## Hold yours to the model in transformers
 #
-# Make a tiny model from the config, with random weights, and put your function in the place of its attention. No
-# download is needed, and a difference of rounding is all that may be left:
+# Make a tiny model from the config, with random weights, and replace its attention by your function. Nothing has to be
+# downloaded, and only rounding may be left as a difference:
 #
 # ```python
 # import torch
@@ -263,9 +263,9 @@ assert min(moved.values()) > 0.02, (
 #
 # ## What a small test does not see
 #
-# Random weights must be large enough to matter. A norm's weight that is all ones, or all zeros in Gemma, hides that it
-# was forgotten; a text shorter than the window hides the window. And a short text hides a wrong base. Here a layer of
-# Qwen3 whose base is one million is given ten thousand:
+# Random weights must be large enough to matter. If a norm's weight is all ones, or all zeros in Gemma, nobody sees that
+# it was forgotten. A text shorter than the window hides the window, and a short text hides a wrong base. Here a layer
+# of Qwen3 whose base is one million is given ten thousand:
 
 # %%
 config, w, x = figures.layer("Qwen3", tokens=12)
@@ -277,12 +277,12 @@ print(" ".join(f"{share:.0%}" for share in off[0].tolist()))
 
 # %% [markdown]
 # The first word meets only itself, and turning a query and a key by the same angle changes nothing. The second is off
-# by less than 2%. The later words would have told.
+# by less than 2%. Only later words show the mistake.
 
 # %% tags=["claims"]
 assert off[0, 0] < 1e-5, "The first word meets only itself"
 assert off[0, 1] < 0.02 and off[0, 2:].min() > 0.04, (
-    "The second is off by less than 2%. The later words would have told"
+    "The second is off by less than 2%. Only later words show the mistake"
 )
 
 # %% [markdown]

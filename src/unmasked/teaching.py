@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Literal, NamedTuple, cast, get_args
+from typing import Literal, cast, get_args
 
 import torch
 import torch.nn.functional as F
@@ -20,7 +20,7 @@ from unmasked.heads import merge_heads, split_heads
 
 __all__ = [
     "Block",
-    "Guesser",
+    "PairSolver",
     "Singer",
     "Stack",
     "draw_pairs",
@@ -28,11 +28,6 @@ __all__ = [
     "largest_weights",
     "likeness",
     "riddles_solved",
-    "share_right",
-    "silenced",
-    "train_heads",
-    "train_to_guess",
-    "train_to_look_back",
     "translate",
     "translations",
     "verse",
@@ -274,11 +269,10 @@ def largest_weights(sizes: Sequence[float]) -> Tensor:
 
 # Two numbers are asked for: what a second head is good for.
 
-Answer = Callable[..., tuple[Tensor, Tensor]]  # model and what it is given: scores (count, 2 * NUMBERS), weights
 Pair = tuple[Tensor, Tensor, Tensor, Tensor]
 
 
-def draw_pairs(count: int) -> tuple[Pair, Tensor, Tensor]:
+def draw_pairs(count: int) -> tuple[Pair, Tensor]:
     """Boxes with different letters, and questions that ask for the numbers in two of them, in an order.
 
     Args:
@@ -286,219 +280,80 @@ def draw_pairs(count: int) -> tuple[Pair, Tensor, Tensor]:
 
     Returns:
         What a model is given, letters and numbers (count, BOXES), the letter that is asked for first and the one that
-        is asked for second (count,); the right numbers (count, 2); and in which boxes they are (count, 2).
+        is asked for second (count,); and the right numbers (count, 2).
 
     Examples:
-        >>> given, right, asked = draw_pairs(2)
-        >>> bool((given[1].gather(1, asked) == right).all())
+        >>> (letters, numbers, first, second), right = draw_pairs(2)
+        >>> bool((numbers[letters == first[:, None]] == right[:, 0]).all())
         True
     """
     letters, inside = _boxes(count)
     asked = torch.rand(letters.shape).argsort(dim=-1)[:, :2]
     first, second = letters.gather(1, asked).T
-    return (letters, inside, first, second), inside.gather(1, asked), asked
+    return (letters, inside, first, second), inside.gather(1, asked)
 
 
-def train_heads(answer: Answer, num_heads: int, *, seed: int, steps: int = 250, width: int = 32) -> nn.ModuleDict:
-    """Train a model with one step of attention to answer riddles that ask for two numbers.
+class PairSolver(nn.Module):
+    """A model with one step of attention for riddles that ask for two numbers, after a question that is one query.
 
     Args:
-        answer: Takes the model and what `draw_pairs` gives it; returns scores (count, 2 * NUMBERS), those of the first
-            number before those of the second, and weights.
         num_heads: How many heads attention has.
-        seed: What training starts from.
-        steps: How many steps it takes.
-        width: How many features a word has.
-
-    Returns:
-        The parts of the model: "letter", "number", "first", "second", "attention" and "read".
 
     Examples:
-        >>> def last_box(model, letters, numbers, first, second):  # asks for nothing
-        ...     return model["read"](model["number"](numbers[:, -1])), None
-        >>> train_heads(last_box, 2, seed=0, steps=1)["attention"].num_heads
-        2
+        >>> scores, weights = PairSolver(2)(*draw_pairs(3)[0])
+        >>> scores.shape, weights.shape  # riddles, first and second, numbers; riddles heads boxes
+        (torch.Size([3, 2, 10]), torch.Size([3, 2, 5]))
     """
-    with _seeded(seed):
-        model = nn.ModuleDict(
-            {
-                "letter": nn.Embedding(LETTERS, width),
-                "number": nn.Embedding(NUMBERS, width),
-                "first": nn.Embedding(LETTERS, width),
-                "second": nn.Embedding(LETTERS, width),
-                "attention": nn.MultiheadAttention(width, num_heads, batch_first=True),
-                "read": nn.Linear(width, 2 * NUMBERS),
-            }
+
+    WIDTH = 32
+
+    def __init__(self, num_heads: int) -> None:
+        super().__init__()
+        self.letter, self.number, self.first, self.second = (
+            nn.Embedding(number, self.WIDTH) for number in (LETTERS, NUMBERS, LETTERS, LETTERS)
         )
+        self.attention = nn.MultiheadAttention(self.WIDTH, num_heads, batch_first=True)
+        self.read = nn.Linear(self.WIDTH, 2 * NUMBERS)
 
-        def loss() -> Tensor:
-            given, right, _ = draw_pairs(128)
-            scores = answer(model, *given)[0].unflatten(-1, (2, NUMBERS))
-            return F.cross_entropy(scores.flatten(0, 1), right.flatten())
+    @classmethod
+    def trained(cls, num_heads: int, *, seed: int, steps: int = 250) -> PairSolver:
+        """A model after its training.
 
-        _fit(model.parameters(), loss, steps=steps, rate=0.01)
-    return model.requires_grad_(False)
+        Args:
+            num_heads: How many heads attention has.
+            seed: What training starts from.
+            steps: How many batches of 128 riddles it learns from.
 
+        Returns:
+            The model, whose parameters ask for no gradient any more.
+        """
+        with _seeded(seed):
+            model = cls(num_heads)
 
-def share_right(answer: Answer, model: nn.Module, given: Pair, right: Tensor) -> tuple[Tensor, float]:
-    """How many riddles of `draw_pairs` a model answers correctly.
+            def loss() -> Tensor:
+                given, right = draw_pairs(128)
+                return F.cross_entropy(model(*given)[0].flatten(0, 1), right.flatten())
 
-    Args:
-        answer: As `train_heads` takes it.
-        model: What `answer` is to ask.
-        given: What the model is given.
-        right: The right numbers (count, 2).
+            _fit(model.parameters(), loss, steps=steps, rate=0.01)
+        return model.requires_grad_(False)
 
-    Returns:
-        The shares of right first and second numbers (2,), and of riddles with both right.
+    def forward(self, letters: Tensor, numbers: Tensor, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
+        """The scores of each number as the first and the second answer, and the weights; of what `draw_pairs` gives.
 
-    Examples:
-        >>> def last_box(model, letters, numbers, first, second):  # asks for nothing
-        ...     return model["read"](model["number"](numbers[:, -1])), None
-        >>> given, right, _ = draw_pairs(4)
-        >>> model = train_heads(last_box, 2, seed=0, steps=1)
-        >>> share_right(last_box, model, given, right)[0].shape
-        torch.Size([2])
-    """
-    hits = answer(model, *given)[0].unflatten(-1, (2, NUMBERS)).argmax(dim=-1) == right
-    return hits.double().mean(dim=0), hits.all(dim=-1).double().mean().item()
+        Returns:
+            Scores (riddles, 2, NUMBERS), and weights (riddles, heads, BOXES).
+        """
+        boxes = self.letter(letters) + self.number(numbers)
+        question = (self.first(first) + self.second(second))[:, None]  # one query in each riddle
+        taken, weights = self.attention(question, boxes, boxes, average_attn_weights=False)
+        return self.read(taken[:, 0]).unflatten(-1, (2, NUMBERS)), weights[:, :, 0]
 
-
-@contextmanager
-def silenced(attention: nn.MultiheadAttention, head: int) -> Iterator[None]:
-    """Within the block nothing reads a head: its numbers are zero before the output projection.
-
-    Args:
-        attention: The module.
-        head: Which of its heads, from 0.
-
-    Yields:
-        Nothing: the module itself is changed, and put back at the end.
-
-    Raises:
-        ValueError: There is no such head.
-
-    Examples:
-        >>> attention = nn.MultiheadAttention(4, 2)
-        >>> with silenced(attention, 1):
-        ...     attention.out_proj.weight[:, 2:].any().item()
-        False
-    """
-    if not 0 <= head < attention.num_heads:
-        raise ValueError(
-            f"head={head}: the module has {attention.num_heads} heads, pass 0 to {attention.num_heads - 1}"
-        )
-    weight = attention.out_proj.weight
-    before = weight.detach().clone()
-    with torch.no_grad():
-        weight.unflatten(1, (attention.num_heads, -1))[:, head] = 0
-    try:
-        yield
-    finally:
-        with torch.no_grad():
-            weight.copy_(before)
-
-
-# The next letter, and the letter before: what a mask and positions are good for.
-
-
-class Guesser(NamedTuple):
-    """What a model that guesses the next letter has learned.
-
-    Attributes:
-        weights: Of the places that guess (places - 1, places).
-        in_training: The share of right guesses where it sees what it saw in training.
-        in_use: The same where it writes, and nothing comes after the place that guesses.
-    """
-
-    weights: Tensor
-    in_training: float
-    in_use: float
-
-
-def train_to_guess(hidden: Tensor, letters: int = 8) -> Guesser:
-    """Train a table of scores to guess the next letter of texts in which letters are drawn at random.
-
-    Args:
-        hidden: Boolean (places, places), True where a query may not see a key in training.
-        letters: How many different letters there are.
-
-    Returns:
-        What it has learned.
-
-    Raises:
-        ValueError: `hidden` is no square of booleans, or hides every letter from a place.
-
-    Examples:
-        >>> train_to_guess(torch.zeros(3, 3, dtype=torch.bool)).weights.shape  # nothing comes after the last
-        torch.Size([2, 3])
-    """
-    places = len(hidden)
-    if hidden.dtype != torch.bool or hidden.shape != (places, places) or hidden.all(dim=-1).any():
-        told = f"hidden is {hidden.dtype} of shape {tuple(hidden.shape)}"
-        raise ValueError(f"{told}, expected a boolean square in which each row has a False: what its place may see")
-    later = torch.ones(places, places, dtype=torch.bool).triu(1)
-    with _seeded(0):
-        scores = nn.Parameter(torch.zeros(places, places))
-        guess = nn.Linear(letters, letters)
-
-        def guesses(text: Tensor, hidden: Tensor) -> Tensor:
-            weights = scores.masked_fill(hidden, -torch.inf).softmax(dim=-1)
-            said: Tensor = guess(weights @ F.one_hot(text, letters).float())
-            return said[:, :-1]  # nothing comes after the last
-
-        def loss() -> Tensor:
-            text = torch.randint(letters, (64, places))
-            return F.cross_entropy(guesses(text, hidden).flatten(0, 1), text[:, 1:].flatten())
-
-        _fit([scores, *guess.parameters()], loss, steps=120, rate=0.1)
-        text = torch.randint(letters, (8000, places))
-    with torch.no_grad():
-        in_training, in_use = (
-            (guesses(text, each).argmax(dim=-1) == text[:, 1:]).double().mean().item() for each in (hidden, later)
-        )
-        weights = scores.masked_fill(hidden, -torch.inf).softmax(dim=-1)[:-1]
-    return Guesser(weights, in_training, in_use)
-
-
-def train_to_look_back(
-    has_places: bool, *, letters: int = 8, places: int = 6, trials: int = 1000
-) -> tuple[Tensor, float]:
-    """Train one attention to say, at each place of a text of random letters, the letter before.
-
-    Args:
-        has_places: Whether each place has a vector, which is added to that of its letter.
-        letters: How many different letters there are.
-        places: How long a text is.
-        trials: How many new texts it is tried on.
-
-    Returns:
-        Its weights (places, places), their mean over the new texts, and its share of right answers.
-
-    Examples:
-        >>> weights, right = train_to_look_back(has_places=True, places=3, trials=10)
-        >>> weights.shape
-        torch.Size([3, 3])
-    """
-    with _seeded(0):
-        letter, place = nn.Embedding(letters, 16), nn.Embedding(places, 16)
-        query, key, value, guess = (nn.Linear(16, size) for size in (16, 16, 16, letters))
-
-        def run(text: Tensor) -> tuple[Tensor, Tensor]:
-            x = letter(text) + has_places * place.weight
-            weights = (query(x) @ key(x).mT / 16**0.5).softmax(dim=-1)
-            return weights, guess(weights @ value(x))[:, 1:]  # nothing stands before the first
-
-        def loss() -> Tensor:
-            text = torch.randint(letters, (64, places))
-            return F.cross_entropy(run(text)[1].flatten(0, 1), text[:, :-1].flatten())
-
-        parts = nn.ModuleList([letter, place, query, key, value, guess])
-        _fit(parts.parameters(), loss, steps=200, rate=0.02)
-        text = torch.randint(letters, (trials, places))
-    with torch.no_grad():
-        weights, said = run(text)
-    return weights.mean(dim=0), (said.argmax(dim=-1) == text[:, :-1]).double().mean().item()
+    def right(self) -> Tensor:
+        """Whether its answers to 1,000 new riddles are right, the first and the second of each, (1000, 2)."""
+        with _seeded(1):
+            given, numbers = draw_pairs(1000)
+        right: Tensor = self(*given)[0].argmax(dim=-1) == numbers
+        return right
 
 
 # A translator: one sentence asks another.

@@ -21,7 +21,7 @@ from unmasked import self_attention
 from unmasked.embeddings import common_vectors
 from unmasked.figures.sentence import ask
 
-from .conftest import _serve
+from .conftest import _serve, settled
 from .test_site import watched
 
 if TYPE_CHECKING:
@@ -32,7 +32,6 @@ DOCS = Path(__file__).parents[2] / "docs"
 LIVE = DOCS.parent / "src/unmasked/figures"
 VECTORS = DOCS.parent / "src/unmasked/data/glove.6B.50d.u8"
 FIGURES = ["sentence", "arrows", "scale", "tiles", "training", "temperature", "parts", "cache"]
-DRAWN = "document.querySelectorAll('[data-live]:not([data-drawn])').length === 0"
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +56,7 @@ def served(built: Path) -> Iterator[str]:
 
 @pytest.fixture
 def opened(browser: Browser, served: str) -> Iterator[Callable[..., Page]]:
-    """Opens the page of figures, and waits until all of them are drawn."""
+    """Opens the page of figures, and waits until all of it is there."""
     contexts, faults = [], []
 
     def open_page(**options: Any) -> Page:
@@ -68,7 +67,7 @@ def opened(browser: Browser, served: str) -> Iterator[Callable[..., Page]]:
         contexts.append(context)
         faults.append(wrong)
         page.goto(f"{served}figures/")
-        page.wait_for_function(DRAWN)
+        settled(page)
         return page
 
     yield open_page
@@ -132,7 +131,7 @@ def test_no_text_is_too_small_and_nothing_goes_over_the_side(opened: Callable[..
     for figure in page.locator("[data-live]").all():
         box = figure.bounding_box()
         assert box is not None
-        for part in figure.locator("button, input, table, svg:visible").all():
+        for part in figure.locator("button, input, table, svg:visible, svg text:visible").all():
             inner = part.bounding_box()
             assert inner is not None
             assert inner["x"] >= box["x"] - 1
@@ -310,7 +309,7 @@ def test_vectors_that_do_not_come_are_told_of_and_the_rest_works(browser: Browse
     page = context.new_page()
     page.route("**/*.u8", lambda route: route.fulfill(status=404))
     page.goto(f"{served}figures/")
-    page.wait_for_function(DRAWN)
+    settled(page)
     figure = page.locator("[data-live=sentence]").first
     figure.get_by_label("Or type a sentence").fill("the ship")
     figure.get_by_text("The words could not be loaded. The sentences above work without them.").wait_for()
@@ -611,6 +610,7 @@ def test_the_run_plays_and_is_at_its_end_at_once_for_who_wants_less_motion(opene
         figure = page.locator("[data-live=training]")
         last = len(data_of(built, figure)["steps"]) - 1
         slider = figure.get_by_role("slider")
+        assert slider.input_value() == "0", "it begins at the beginning"
         figure.get_by_role("button", name="Play").click()
         page.clock.run_for(100)
         if motion == "reduce":
@@ -746,8 +746,8 @@ def test_steps_of_the_writing_are_taken_by_buttons_and_by_touch(opened: Callable
     figure = page.locator("[data-live=cache]")
     slider, told = figure.get_by_role("slider"), figure.locator(".live-told b").first
     back, on = figure.get_by_role("button", name="back"), figure.get_by_role("button", name="next word")
-    assert told.inner_text() == "Step 4 of 7."
-    for _ in range(3):
+    assert told.inner_text() == "Step 1 of 7."
+    for _ in range(6):
         on.click()
     assert (told.inner_text(), on.is_disabled(), slider.input_value()) == ("Step 7 of 7.", True, "6")
     tall = figure.bounding_box()
@@ -758,4 +758,4 @@ def test_steps_of_the_writing_are_taken_by_buttons_and_by_touch(opened: Callable
     phone = opened(has_touch=True, viewport={"width": 390, "height": 800})
     figure = phone.locator("[data-live=cache]")
     figure.get_by_role("button", name="next word").tap()
-    assert figure.locator(".live-told b").first.inner_text() == "Step 5 of 7."
+    assert figure.locator(".live-told b").first.inner_text() == "Step 2 of 7."

@@ -35,8 +35,8 @@ function draw(figure, { sentences, compact, ...counts }) {
     html("div", { class: "live-choices", role: "group", "aria-label": "Sentences" }, ...choices),
     html("label", { class: "live-field" }, html("span", {}, "Or type a sentence, and point at its words"), input),
     stage,
-    told,
     list,
+    told,
     said,
   )
 
@@ -92,9 +92,10 @@ function draw(figure, { sentences, compact, ...counts }) {
     const unknown = taken[place] === undefined
     const takings = unknown ? [" has no vector here, so it takes nothing."] : takes(sums[place], most, sums[most])
     told.replaceChildren(html("b", {}, words[place]), ...takings)
-    list.hidden = unknown
-    if (unknown) return
-    const [before, after] = Array.isArray(sentence.near) ? sentence.near[place] : sentence.near(place)
+    const found = Array.isArray(sentence.near) ? sentence.near[place] : unknown ? undefined : sentence.near(place)
+    list.hidden = !found
+    if (!found) return
+    const [before, after] = found
     near[0][1].textContent = before.join(", ")
     near[1][1].replaceChildren(
       ...after.flatMap((word, k) => [k ? ", " : "", before.includes(word) ? word : html("b", {}, word)]),

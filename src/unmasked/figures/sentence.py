@@ -27,13 +27,14 @@ class Asked:
         words: The sentence.
         word: The word that is asked; of several the first.
         weights: Of self-attention on the words' embeddings, (queries, keys).
-        near: For each word, the words that are nearest to its embedding, and to what attention makes of it.
+        near: For each word, the words that are nearest to its embedding, and to what attention makes of it; nothing for
+            weights of another origin.
     """
 
     words: Sequence[str]
     word: str
     weights: Tensor
-    near: Sequence[tuple[list[str], list[str]]]
+    near: Sequence[tuple[list[str], list[str]]] = ()
 
     @property
     def start(self) -> int:
@@ -67,14 +68,17 @@ class Asked:
         row, start, height = self.row, self.start, STEP * len(self.words)
         most = row[self.words.index(self.neighbor)]
         said = ", ".join(f"{word} {weight:.0%}" for word, weight in zip(self.words, row, strict=True))
-        before, after = map(", ".join, self.near[start])
-        label = escape(f"{self.word} takes: {said}. Nearest words before: {before}; after: {after}")
-        parts = [
-            f'<svg style="{_STYLE}" viewBox="0 0 330 {height + 52}" role="img" aria-label="{label}">',
-            *(_line(word, row[place], place, start, most) for place, word in enumerate(self.words)),
-            f'<text x="0" y="{height + 20}">looked up: {escape(before)}</text>',
-            f'<text x="0" y="{height + 42}" font-weight="700">here: {escape(after)}</text>',
-        ]
+        parts = [_line(word, row[place], place, start, most) for place, word in enumerate(self.words)]
+        if self.near:
+            before, after = (", ".join(words) for words in self.near[start])
+            said += f". Nearest words before: {before}; after: {after}"
+            parts += [
+                f'<text x="0" y="{height + 20}">looked up: {escape(before)}</text>',
+                f'<text x="0" y="{height + 42}" font-weight="700">here: {escape(after)}</text>',
+            ]
+            height += 52
+        label = escape(f"{self.word} takes: {said}")
+        parts.insert(0, f'<svg style="{_STYLE}" viewBox="0 0 330 {height}" role="img" aria-label="{label}">')
         return "".join([*parts, "</svg>"])
 
 
@@ -119,6 +123,7 @@ def ask(word: str, *sentences: str) -> list[Asked]:
             raise ValueError(f"sentences has {sentence!r}, which lacks word={word!r}: ask a word that stands in it")
         x = vectors.lookup(words)
         context, weights = self_attention(x)
+        assert weights is not None  # self_attention always has them
         near = [
             (_others(rarer, x[place], each), _others(rarer, context[place], each)) for place, each in enumerate(words)
         ]

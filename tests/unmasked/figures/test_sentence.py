@@ -61,6 +61,13 @@ def test_bars_are_as_long_as_weights_and_arcs_as_wide_and_none_leads_to_the_word
     assert [each.text for each in drawing.iter("text") if each.get("font-weight")] == ["my", "here: <his>"]
 
 
+def test_weights_of_another_origin_have_no_nearest_words():
+    asked = Asked(["my", "ship", "sails"], "my", WEIGHTS)
+    drawing = ElementTree.fromstring(asked.svg())
+    assert [each.text for each in drawing.iter("text")] == ["my", "10%", "ship", "70%", "sails", "20%"]
+    assert drawing.get("aria-label") == "my takes: my 10%, ship 70%, sails 20%"
+
+
 def test_sentences_stand_side_by_side():
     html = side_by_side(ask("ship", SENTENCE, "my ship"))
     assert re.findall(r'aria-label="(ship takes: \w+)', html) == ["ship takes: we", "ship takes: my"]
