@@ -189,7 +189,7 @@ context, weights = attend(q, k, v, allowed)
 # Without the mask, that is the formula of the paper that introduced it (Vaswani et al. 2017, section
 # 3.2.1, equation 1)<!--~ reference -->:
 #
-# $$\operatorname{Attention}(Q, K, V) = \operatorname{softmax}\left(\frac{Q K^\top}{\sqrt{d_k}}\right) V \tag{7.1}$$
+# $$\operatorname{Attention}(Q, K, V) = \operatorname{softmax}\left(\frac{Q K^\top}{\sqrt{d_k}}\right) V \tag{8.1}$$
 # <!-- where: Q, K, V = random("n d_k", "m d_k", "m d_v");
 # Attention = lambda Q, K, V: attend(Q, K, V, torch.ones(n, m, dtype=torch.bool))[0] -->
 
@@ -252,7 +252,7 @@ def by_pytorch(Q, K, V, W_Q, W_K, W_V, W_O):
 # $$\begin{aligned}
 # \operatorname{MultiHead}(Q, K, V) &= \operatorname{Concat}(\text{head}_1, \dots, \text{head}_H) \, W_O^\top \\
 # \text{head}_h &= \operatorname{Attention}(Q \, {W_Q^{(h)}}^\top, K \, {W_K^{(h)}}^\top, V \, {W_V^{(h)}}^\top)
-# \end{aligned} \tag{7.2}$$
+# \end{aligned} \tag{8.2}$$
 # <!-- where: H, d_k, d = num_heads, head_dim, embed_dim;
 # Q, K, V, W_Q, W_K, W_V, W_O = random("n d", "m d", "m d", "H d_k d", "H d_k d", "H d_k d", "d d");
 # Attention = lambda Q, K, V: attend(Q, K, V, torch.ones(n, m, dtype=torch.bool))[0];
@@ -583,7 +583,7 @@ print(f"right: {right:.1g}   broken: {wrong:.2f}")
 # In the right merge, feature $h \cdot d_k + j$ of a token is feature $j$ of head $h$, both counted from zero, of the
 # *same* token. With $O$ for the context and $M$ for the merged one,
 #
-# $$M_{t,\, h \cdot d_k + j} = O_{h, t, j} \qquad h = 0, \dots, H - 1 \tag{7.3}$$
+# $$M_{t,\, h \cdot d_k + j} = O_{h, t, j} \qquad h = 0, \dots, H - 1 \tag{8.3}$$
 # <!-- where: O = random("H n d_k"); M = merge(O[None])[0] -->
 #
 # If the context is merged as it lies, each token's row is filled from several tokens. The shapes are right, every
