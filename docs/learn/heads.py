@@ -45,15 +45,13 @@ half_each @ numbers
 
 # %% [markdown]
 # The question "D, B?" asks for `(4, 7)`<!--= numbers[[3, 1]] -->, and gets the same average. Whatever the model does
-# next, it cannot tell the two questions apart. The head may also lean to the box that is asked for first. Then the
-# model knows one number well and the other one badly.
-#
-# Does training find a way out? Two models learn such riddles, one with one head and one with two. The question is the
-# query, and each box has a key and a value. Then both answer {{ len(answers["one head"]) :,}} new riddles:
+# next, it cannot tell the two questions apart. Does training find a way out? Two models learn such riddles, one with
+# one head and one with two. The question is the query, and each box has a key and a value. Then both answer {{
+# len(answers["one head"]) :,}} new riddles:
 
 # %% tags=["hide-input"]
 #| caption: How many answers are right. A blind guess is right one time in ten. The model with one head leans to one
-#|   side.
+#|   side: it knows one number well and the other one badly.
 from unmasked.teaching import PairSolver, draw_pairs
 
 one_head = PairSolver.trained(1, seed=0)
@@ -94,7 +92,7 @@ assert torch.allclose(numbers[[3, 1]].mean(), half_each @ numbers), (
     "and gets the same average"
 )
 assert leans[1] > 0.7 > 0.45 > leans[0], (
-    "The model with one head leans to one side"
+    "it knows one number well and the other one badly"
 )
 assert first_head != second_head and on_asked.amax(dim=1).min() > 0.9, (
     "Which head takes which job depends on the random numbers"
@@ -211,10 +209,6 @@ from unmasked.figures import slices as drawing
 WIDTH = Singer.WIDTH
 drawing.two_heads(WIDTH)
 
-# %% [markdown]
-# [How does one matrix hold many heads?](../pytorch/heads.py) does the same without a loop, and shows the ways in which
-# the cutting goes wrong.
-
 # %% tags=["check"]
 torch.manual_seed(2)
 qkv = torch.randn(3, 5, WIDTH)
@@ -258,8 +252,7 @@ plot.table(
 # They cost time all the same, since each head makes a table of weights and a processor is slower with thin slices. With
 # dozens of heads a layer that returns its weights can take several times as long as with one. A thin slice also has few
 # numbers to compare words by. Most models give a head 64<!--~ Vaswani et al. (2017) --> or 128<!--~ Grattafiori et al.
-# (2024) --> numbers, and many take as many heads as fit into their width. (Others do not: gpt-oss is 2,880<!--~ OpenAI
-# (2025) --> numbers wide, and its heads are 4,096<!--~ 64 of 64 --> together.)
+# (2024) --> numbers, and many take as many heads as fit into their width.
 
 # %% tags=["claims"]
 assert costs[8][0] < costs[1][0] and costs[8][2] == costs[1][2], (
@@ -353,15 +346,14 @@ feedback
 # %% [markdown]
 # ## What to read next
 #
-# - [A whole transformer block](block.py) shows what stands around attention: the MLP, the residual connections and the
-#   norms.
-# - [How does one matrix hold many heads?](../pytorch/heads.py) is for everybody who writes this code: `view`,
-#   `transpose`, and one large matrix for all heads.
-# - [Do my heads, tokens and batches stay apart?](../museum/heads.py) shows what it looks like when heads are mixed up.
+# - [A whole transformer block](block.py) shows what stands around attention.
+# - [How does one matrix hold many heads?](../pytorch/heads.py) is for everybody who writes this code, and shows the
+#   ways in which the cutting goes wrong.
+# - [How do I see the weights of a model?](../pytorch/watching.py#all-heads-of-a-trained-model) shows a singer of two
+#   layers.
 #
 # ## References
 #
-# <!--~ 2017, 3.2.2, 2024, 3, 2025: references -->
+# <!--~ 2017, 3.2.2, 2024, 3: references -->
 # - Vaswani et al. (2017), *Attention Is All You Need*: section 3.2.2, for several heads and their output projection.
 # - Grattafiori et al. (2024), *The Llama 3 Herd of Models*: table 3, for the number of heads.
-# - OpenAI (2025), *gpt-oss-120b & gpt-oss-20b Model Card*: heads that are together wider than the model.

@@ -22,8 +22,8 @@ weights_of = [
 plot.grid(weights_of[0], "weights", queries=words)
 
 # %% tags=["hide-input"]
-#| caption: The same words in another order. Every weight is there again, where the same two words meet: *my* stands in
-#|   the fifth row now, and gives {{ weights_of[1][4, 0] :.0%}} to *your*, as before.
+#| caption: The same words in another order. Every weight is there again, where the same two words meet: *my*, now in
+#|   the fifth row, gives {{ weights_of[1][4, 0] :.0%}} to *your*.
 plot.grid(weights_of[1], "weights", queries=swapped)
 
 # %% [markdown]
@@ -36,9 +36,9 @@ plot.grid(weights_of[1], "weights", queries=swapped)
 # %% [markdown]
 # ## Shuffle the words
 #
-# The six words are in the list `words`, and `vectors` is the table of the first page, which has [words as
-# vectors](attention.py#words-as-vectors). Put the words into another order and compute attention again. Then compare
-# with the old contexts, put into that order. `allclose` says whether all numbers are equal, up to rounding:
+# The six words are in the list `words`, and `vectors` is the [table of the first page](attention.py#words-as-vectors).
+# Put the words into another order and compute attention again. Then compare with the old contexts, put into that order.
+# `allclose` says whether all numbers are equal, up to rounding:
 
 # %%
 X = vectors.lookup(words).double()  # a row for each word
@@ -100,9 +100,9 @@ assert probes.breaks_equivariance(
 # %% [markdown]
 # ## The song without positions
 #
-# How bad is that? Train the singer of the last pages again, with its attention and its mask, but let no word know its
-# place. Among the next words of its training texts it guesses {{ whole.words_right() :.0%}} with positions, and {{
-# lost.words_right() :.0%}} without. That looks like a small loss, until it sings:
+# How bad is that? Train the singer of the last pages again, but let no word know its place. Of the next words in new
+# texts it guesses {{ whole.words_right() :.0%}} with positions, and {{ lost.words_right() :.0%}} without. That looks
+# like a small loss, until it sings:
 
 # %% tags=["hide-input"]
 #| caption: What comes after *la la la nine green*, and how many of {{ tried }} verses are right when the singer sings
@@ -115,7 +115,7 @@ tried = 50
 singers = {"with positions": whole, "without positions": lost}
 start = "la la la nine green"
 rows = {
-    name: [singer.sing(start, 12).removeprefix(start), singer.verses_right()]
+    name: [singer.sing(start, 16).removeprefix(start), singer.verses_right()]
     for name, singer in singers.items()
 }
 plot.table(["Singer", "It sings", "Verses right"], rows, "{:.0%}")
@@ -225,8 +225,8 @@ def turn(arrow, place, rate):
 # %% tags=["hide-input"]
 #| alt: Two clocks with a hand for a query and a hand for a key. On the second clock both hands are turned farther, and
 #|   the angle between them is the same.
-#| caption: A query of *bottles* and a key of *seven*, two places apart. Later in the text both hands have turned
-#|   farther. The angle between them is the same, {{ angles[0] :.0f}}°, and so is the dot product, {{ dots[0] :.2f}}.
+#| caption: A query of *bottles* and a key of *seven*, two places apart. Later in the text both hands have turned on,
+#|   and the angle between them is the same: on the first clock {{ angles[0] :.0f}}°.
 #| script: ../../src/unmasked/figures/turning.js
 #| data: turning_data
 from unmasked.figures import arrows, turning
@@ -270,7 +270,7 @@ turning.clocks(moments)
 
 # %% tags=["claims"]
 assert abs(angles[0] - angles[1]) < 0.01 and abs(dots[0] - dots[1]) < 1e-4, (
-    "The angle between them is the same"
+    "the angle between them is the same: on the first clock"
 )
 assert abs(dots[0] - dots[1]) < 1e-4 and abs(dots[0] - far) > 0.01, (
     "So a score depends on how far apart the query and the key are, and not on where in the text they stand"
@@ -376,8 +376,7 @@ feedback
 #
 # - [Why several heads?](heads.py) is the next page.
 # - [Is my module right?](../doctor.py) runs this page's test, and others, on your module.
-# - [Do my heads, tokens and batches stay apart?](../museum/heads.py): heads that are merged wrongly fail this page's
-#   test, too.
+# - [Which RoPE is mine, and did I break it?](../pytorch/positions.py) is for everybody who writes this code.
 #
 # ## References
 #

@@ -270,8 +270,8 @@ with unmasked.watch(singer) as sung:
 
 # %% tags=["hide-input"]
 #| caption: The weights of a trained model, of which each item is a layer. Rows are queries, columns are keys. At *be*,
-#|   before *six*, both heads of layer 1 give {{ to_seven[1].min() :.0%}} or more to the two *seven*, those of layer 0
-#|   at most {{ to_seven[0].max() :.0%}}.
+#|   before *six*, both heads of the second layer give {{ to_seven[1].min() :.1%}} or more to the two *seven*, those of
+#|   the first at most {{ to_seven[0].max() :.0%}}.
 of_layers = torch.cat([call.weights for call in sung])
 to_seven = of_layers[:, :, 17, [3, 6]].sum(dim=-1)  # from be, by each head
 unmasked.show(sung, queries=song.split(), title="weights")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Literal, NamedTuple, cast, get_args
+from typing import Literal, cast, get_args
 
 import torch
 import torch.nn.functional as F
@@ -20,7 +20,6 @@ from unmasked.heads import merge_heads, split_heads
 
 __all__ = [
     "Block",
-    "Guesser",
     "PairSolver",
     "Singer",
     "Stack",
@@ -30,7 +29,6 @@ __all__ = [
     "largest_weights",
     "likeness",
     "riddles_solved",
-    "train_to_guess",
     "translate",
     "translations",
     "verse",
@@ -385,68 +383,6 @@ class PairSolver(nn.Module):
             given, numbers = draw_pairs(1000)
         right: Tensor = self(*given)[0].argmax(dim=-1) == numbers
         return right
-
-
-# The next letter: what a mask is good for.
-
-
-class Guesser(NamedTuple):
-    """What a model that guesses the next letter has learned.
-
-    Attributes:
-        weights: Of the places that guess (places - 1, places).
-        in_training: The share of right guesses where it sees what it saw in training.
-        in_use: The same where it writes, and nothing comes after the place that guesses.
-    """
-
-    weights: Tensor
-    in_training: float
-    in_use: float
-
-
-def train_to_guess(hidden: Tensor, letters: int = 8) -> Guesser:
-    """Train a table of scores to guess the next letter of texts in which letters are drawn at random.
-
-    Args:
-        hidden: Boolean (places, places), True where a query may not see a key in training.
-        letters: How many different letters there are.
-
-    Returns:
-        What it has learned.
-
-    Raises:
-        ValueError: `hidden` is no square of booleans, or hides every letter from a place.
-
-    Examples:
-        >>> train_to_guess(torch.zeros(3, 3, dtype=torch.bool)).weights.shape  # nothing comes after the last
-        torch.Size([2, 3])
-    """
-    places = len(hidden)
-    if hidden.dtype != torch.bool or hidden.shape != (places, places) or hidden.all(dim=-1).any():
-        told = f"hidden is {hidden.dtype} of shape {tuple(hidden.shape)}"
-        raise ValueError(f"{told}, expected a boolean square in which each row has a False: what its place may see")
-    later = torch.ones(places, places, dtype=torch.bool).triu(1)
-    with _seeded(0):
-        scores = nn.Parameter(torch.zeros(places, places))
-        guess = nn.Linear(letters, letters)
-
-        def guesses(text: Tensor, hidden: Tensor) -> Tensor:
-            weights = scores.masked_fill(hidden, -torch.inf).softmax(dim=-1)
-            said: Tensor = guess(weights @ F.one_hot(text, letters).float())
-            return said[:, :-1]  # nothing comes after the last
-
-        def loss() -> Tensor:
-            text = torch.randint(letters, (64, places))
-            return F.cross_entropy(guesses(text, hidden).flatten(0, 1), text[:, 1:].flatten())
-
-        _fit([scores, *guess.parameters()], loss, steps=120, rate=0.1)
-        text = torch.randint(letters, (8000, places))
-    with torch.no_grad():
-        in_training, in_use = (
-            (guesses(text, each).argmax(dim=-1) == text[:, 1:]).double().mean().item() for each in (hidden, later)
-        )
-        weights = scores.masked_fill(hidden, -torch.inf).softmax(dim=-1)[:-1]
-    return Guesser(weights, in_training, in_use)
 
 
 # A translator: one sentence asks another.

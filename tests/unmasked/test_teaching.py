@@ -40,7 +40,6 @@ def test_a_pair_asks_for_two_numbers_in_its_own_order():
         lambda: teaching.likeness(1),
         lambda: teaching.largest_weights([1]),
         lambda: teaching.first_pulls(1),
-        lambda: teaching.train_to_guess(torch.zeros(3, 3, dtype=torch.bool)),
         lambda: teaching.translate(teaching.translations(8)),
         lambda: teaching.Singer.trained(steps=1),
         lambda: teaching.PairSolver.trained(1, seed=0, steps=1),
@@ -145,24 +144,6 @@ def test_what_a_solver_tells_is_whether_each_of_its_answers_to_new_riddles_is_ri
     with teaching._seeded(1):
         _, numbers = teaching.draw_pairs(1000)
     assert solver.right().equal(numbers == 9)
-
-
-def test_who_sees_the_next_letter_copies_it_and_learns_nothing():
-    later = torch.ones(6, 6, dtype=torch.bool).triu(1)
-    copied, guessed = teaching.train_to_guess(torch.zeros_like(later)), teaching.train_to_guess(later)
-    assert copied.weights.argmax(dim=-1).tolist() == [1, 2, 3, 4, 5]
-    assert copied.in_training > 0.95
-    for luck in (copied.in_use, guessed.in_training, guessed.in_use):
-        assert luck == pytest.approx(1 / 8, abs=0.02)
-    assert not guessed.weights[later[:-1]].any()
-
-
-@pytest.mark.parametrize("hidden", [torch.zeros(2, 3, dtype=torch.bool), torch.zeros(2, 2), torch.ones(2, 2).bool()])
-def test_a_mask_that_no_training_can_use_is_refused(hidden: Tensor):
-    with pytest.raises(
-        ValueError, match=r"hidden is torch\.\w+ of shape .*expected a boolean square in which each row"
-    ):
-        teaching.train_to_guess(hidden)
 
 
 def test_adjectives_stand_after_the_noun_in_french():

@@ -123,6 +123,7 @@ def ask(word: str, *sentences: str) -> list[Asked]:
             raise ValueError(f"sentences has {sentence!r}, which lacks word={word!r}: ask a word that stands in it")
         x = vectors.lookup(words)
         context, weights = self_attention(x)
+        assert weights is not None  # self_attention always has them
         near = [
             (_others(rarer, x[place], each), _others(rarer, context[place], each)) for place, each in enumerate(words)
         ]
