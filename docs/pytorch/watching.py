@@ -257,9 +257,10 @@ assert not seen[1].query[0, 1].any(), (
 # %% [markdown]
 # ## All heads of a trained model
 #
-# Nobody wires a real model. This one has learned a [song](../learn/heads.py#two-heads-that-sing)<!--~ link: where it
-# sings -->, in two layers of two heads. `unmasked.show` takes what was watched and shows all of its weights live, in a
-# notebook and here: *item* chooses the layer, a small map the head. `.save("weights.html")` writes the same as a page.
+# Nobody wires a real model by hand. This one has learned a
+# [song](../learn/heads.py#two-heads-that-sing)<!--~ link: where it sings -->, in two layers of two heads.
+# `unmasked.show` takes what was watched and shows all of its weights live, in a notebook and here: *item* chooses the
+# layer, and a small map the head. `.save("weights.html")` writes the same as a page.
 
 # %%
 from unmasked.teaching import Singer, verse
