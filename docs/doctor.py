@@ -65,7 +65,7 @@ report
 # the module's own numbers.
 #
 # A green report is not a proof. The doctor asks what it was taught to ask, at a few sizes. What it cannot decide it
-# lists as open, and says what it would need to decide.
+# lists as open, with what it would need.
 #
 # **You should know** [how heads are split and merged](pytorch/heads.py) and [what a mask does](learn/masks.py). **You
 # will know** how to examine a module or a whole model, in Python, in a terminal and in a test suite; what a report
@@ -144,8 +144,8 @@ print(unknown.text().partition("\n?")[0])
 unknown.ok, unknown.verdict
 
 # %% [markdown]
-# Open questions are in `report.inconclusive`, with what would settle them. A test can also demand how well the doctor
-# must know the module, so that it is never green without having looked: see [in a test suite](#in-a-test-suite).
+# Open questions are in `report.inconclusive`, with what would settle them. A test can demand that the doctor knows the
+# module well enough: see [in a test suite](#in-a-test-suite).
 #
 # ## A whole model
 #
@@ -238,8 +238,8 @@ assert probes.breaks_equivariance(
 #
 # Behavior shows that something is wrong, but seldom what. So the doctor listens: below `@`, einsum and every kernel,
 # attention is a product, a softmax and a product, and each number can be followed to the next. The output of each step
-# is compared with the right one for its input. If they differ, a table lists what else the step may have done, and the
-# first row that fits names the mistake.
+# is compared with the right one for its input. If they differ, the first row that fits in a table of what else the step
+# may have done names the mistake.
 #
 # Then it computes attention by itself. From the pass it sees which matrices make queries, keys, values and outputs, so
 # it need not trust any name. Its function, in the fold at the section's end, is the doctor's own and shares nothing
@@ -253,7 +253,7 @@ print(inspect.getsource(attend))
 # %% [markdown]
 # Where a step was found wrong, it repeats the mistake: the same steps, with this one done wrong. In float64, with
 # random weights, two different computations do not agree by accident. So the mistake that gives the module's own
-# numbers, for other inputs and sizes, is the one in the module. This does it by hand for the module above:
+# numbers, for other inputs and sizes, is the one in the module. By hand, for the module above:
 
 # %%
 torch.manual_seed(3)
@@ -596,8 +596,8 @@ assert_attention(Mine(12, 3), embed_dim=12, causal=True)
 # ## Exercises
 #
 # Each exercise has a name in brackets. Import `check` from `unmasked.exercises` and run
-# `print(check("plant-a-mistake", answer))`, with the exercise's name: it tells you whether you are right, and usually
-# what went wrong. [How to do the exercises](install.md#do-the-exercises).
+# `print(check("plant-a-mistake", answer))`: it tells you whether you are right, and usually what went wrong. [How to do
+# the exercises](install.md#do-the-exercises).
 #
 # **Plant a mistake** (`plant-a-mistake`). Write attention of one tensor, (batch, tokens, features), without learned
 # matrices and with one mistake of the museum, and pass it with the mistake's name. The doctor must find the same one.

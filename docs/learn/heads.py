@@ -12,6 +12,8 @@ from torch import nn
 
 from unmasked import plot
 
+torch.set_num_threads(1)  # small matrices are faster on one core
+
 words = "the dog bit the man".split()
 looks = {
     "one head": [[0, 0.5, 0, 0, 0.5]],
@@ -124,9 +126,10 @@ on_first_line = seen[1, again, 4]  # on its green
 # line comes *seven* again, after the second line comes *and*.
 #
 # - **Head 0 finds the number.** At the first *bottles* it gives {{ on_number[bottles] :.0%}} of its weight to *seven*.
-#   At *be*, where *six* comes next, it gives {{ on_number[be] :.0%}} to the two *seven*.
+#   At *be*, where *six* comes next, it gives more than 98% to the two *seven*.
 # - **Head 1 finds the line.** At the first *bottles* it gives {{ on_la :.0%}} to the *la*, since no line stands before
-#   this one. At the second *bottles* it gives {{ on_first_line :.0%}} to *green* of the line before.
+#   this one. At the second *bottles* it gives about 80%<!--= round(on_first_line.item(), 1) --> to *green* of the line
+#   before.
 #
 # Weights only hint at what a head does. To find out, *silence* the head, which means to put zeros in the place of what
 # it found, and listen to what is lost:
@@ -166,7 +169,8 @@ alone = Soloist.trained(1).verses_right()
 # :.0%}} of the verses right, because the song seldom asks for two things at once. The riddle always does.
 
 # %% tags=["claims"]
-assert min(on_number[bottles], on_number[be]) > 0.9, "Head 0 finds the number"
+assert on_number[bottles] > 0.9, "Head 0 finds the number"
+assert on_number[be] > 0.98, "it gives more than 98% to the two seven"
 assert min(on_la, on_first_line) > 0.6, "Head 1 finds the line"
 assert lines[:2] == (10, 10) and second_numbers[1] <= 3, (
     "Without head 0 the singer keeps the lines of all"

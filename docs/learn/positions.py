@@ -13,6 +13,8 @@ from torch import nn
 import unmasked.embeddings
 from unmasked import plot, probes, self_attention
 
+torch.set_num_threads(1)  # small matrices are faster on one core
+
 vectors = unmasked.embeddings.ship_vectors()
 words = ["my", "crew", "must", "process", "your", "order"]
 swapped = ["your", "crew", "must", "process", "my", "order"]
@@ -36,10 +38,9 @@ plot.grid(weights_of[1], "weights", queries=swapped)
 # %% [markdown]
 # ## Shuffle the words
 #
-# The six words are in the list `words`, and `vectors` is the [table of words and
+# The six words are in the list `words`, and `vectors` is the first page's [table of
 # vectors](attention.py#words-as-vectors). Put the words into another order and compute attention again. Then compare
-# with the old contexts, put into that order.
-# `allclose` says whether all numbers are equal, up to rounding:
+# with the old contexts, put into that order. `allclose` says whether all numbers are equal, up to rounding:
 
 # %%
 X = vectors.lookup(words).double()  # a row for each word
@@ -111,10 +112,8 @@ assert probes.breaks_equivariance(
 from unmasked.teaching import Singer
 
 whole, lost = Singer.trained(1), Singer.trained(1, lacks="positions")
-deeper = Singer.trained(2, lacks="positions")  # two blocks
-tried = 50
+tried, start = 50, "la la la nine green"
 singers = {"with positions": whole, "without positions": lost}
-start = "la la la nine green"
 rows = {
     name: [singer.sing(start, 16).removeprefix(start), singer.verses_right()]
     for name, singer in singers.items()
@@ -132,20 +131,24 @@ twice = lost.numbers_of("nine green bottles nine green bottles")
 scores, scores_again = lost(once)[0, -1], lost(twice)[0, -1]
 (scores - scores_again).abs().max()
 
+# %% tags=["check"]
+deeper = Singer.trained(2, lacks="positions").verses_right()  # two blocks
+(_, right), (_, lost_right) = rows.values()
+
 # %% [markdown]
 # A deeper model finds some order by itself. Under the [causal mask](masks.py#hiding-the-words-that-come-later)<!--~
 # link: it hides later words --> the second *nine* sees more words than the first one. So they have different vectors
-# after one block, and a second block can tell them apart: a singer with two blocks and no positions sings {{
-# deeper.verses_right() :.0%}} of the verses. Language models have been trained in this way, but most are told.
+# after one block, and a second block can tell them apart: a singer with two blocks and no positions sings {{ deeper
+# :.0%}} of the verses. Language models have been trained in this way, but most are told.
 
 # %% tags=["claims"]
-assert whole.verses_right() > 0.9 > 0.7 > lost.verses_right(), (
+assert right > 0.9 > 0.7 > lost_right, (
     "Without positions it leaves out the second line"
 )
 assert (scores - scores_again).abs().max() < 1e-4, (
     "So the scores of the next word are the same up to rounding"
 )
-assert deeper.verses_right() > 0.8, "and a second block can tell them apart"
+assert deeper > 0.8, "and a second block can tell them apart"
 
 # %% [markdown]
 # ## A vector for each place

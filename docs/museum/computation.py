@@ -521,8 +521,8 @@ assert whole, (
 # ## Exercises
 #
 # Each exercise has a name in brackets. Import `check` from `unmasked.exercises` and run
-# `print(check("mended-attention", answer))`, with the exercise's name: it tells you whether you are right, and usually
-# what went wrong. [How to do the exercises](../install.md#do-the-exercises).
+# `print(check("mended-attention", answer))`: it tells you whether you are right, and usually what went wrong. [How to
+# do the exercises](../install.md#do-the-exercises).
 #
 # **Mend this function** (`mended-attention`). It has four mistakes of this page. Write it anew as
 # `attend(query, key, value, dropout, training)`, which returns the context, and weights whose rows sum to one even in

@@ -6,14 +6,14 @@
 # 12<!--= len(hidden["one token"]) --> of them even give the numbers of the right version. But none passes four checks
 # at sizes that all differ.
 #
-# The museum has 59<!--= len(ENTRIES) --> mistakes. Each runs beside the right version, and you see what it looks like,
-# what it does to the numbers, where it hides, what finds it, and the fix. Some words: an *item* is one sequence of a
-# batch; a mask's *polarity* is what its `True` means; *parity* is agreement with PyTorch; a *cache* keeps the keys and
-# values of earlier tokens.
+# The museum has 59<!--= len(ENTRIES) --> mistakes. Each runs beside the right version: what it looks like, what it does
+# to the numbers, where it hides, what finds it, and the fix. Some words: an *item* is one sequence of a batch; a mask's
+# *polarity* is what its `True` means; *parity* is agreement with PyTorch; a *cache* keeps the keys and values of
+# earlier tokens.
 #
-# Find your mistake by what you see. The two small maps on a card were drawn by running both lines: rows are outputs,
-# columns are tokens that were changed, and a cell is filled where the output moved. Amber is wrong, teal is right, and
-# a cross stands for NaN. Where no map can show the mistake, the card shows the wrong line.
+# Find your mistake by what you see. The two maps on a card were drawn by running both lines: rows are outputs, columns
+# are tokens that were changed, and a cell is filled where the output moved. Amber is wrong, teal is right, and a cross
+# stands for NaN. Where no map can show the mistake, the card shows the wrong line.
 
 # %% tags=["hide-input", "no-snippet"]
 import inspect
@@ -118,8 +118,7 @@ assert not hidden["all differ"], "At sizes that all differ none hides"
 # ## Who reaches whom
 #
 # You can see what a mistake does without reading its code. Change one token, and note how far each output moves: a row
-# for each output, a column for each token that was changed. In the right version, no later token can move the first
-# output.
+# for each output, a column for each changed token.
 
 # %%
 shown = [
@@ -235,8 +234,8 @@ Rooms()
 # ## Exercises
 #
 # Each exercise has a name in brackets. Import `check` from `unmasked.exercises` and run
-# `print(check("test-of-your-own", answer))`, with the exercise's name: it tells you whether you are right, and usually
-# what went wrong. [How to do the exercises](../install.md#do-the-exercises).
+# `print(check("test-of-your-own", answer))`: it tells you whether you are right, and usually what went wrong. [How to
+# do the exercises](../install.md#do-the-exercises).
 #
 # **A test of your own** (`test-of-your-own`). Write `my_test(f)` for a function of `x`, (batch, tokens, features):
 # causal self-attention in three heads, without learned matrices. Your test fails (by an `assert`, or `False`) for every

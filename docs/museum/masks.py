@@ -800,8 +800,8 @@ assert same_weights, "The weights are the same"
 # ## Exercises
 #
 # Each exercise has a name in brackets. Import `check` from `unmasked.exercises` and run
-# `print(check("leak-test", answer))`, with the exercise's name: it tells you whether you are right, and usually what
-# went wrong. [How to do the exercises](../install.md#do-the-exercises).
+# `print(check("leak-test", answer))`: it tells you whether you are right, and usually what went wrong. [How to do the
+# exercises](../install.md#do-the-exercises).
 #
 # **A test for leaks** (`leak-test`). Write `looks_ahead(f, x)`, which says whether a later token reaches an earlier
 # output of `f`, for `x` of (batch, tokens, features). The check gives it functions with the mistakes of this page, and

@@ -35,9 +35,9 @@ plot.grid(panels, rows=rows, axes=("output features", "input features"))
 # Attention alone has nothing to learn: it compares the tokens of a sequence, and averages them. PyTorch's module
 # multiplies its input by three learned matrices before it does so, and the result by one more afterwards. A *bias* is a
 # vector that is added after each multiplication. With all of these switched off, you can tell what in a result is
-# attention and what was learned. A bypassed module differs from attention alone by nothing but rounding, as this page
-# measures. The bypass is exact with one head, zero biases, frozen parameters, no dropout and nothing appended. [What
-# the bypass needs](#what-the-bypass-needs) measures the damage when one of these is missing.
+# attention and what was learned: a bypassed module differs from attention alone only by rounding. The bypass is exact
+# with one head, zero biases, frozen parameters, no dropout and nothing appended. [What the bypass
+# needs](#what-the-bypass-needs) measures the damage when one of these is missing.
 #
 # *Computed with torch {{ torch.__version__.split("+")[0] }} on the {{ fresh.device.type.upper() }}.* (*Weights* here
 # are the numbers of the average; what is learned is called matrices and biases.)
@@ -216,8 +216,8 @@ print("output", output, "weights", weights, sep="\n")
 # 1.2e-07<!--= torch.finfo(torch.float32).eps -->. No difference is more than a few such steps.
 
 # %% [markdown] tags=["check"]
-# This is measured with the weights returned and without them (PyTorch then runs other code, a *fused* kernel where it
-# can), and for a batch.
+# This holds with the weights returned, without them (PyTorch then runs other code, a *fused* kernel where it can), and
+# for a batch.
 
 
 # %% tags=["check"]
@@ -615,8 +615,8 @@ for candidate in (right, wrong):
     print("output", tuple(output.shape), "weights", tuple(weights.shape))
 
 # %% [markdown]
-# The wrong output *is* the input. Its rows of weights sum to one, as they should: every weight is one. A good check
-# asks what attention is for: change one token, and see which outputs notice.
+# The wrong output *is* the input. Its rows of weights sum to one, as they should: every weight is one. To find the
+# mistake, change one token, and see which outputs notice.
 
 
 # %%
@@ -639,8 +639,8 @@ assert apart(output, one) < 1e-6 and (weights - 1).abs().max() < 1e-6, (
 # ## Exercises
 #
 # Each exercise has a name in brackets. Import `check` from `unmasked.exercises` and run
-# `print(check("undo-the-root", answer))`: it tells you whether you are right, and usually
-# what went wrong. [How to do the exercises](../install.md#do-the-exercises).
+# `print(check("undo-the-root", answer))`: it tells you whether you are right, and usually what went wrong. [How to do
+# the exercises](../install.md#do-the-exercises).
 #
 # Each asks for a module: begin with `bypass_(nn.MultiheadAttention(50, 1, batch_first=True))`.
 #

@@ -85,8 +85,8 @@ assert not (theirs.in_proj_bias.any() or theirs.out_proj.bias.any()), (
 # four<!--= sum(p.numel() for p in theirs.parameters() if p.dim() == 2) / embed_dim**2 --> square matrices and stores
 # two<!--= sum(p.dim() == 2 for p in theirs.parameters()) -->: those for query, key and value are *packed*, one below
 # the other, into the 36<!--= len(theirs.in_proj_weight) --> rows of `in_proj_weight`. The fourth, `out_proj.weight`,
-# comes after attention. (PyTorch calls these matrices weights. On this page, *weights* are the numbers with which
-# attention averages, and what is learned is called matrices and biases.)
+# comes after attention. (PyTorch calls these matrices weights; on this page *weights* are the numbers with which
+# attention averages.)
 #
 # **Both biases start at zero**. Code that forgets them agrees with a new layer until training moves them, so fill them
 # before you compare anything. (The gradient of the key's bias is zero but for rounding; the [second
@@ -189,7 +189,7 @@ context, weights = attend(q, k, v, allowed)
 # Without the mask, that is the formula of the paper that introduced it (Vaswani et al. 2017, section
 # 3.2.1, equation 1)<!--~ reference -->:
 #
-# $$\operatorname{Attention}(Q, K, V) = \operatorname{softmax}\left(\frac{Q K^\top}{\sqrt{d_k}}\right) V \tag{7.1}$$
+# $$\operatorname{Attention}(Q, K, V) = \operatorname{softmax}\left(\frac{Q K^\top}{\sqrt{d_k}}\right) V \tag{8.1}$$
 # <!-- where: Q, K, V = random("n d_k", "m d_k", "m d_v");
 # Attention = lambda Q, K, V: attend(Q, K, V, torch.ones(n, m, dtype=torch.bool))[0] -->
 
@@ -236,7 +236,7 @@ lines = sum(len(inspect.getsource(f).strip().splitlines()) for f in functions)
 # %% [markdown]
 # That is the whole layer. The paper defines it head by head (Vaswani et al. 2017, section 3.2.2)<!--~ reference -->,
 # each head with matrices of its own. In PyTorch's layer these are the rows of one matrix: head $h$ has the $h$-th group
-# of $d_k$ rows. So PyTorch's layer can be compared with the definition:
+# of $d_k$ rows. So it can be compared with the definition:
 
 
 # %% tags=["check"]
@@ -252,7 +252,7 @@ def by_pytorch(Q, K, V, W_Q, W_K, W_V, W_O):
 # $$\begin{aligned}
 # \operatorname{MultiHead}(Q, K, V) &= \operatorname{Concat}(\text{head}_1, \dots, \text{head}_H) \, W_O^\top \\
 # \text{head}_h &= \operatorname{Attention}(Q \, {W_Q^{(h)}}^\top, K \, {W_K^{(h)}}^\top, V \, {W_V^{(h)}}^\top)
-# \end{aligned} \tag{7.2}$$
+# \end{aligned} \tag{8.2}$$
 # <!-- where: H, d_k, d = num_heads, head_dim, embed_dim;
 # Q, K, V, W_Q, W_K, W_V, W_O = random("n d", "m d", "m d", "H d_k d", "H d_k d", "H d_k d", "d d");
 # Attention = lambda Q, K, V: attend(Q, K, V, torch.ones(n, m, dtype=torch.bool))[0];
@@ -430,10 +430,9 @@ every = list(itertools.product(*choices))
 drawn = random.Random(4).sample(every, 200)
 
 # %% [markdown] tags=["check"]
-# There are {{ len(every) :,}} combinations, from which {{ len(drawn) }} are drawn so that, for any four options, every
-# combination of their values is among them. For each, the code builds PyTorch's layer with random matrices *and
-# biases*, and inputs and masks that suit it. Then it runs the layer and its copy in the package, in float64, under one
-# seed, so that even the dropout is the same.
+# Of the {{ len(every) :,}} combinations, {{ len(drawn) }} are drawn at random: for any four options, every combination
+# of their values is among them. Each is run in PyTorch's layer, with random matrices *and biases*, and in its copy in
+# the package, in float64 and under one seed, so that even the dropout is the same.
 
 # %% tags=["check"]
 torch.manual_seed(6)
@@ -453,7 +452,7 @@ assert all(
 # %% [markdown]
 # ## What hides a mistake
 #
-# **Biases of zero.** This copy forgets all biases. It is compared with the layer as it was made, and again after its
+# **Biases of zero.** This copy, which forgets all biases, is compared with the layer as it was made and after its
 # biases were filled.
 
 # %%
@@ -583,7 +582,7 @@ print(f"right: {right:.1g}   broken: {wrong:.2f}")
 # In the right merge, feature $h \cdot d_k + j$ of a token is feature $j$ of head $h$, both counted from zero, of the
 # *same* token. With $O$ for the context and $M$ for the merged one,
 #
-# $$M_{t,\, h \cdot d_k + j} = O_{h, t, j} \qquad h = 0, \dots, H - 1 \tag{7.3}$$
+# $$M_{t,\, h \cdot d_k + j} = O_{h, t, j} \qquad h = 0, \dots, H - 1 \tag{8.3}$$
 # <!-- where: O = random("H n d_k"); M = merge(O[None])[0] -->
 #
 # If the context is merged as it lies, each token's row is filled from several tokens. The shapes are right, every
@@ -639,8 +638,8 @@ assert all(
 # ## Exercises
 #
 # Each exercise has a name in brackets. Import `check` from `unmasked.exercises` and run
-# `print(check("multi-head", answer))`: it tells you whether you are right, and usually what
-# went wrong. [How to do the exercises](../install.md#do-the-exercises).
+# `print(check("multi-head", answer))`: it tells you whether you are right, and usually what went wrong. [How to do the
+# exercises](../install.md#do-the-exercises).
 #
 # **The whole layer** (`multi-head`). Write `layer(query, key, value, state, num_heads)` without a mask, where `state`
 # is the `state_dict` of an `nn.MultiheadAttention` with `batch_first=True`. Return the output.
@@ -665,8 +664,8 @@ check("multi-head", layer)
 
 # %% [markdown]
 # **Which bias is never missed?** (`bias-never-missed`) Leave out one of `b_q`, `b_k`, `b_v` and the output's `b_o` at a
-# time, and measure the output. One of them makes no difference to any output, so that no comparison of outputs can miss
-# it. Answer with its name.
+# time, and measure the output. One of them makes no difference to any output, so no comparison of outputs notices that
+# it is gone. Answer with its name.
 #
 # ??? question "Hint"
 #

@@ -2,11 +2,11 @@
 # # What does attention cost on a GPU?
 #
 # **With a fused kernel, a few milliseconds and a few megabytes. Without one, up to forty times the time, and three
-# hundred times the memory. It takes one axis too few to lose it.**
+# hundred times the memory. A single missing axis is enough to lose it.**
 #
-# The figures of this page are not of the machine that built it, which has no GPU. They stand in a record:
+# The figures of this page do not come from the machine that built it, which has no GPU, but from a record:
 # {{ record["device"] }}, PyTorch {{ record["torch"] }}, {{ record["measured"] }}. One command measures the same on
-# [your own machine](#your-own-column). Compare the ways with one another, and not digits with another machine's.
+# [your own machine](#your-own-column). Compare the ways with each other, not the digits with those of another machine.
 
 # %% tags=["imports"]
 from unmasked import plot
@@ -27,14 +27,14 @@ figures.over_length(record)
 #
 # ## By hand, the matrix is the cost
 #
-# The three lines of the first page make the matrix of scores, mask it, and make the weights. At 16,384<!--~ the
-# record's --> tokens that takes {{ by_hand[0] :.0f}} ms and {{ by_hand[1] / 1024 :.0f}} GiB. A fused kernel holds a
-# tile of the matrix at a time: cuDNN's takes {{ fused[0] :.1f}} ms and {{ fused[1] :.0f}} MiB, {{ times :.0f}} times
-# less of the one and {{ by_hand[1] / fused[1] :.0f}} times less of the other. PyTorch's own fallback, *math*, is no
-# better than your three lines: it computes in float32, and takes twice as long.
+# The three lines of the first page make the matrix of scores, mask it, and turn it into weights. At
+# 16,384<!--~ the record's --> tokens that takes {{ by_hand[0] :.0f}} ms and {{ by_hand[1] / 1024 :.0f}} GiB. A fused
+# kernel holds one tile of the matrix at a time: cuDNN's takes {{ fused[0] :.1f}} ms and {{ fused[1] :.0f}} MiB, so it
+# needs {{ times :.0f}} times less time and {{ by_hand[1] / fused[1] :.0f}} times less memory. PyTorch's own fallback,
+# *math*, is no better than your three lines: it computes in float32, and takes twice as long.
 #
-# In short texts it hardly matters. At 512<!--~ the record's --> tokens all ways take less than a millisecond, and most
-# of it is the time to start a kernel.
+# For short texts the choice hardly matters. At 512<!--~ the record's --> tokens all ways take less than a millisecond,
+# most of which is the time to start a kernel.
 
 # %% tags=["check"]
 longest, shortest = record["kernels"]["16384"], record["kernels"]["512"]
@@ -77,13 +77,14 @@ cost = {name: time for name, (_, time, _) in record["choices"].items()}
 figures.choices(record, names)
 
 # %% [markdown]
-# - **Three axes** in place of four: PyTorch of that version has no fused kernel for them. `x[None]` before the call
+# - **Three axes** instead of four: that version of PyTorch has no fused kernel for them. `x[None]` before the call
 #   brings it back. (Newer versions, from 2.14<!--~ a version --> on, take three axes too.)
-# - **Keys that are expanded** to all heads instead of `enable_gqa=True`: a broadcast axis is one that no kernel takes.
-#   The remedy is a keyword.
-# - **A mask that requires grad**, such as a learned bias: cuDNN gives none, and a slower kernel runs. In inference,
-#   `bias.detach()` is enough.
-# - **float32** has neither flash nor cuDNN. bfloat16 is nine times as fast, for errors that stand in the next table.
+# - **Keys that are expanded** to all heads instead of `enable_gqa=True`: no fused kernel takes a broadcast axis. The
+#   remedy is the keyword.
+# - **A mask that requires grad**, such as a learned bias: cuDNN gives the mask no gradient, so a slower kernel runs. In
+#   inference, `bias.detach()` is enough.
+# - **float32** has neither flash nor cuDNN. bfloat16 is nine times as fast, at the price of the errors in the next
+#   table.
 # - **Dropout** costs about twice the time here. On a CPU it would lose the fused kernel.
 # - A **mask**, where `is_causal=True` would have said the same, more than doubles the time.
 #
@@ -116,8 +117,8 @@ assert min(cost["bool mask"], cost["float mask"]) > 2 * cost["causal"], (
 # {{ exact.markdown() }}
 #
 # A fused kernel in bfloat16 is *more* exact than your three lines in bfloat16: it keeps the scores in float32, and
-# rounds once at the end. And by hand, float32 with TF32<!--~ a format --> switched on, as many training scripts have
-# it, is about as exact as float16.
+# rounds once at the end. And by hand, float32 with TF32<!--~ a format --> switched on, as in many training scripts, is
+# about as exact as float16.
 
 # %% tags=["check"]
 WAYS = ["math", "efficient", "flash", "cudnn", "by hand"]
@@ -149,17 +150,17 @@ assert 0.5 < tf32 / record["accuracy"]["float16 by hand"] < 2, (
 # %% [markdown]
 # ## A window, and one token after another
 #
-# A window of 512<!--~ the record's --> keys in 8,192<!--~ the record's --> tokens is little work, if a kernel leaves
-# out what is hidden. FlexAttention does: {{ window["FlexAttention"] :.2f}} ms. The same window as a mask of the fused
+# A window of 512<!--~ the record's --> keys in 8,192<!--~ the record's --> tokens is little work if a kernel leaves out
+# what is hidden, as FlexAttention does, in {{ window["FlexAttention"] :.2f}} ms. The same window as a mask of the fused
 # function takes {{ window["SDPA, the window as a mask"] :.2f}} ms, more than plain causal attention, which does far
 # more arithmetic and takes {{ window["SDPA, causal, no window"] :.2f}} ms.
 #
-# A step of writing has little to compute. It waits for Python to start kernels, and reads what is kept. After
+# A step of writing has little to compute: it mostly waits for Python to start kernels, and reads what is kept. After
 # 128<!--~ the record's --> tokens a cache that grows by `torch.cat` takes {{ decode["128"]["cat"] :.2f}} ms; after
-# 4,000<!--~ the record's --> it takes {{ decode["4000"]["cat"] :.2f}}, since it copies everything each time. The
+# 4,000<!--~ the record's --> it takes {{ decode["4000"]["cat"] :.2f}}, because it copies everything each time. The
 # library's `KVCache` takes {{ decode["128"]["KVCache"] :.2f}} and {{ decode["4000"]["KVCache"] :.2f}} ms: its checks
-# cost more than the copies, until the text is long. The three raw calls alone would take {{ decode["4000"]["limit"]
-# :.2f}} ms.
+# cost more than the copies until the text is long. The three raw calls alone would take
+# {{ decode["4000"]["limit"] :.2f}} ms.
 
 # %% tags=["check"]
 window, decode = record["window"], record["decode"]
@@ -167,19 +168,19 @@ window, decode = record["window"], record["decode"]
 # %% tags=["claims"]
 assert decode["128"]["KVCache"] > decode["128"]["cat"] and (
     decode["4000"]["KVCache"] < decode["4000"]["cat"]
-), "its checks cost more than the copies, until the text is long"
+), "its checks cost more than the copies until the text is long"
 
 # %% [markdown]
 # ## What is GPU-aware in your own code
 #
 # - Ask for the device once, and make masks and positions there. `best_device()` of `unmasked.device` says which it is.
 # - Never ask a tensor for its value on the way: `mask.any()` in an `if` makes the processor wait for the GPU. So the
-#   library reads no mask's values there, and cannot tell a causal one from another: say `is_causal=True`.
+#   library reads no mask's values there and cannot see that one is causal, unless you say `is_causal=True`.
 # - A row that may see nothing gets zeros from one kernel and other numbers from another: with a boolean mask in
 #   bfloat16, cuDNN's are neither zero nor NaN. Look for such rows before the call:
 #   [masks](masks.py#when-a-row-allows-nothing)<!--~ link: the section on such rows -->.
-# - A time without a wait is the time to start a kernel. Call `torch.accelerator.synchronize()` before you look at the
-#   clock.
+# - If you do not wait, you time only the start of a kernel. Call `torch.accelerator.synchronize()` before you look at
+#   the clock.
 #
 # ## Your own column
 #
@@ -188,8 +189,8 @@ assert decode["128"]["KVCache"] > decode["128"]["cat"] and (
 # ```
 #
 # It runs the kernels and the calls of this page on the best device that it finds, and prints its times beside the
-# record's. `--json FILE` keeps them. On a CPU there are no amber bars for the same reasons: other things lose the fused
-# kernel there, dropout first of all.
+# record's. `--json FILE` keeps them. On a CPU the amber bars have other reasons: there it is above all dropout that
+# loses the fused kernel.
 #
 # ## What to read next
 #

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # What replaces the N x N matrix?
 #
-# **A memory of fixed size, which each word reads and writes: linear attention adds to it, the gated delta rule also
+# **A memory of fixed size, which each word reads and writes: linear attention adds to it, and the gated delta rule also
 # forgets and corrects.** Three layers of four in Qwen3-Next are of this kind. A memory of fixed size cannot hold
 # everything, so a few layers of plain attention stay.
 
@@ -19,11 +19,11 @@ from unmasked.figures.linear import recalled
 #
 # ## The brackets, moved
 #
-# Attention without its softmax is two products of matrices, $(Q K^\top) V$. The first has N x N numbers. The brackets
-# may stand the other way: $Q (K^\top V)$ is the same, and $K^\top V$ has as many numbers as a head has features,
+# Attention without its softmax is two products of matrices, $(Q K^\top) V$. The first has N x N numbers. But the
+# brackets can be moved: $Q (K^\top V)$ is the same, and $K^\top V$ has only as many numbers as a head has features,
 # squared, however long the text is. Under the causal mask it becomes a sum that grows from word to word, the *state*.
 #
-# As a loop, that is all of it. It writes each pair of a key and a value into the state, and asks the state with the
+# As a loop, this is all there is: it writes each pair of a key and a value into the state, and reads the state with the
 # query:
 
 
@@ -44,8 +44,8 @@ def linear_loop(query, key, value):
 # <!-- where: n = 5; t = 3; q, k, v = random("n d", "n d", "n m"); o = linear_loop(q, k, v)[0]
 # S = torch.stack([linear_loop(q[:i + 1], k[:i + 1], v[:i + 1])[1] for i in range(n)]) -->
 #
-# A loop over words keeps a GPU idle. So the text is cut into *chunks*: within a chunk the matrix is small and may be
-# made; what came before the chunk is in the state.
+# A loop over words leaves a GPU idle. So the text is cut into *chunks*: within a chunk the matrix is small enough to be
+# made, and what came before the chunk is in the state.
 
 
 # %%
@@ -66,15 +66,15 @@ by_loop, _ = linear_loop(query, key, value)
 torch.allclose(context, by_loop, atol=1e-9)
 
 # %% [markdown]
-# This is not the attention of the other pages made quicker. The softmax is gone, and with it weights that sum to one
-# and the power to pick out a single word. A model has to be trained with it.
+# This is not just a quicker way to compute the attention of the other pages. The softmax is gone, and with it weights
+# that sum to one and the power to pick out a single word. A model has to be trained with it.
 #
 # ## Correct, and forget
 #
-# Adding has a flaw. Write another value under the same key, and a query for that key gets the sum of both. The *delta
-# rule* first reads what stands under the key, and writes only the difference. A *gate* before it lets everything fade,
-# by a share that the word itself decides. With $\alpha_t$ for the gate and $\beta_t$ for how much is written, both
-# between zero and one:
+# Adding has a flaw: if you write another value under the same key, a query for that key gets the sum of both. The
+# *delta rule* first reads what is stored under the key, and writes only the difference. A *gate* before it lets
+# everything fade, by a share that the word itself decides. With $\alpha_t$ for the gate and $\beta_t$ for how much is
+# written, both between zero and one:
 
 
 # %%
@@ -95,7 +95,7 @@ def gated_delta_loop(query, key, value, keep, write, state=None):
 # S = torch.stack([gated_delta_loop(k[:i], k[:i], v[:i], alpha[:i], beta[:i])[1] for i in range(1, n + 1)]) -->
 #
 # In a chunk, what a word writes depends on what the words before it wrote. These are equations with a triangular
-# matrix: solving them once takes the place of the loop. `decay` has the product of all gates between two words:
+# matrix, and solving them once replaces the loop. `decay` has the product of all gates between two words:
 
 
 # %%
@@ -128,7 +128,7 @@ torch.allclose(context, by_loop, atol=1e-9)
 # ## What it can hold
 #
 # Write pairs into a memory, each a random key of length one with a random value, and ask for each of them. As many keys
-# as the memory has rows can stand at right angles to one another; random ones do not, so the answers blur:
+# as the memory has rows could stand at right angles to each other, but random ones do not, so the answers blur:
 
 # %% tags=["hide-input"]
 #| caption: How far the answer of a memory of {{ SIZE }} x {{ SIZE }} numbers is from the value that was written, as a
@@ -143,9 +143,9 @@ plot.table(
 )
 
 # %% [markdown]
-# Softmax attention, with sharp scores, finds every value: its cache has grown with the text. The linear memory blurs
-# from the beginning. The delta rule blurs less: the newest pair is exact, and the oldest pays for it. Where a key comes
-# again with another value, the linear memory answers with the sum, and the delta rule with the newest:
+# Softmax attention, with sharp scores, finds every value, because its cache has grown with the text. The linear memory
+# blurs from the beginning. The delta rule blurs less: the newest pair is exact, and the oldest pays for it. Where a key
+# comes again with another value, the linear memory answers with the sum, and the delta rule with the newest:
 
 # %%
 twice = F.normalize(torch.ones(1, 8, dtype=torch.double), dim=-1).repeat(2, 1)
@@ -173,7 +173,7 @@ assert errors[128][2, -1] < 1e-6 < 0.5 < errors[128][2, 0], (
 #
 # The delta rule takes away what stands under a key: all of it for a key of length one, and more than all of it for a
 # longer one. What is left then has the other sign, and grows with every word. So the keys are normed, in Qwen3-Next as
-# here. Without that a text of a few hundred words ends in numbers without meaning:
+# here. Without this, a text of a few hundred words ends in meaningless numbers:
 
 # %%
 torch.manual_seed(1)
@@ -198,16 +198,16 @@ sizes = [
 #
 # ## Sparse attention: choose, then attend
 #
-# Another way keeps the softmax and looks at fewer words. A cheap score, of a few features or of whole blocks, says for
-# each query which keys are worth a look, and attention runs over these alone. DeepSeek-V3.2<!--~ its name --> chooses
-# 2,048<!--~ its report --> keys for each query so, by a small head of its own. In a mask it is a row with few True, and
-# all that the page on masks says holds; only a kernel that leaves out whole blocks saves time.
-# [FlexAttention](long.py)<!--~ link: the page has it --> does that for blocks that are known before.
+# Another way is to keep the softmax and look at fewer words. A cheap score, of a few features or of whole blocks, says
+# for each query which keys are worth a look, and attention runs over these alone. DeepSeek-V3.2<!--~ its name -->
+# chooses 2,048<!--~ its report --> keys for each query in this way, with a small head of its own. As a mask this is a
+# row with few True, and everything that the page on masks says holds; but only a kernel that leaves out whole blocks
+# saves time. [FlexAttention](long.py)<!--~ link: the page has it --> does so for blocks that are known beforehand.
 #
 # ## The check for your own tests
 #
-# However a text is cut, the outputs must be the same, and the last state too: that is what a loop, a chunk of any
-# length and a text that goes on later have in common. Paste this, with your function in the place of `gated_delta`:
+# However a text is cut, the outputs must be the same, and so must the last state: a loop, chunks of any length and a
+# text that goes on later all have this in common. Paste this, with your function instead of `gated_delta`:
 
 
 # %%
@@ -238,7 +238,7 @@ assert sizes[0] < 1e3 < 1e9 < sizes[1], "and grows with every word"
 #
 # - [How do today's models attend?](models.py), with Qwen3-Next's fourth layer.
 # - [Is my KV cache right?](cache.py), for what is kept by plain attention.
-# - [Why is no N x N matrix needed?](tiles.py) The softmax without the matrix, and nothing is lost.
+# - [Why is no N x N matrix needed?](tiles.py) The softmax without the matrix, with nothing lost.
 #
 # ## References
 #

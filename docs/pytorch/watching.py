@@ -257,9 +257,10 @@ assert not seen[1].query[0, 1].any(), (
 # %% [markdown]
 # ## All heads of a trained model
 #
-# Nobody wires a real model. This one has learned a [song](../learn/heads.py#two-heads-that-sing)<!--~ link: where it
-# sings -->, in two layers of two heads. `unmasked.show` takes what was watched and shows all of its weights live, in a
-# notebook and here: *item* chooses the layer, a small map the head. `.save("weights.html")` writes the same as a page.
+# Nobody wires a real model by hand. This one has learned a
+# [song](../learn/heads.py#two-heads-that-sing)<!--~ link: where it sings -->, in two layers of two heads.
+# `unmasked.show` takes what was watched and shows all of its weights live, in a notebook and here: *item* chooses the
+# layer, and a small map the head. `.save("weights.html")` writes the same as a page.
 
 # %%
 from unmasked.teaching import Singer, verse
@@ -269,12 +270,16 @@ with unmasked.watch(singer) as sung:
     singer(singer.numbers_of(song))
 
 # %% tags=["hide-input"]
-#| caption: The weights of a trained model, of which each item is a layer. Rows are queries, columns are keys. At *be*,
-#|   before *six*, both heads of the second layer give {{ to_seven[1].min() :.1%}} or more to the two *seven*, those of
-#|   the first at most {{ to_seven[0].max() :.0%}}.
+#| caption: The weights of a trained model, of which each item is a layer. Rows are queries, columns are keys. In the
+#|   row of *be*, before *six*, both heads of the second layer find the two *seven*.
 of_layers = torch.cat([call.weights for call in sung])
 to_seven = of_layers[:, :, 17, [3, 6]].sum(dim=-1)  # from be, by each head
 unmasked.show(sung, queries=song.split(), title="weights")
+
+# %% tags=["claims"]
+assert to_seven[1].min() > 0.9, (
+    "both heads of the second layer find the two seven"
+)
 
 # %% [markdown]
 # ## A weight is not an effect

@@ -25,7 +25,6 @@ __all__ = [
     "Stack",
     "draw_pairs",
     "draw_riddles",
-    "first_pulls",
     "largest_weights",
     "likeness",
     "riddles_solved",
@@ -219,34 +218,6 @@ def riddles_solved(
         given, right = draw_riddles(1000, kinds)
         hits: Tensor = model(*given).argmax(dim=-1) == right
     return hits.double().mean().item()
-
-
-def first_pulls(depth: int, without: Without = "", size: float = 1.0) -> tuple[float, float]:
-    """How two batches of riddles would change the fresh matrices of queries and keys of a stack.
-
-    Args:
-        depth: How many blocks.
-        without: What every block lacks, as in `Stack`.
-        size: What the words are multiplied by, as in `Stack`.
-
-    Returns:
-        The length of the first batch's gradient, and its cosine with that of the second.
-
-    Examples:
-        >>> length, cosine = first_pulls(1)
-        >>> length > 0, -1 <= cosine <= 1
-        (True, True)
-    """
-    with _seeded(0):
-        model = Stack(depth, without, size)
-        matrices = [cast(Block, block).attention.in_proj_weight for block in model.blocks]
-        pulls = []
-        for _ in range(2):
-            given, right = draw_riddles(512)
-            found = torch.autograd.grad(F.cross_entropy(model(*given), right), matrices)
-            pulls.append(torch.cat([each[: 2 * model.WIDTH].flatten() for each in found]))
-    one, other = pulls
-    return one.norm().item(), F.cosine_similarity(one, other, dim=0).item()
 
 
 def likeness(depth: int, without: Without = "") -> list[float]:

@@ -31,7 +31,7 @@ PROJECT = Path(__file__).parent / "live"
 DOCS = Path(__file__).parents[2] / "docs"
 LIVE = DOCS.parent / "src/unmasked/figures"
 VECTORS = DOCS.parent / "src/unmasked/data/glove.6B.50d.u8"
-FIGURES = ["sentence", "arrows", "scale", "tiles", "training", "temperature", "cache"]
+FIGURES = ["sentence", "arrows", "scale", "tiles", "training", "temperature", "parts", "cache"]
 
 
 @pytest.fixture(scope="module")
@@ -153,7 +153,7 @@ def test_without_javascript_the_figures_are_those_of_the_run(browser: Browser, s
     page.goto(f"{served}figures/")
     for name in FIGURES:
         figure = page.locator(f"[data-live={name}]").first
-        assert figure.locator("table.tensor, svg, img").first.is_visible()
+        assert figure.locator("table, svg, img").first.is_visible()
         assert figure.locator(".live").count() == 0
     context.close()
 
@@ -671,6 +671,31 @@ def test_words_are_drawn_by_their_chances_and_by_touch(opened: Callable[..., Pag
     expected = [given["words"][order[int((edges <= each).sum())]] for each in numbers_drawn]
     assert len(set(expected)) > 3
     assert figure.locator(".live-told").inner_text() == f"Drawn: {', '.join(expected)}."
+
+
+# --- parts.js
+
+
+def test_a_button_takes_a_part_away_and_the_wrong_words_are_marked(opened: Callable[..., Page], built: Path):
+    page = opened(has_touch=True, viewport={"width": 390, "height": 800})
+    figure = page.locator("[data-live=parts]")
+    given = data_of(built, figure)
+    for song in given["songs"]:
+        button = figure.get_by_role("button", name=song["name"], exact=True)
+        if song is given["songs"][0]:
+            assert button.get_attribute("aria-pressed") == "true", "the figure begins with the whole"
+        else:
+            button.tap()
+        pressed = figure.locator("button[aria-pressed=true]")
+        assert pressed.all_inner_texts() == [song["name"]]
+        pairs = list(zip(song["words"], given["right"], strict=True))
+        wrong = [word for word, right in pairs if word != right]
+        assert chips(figure, "computed") == wrong
+        assert chips(figure, "stored") == [word for word, right in pairs if word == right]
+        label = figure.locator(".live-text").get_attribute("aria-label")
+        assert label == " ".join(word if word == right else f"{word} (wrong)" for word, right in pairs)
+        told = figure.locator(".live-told").inner_text()
+        assert numbers(told) == [len(wrong), len(pairs), round(100 * song["share"])]
 
 
 # --- cache.js

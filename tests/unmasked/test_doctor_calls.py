@@ -1,5 +1,6 @@
 """What calls alone tell the doctor: ways of calling a target, masks, caches, what is kept, numbers; right and wrong."""
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -63,6 +64,15 @@ def test_a_target_is_called_as_it_takes_its_inputs(way: str, inputs: Any, option
     keys, values = width if isinstance(width, tuple) else (width, width)
     report = diagnose(getattr(Calls(keys, values), way), embed_dim=12, causal=False, inputs=inputs, **options)
     assert report.ok, report
+
+
+def test_a_partial_of_a_bound_method_is_copied_with_its_module() -> None:
+    calls = Calls()
+    kept = {name: parameter.clone() for name, parameter in calls.named_parameters()}
+    report = diagnose(functools.partial(calls.attend, allowed=None), embed_dim=12, causal=False, inputs="qkv")
+    assert report.verdict == "equal", report
+    assert all(torch.equal(parameter, kept[name]) for name, parameter in calls.named_parameters())
+    assert {parameter.dtype for parameter in calls.parameters()} == {torch.float32}
 
 
 def test_a_context_of_another_width_needs_its_width() -> None:
@@ -586,3 +596,15 @@ def test_quantized_weights_and_flex_attention_are_no_finding() -> None:
     report = diagnose(Flex(), embed_dim=E, causal=False)
     assert report.ok, report
     assert "equality with the reference" in report.passed
+
+    class Sloped(Steps):
+        def forward(self, x: Tensor) -> Tensor:
+            y = flex_attention(*self.project(x), score_mod=lambda score, b, h, q, k: score - (q - k).abs() / 2)
+            assert isinstance(y, Tensor)
+            return self.out(merge(y))
+
+    report = diagnose(Sloped(), embed_dim=E, causal=False, positions=True)
+    assert report.ok, report
+    assert "equality with the reference, step by step" in report.passed
+    assert "a backward pass, which is not implemented here" in str(report.inconclusive)
+    assert report.verdict == "open"  # whether each parameter is used was not told

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from unmasked import teaching
 
@@ -39,7 +39,6 @@ def test_a_pair_asks_for_two_numbers_in_its_own_order():
         lambda: teaching.riddles_solved(1, steps=1),
         lambda: teaching.likeness(1),
         lambda: teaching.largest_weights([1]),
-        lambda: teaching.first_pulls(1),
         lambda: teaching.translate(teaching.translations(8)),
         lambda: teaching.Singer.trained(steps=1),
         lambda: teaching.PairSolver.trained(1, seed=0, steps=1),
@@ -101,23 +100,6 @@ def test_large_words_take_all_attention_unless_they_are_normed():
     largest = teaching.largest_weights([1, 100])
     assert largest[1, 0] > 0.8 > 0.6 > largest[0, 0]
     torch.testing.assert_close(*largest[:, 1], atol=0.01, rtol=0)
-
-
-def test_the_first_pull_is_the_gradient_of_queries_and_keys_alone():
-    with teaching._seeded(0):
-        model = teaching.Stack(1)
-        given, right = teaching.draw_riddles(512)
-    nn.functional.cross_entropy(model(*given), right).backward()
-    query, key, _ = model.blocks[0].attention.in_proj_weight.grad.chunk(3)
-    length, cosine = teaching.first_pulls(1)
-    assert length == pytest.approx((query.norm() ** 2 + key.norm() ** 2).sqrt().item(), rel=1e-3)
-    assert 0 < cosine < 1
-
-
-def test_large_words_without_norms_are_pulled_hard_and_to_and_fro():
-    (calm, steady), (wild, wavering) = (teaching.first_pulls(6, each, 10.0) for each in ("", "norms"))
-    assert wild > 1000 * calm
-    assert wavering < 0.3 < 0.5 < steady
 
 
 def test_one_head_finds_one_number_of_a_pair_and_two_heads_find_both_each_in_its_own_box():

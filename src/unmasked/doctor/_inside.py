@@ -132,11 +132,8 @@ def _judge(view: View, inside: Inside) -> None:
         view.longer = 0  # what is as many may be taken for what is not
         square = view.run(view.case(view.subject.items))
         if len(square.calls) == len(base.calls):
-            inside.add(_wrong_alone(judged(Scores(view, view.without_memory(square)))))
-
-
-def _wrong_alone(outcomes: Iterator[Outcome]) -> Iterator[Outcome]:
-    return (each for each in outcomes if isinstance(each, Finding))
+            seen = judged(Scores(view, view.without_memory(square)))
+            inside.add(each for each in seen if isinstance(each, Finding))
 
 
 def _without_idle(view: View, run: Run) -> Run:

@@ -85,6 +85,14 @@ for text, warm in (("sure", 3.0), ("unsure", 1.0)):
 plot.grid(torch.tensor(chances["texts"][0]["scores"])[None], "scores", rows=["sure"], columns=chances["words"])
 
 # %%
+#| caption: Parts.
+#| script: live/parts.js
+#| data: {"right": ["we", "sail", "home"], "songs": songs}
+songs = [{"name": "whole", "words": ["we", "sail", "home"], "share": 1.0}]
+songs.append({"name": "without sails", "words": ["we", "row", "row"], "share": 0.02})
+plot.table(["Crew", "Sings"], [(song["name"], " ".join(song["words"])) for song in songs])
+
+# %%
 #| caption: A text that is written.
 #| script: live/cache.js
 #| data: story
