@@ -272,8 +272,8 @@ assert by_module[3].isnan().all(), "for the last word nothing is left"
 # %% [markdown]
 # ## Recap
 #
-# - What a mask hides gets a weight of exactly zero: its score is minus infinity before the softmax. The softmax of a row
-#   that may see nothing is NaN.
+# - What a mask hides gets a weight of exactly zero, by a score of minus infinity before the softmax. The softmax of a
+#   row that may see nothing is NaN.
 # - The causal mask hides later words, so that every word of a text is a lesson, and none can be copied. A padding mask
 #   hides filler.
 #
