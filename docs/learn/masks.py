@@ -71,56 +71,43 @@ assert may_look.equal(causal), (
 # ## What goes wrong without the mask
 #
 # Two singers learn the song of the green bottles from the same texts, one with the causal mask and one without. In
-# training they guess every next word. Then they sing by themselves, and only verses without a mistake are right:
+# training they guess every next word. Then they sing by themselves, and only verses without a mistake count:
 #
 # {{ table.markdown() }}
 #
-# In training, the one without the mask seems to be the better one. (Nobody can guess how long the humming lasts and
-# which number begins, so {{ words_right["with the mask"] :.0%}} is as good as it gets.) But it copies:
+# In training, the singer without a mask even seems to be better. (Nobody can guess how long the humming lasts, and
+# which number comes then, so {{ words_right["with the mask"] :.0%}} is as good as it gets.) But it copies:
 
 # %% tags=["hide-input"]
-#| caption: What *be* looks at just before *six*. With the mask, more than 99%<!--= picked[0, :2].sum() --> goes to the
-#|   two *seven*. Without the mask, about 94%<!--= picked[1, 5] --> goes to *six*, the word that it should guess.
+#| caption: What *be* looks at just before *six*, in one head of each singer. With the mask, more than 99%<!--=
+#|   picked[0, :2].sum() --> goes to the two *seven*. Without a mask, about 94%<!--= picked[1, 5] --> goes to *six*, the
+#|   word that it should guess.
 from unmasked.teaching import Singer, verse
 
-text = "la la la " + verse(7)
-shown = [
-    3,
-    6,
-    15,
-    16,
-    17,
-    18,
-    19,
-    20,
-]  # the words that get something, and some others
-singers = {
-    "with the mask": Singer.trained(1),
-    "without": Singer.trained(1, "mask"),
-}
-picked = torch.stack(
-    [
-        each.weights(each.numbers_of(text))[0, 0, 17, shown]
-        for each in singers.values()
-    ]
-)
+text, be = "la la la " + verse(7), 17
+shown = torch.tensor(
+    [3, 6, 15, 16, 17, 18, 19, 20]
+)  # what gets most, and some
+trained = [Singer.trained(1), Singer.trained(1, "mask")]
+singers = dict(zip(["with the mask", "without"], trained))
+looks = [each.weights(each.numbers_of(text))[0, 0, be] for each in trained]
+picked = torch.stack(looks)[:, shown]
 columns = [text.split()[place] for place in shown]
-seen = torch.tensor([[place <= 17 for place in shown], [True] * 8])
-plot.grid(
-    picked, "weights of be", rows=[*singers], columns=columns, allowed=seen
-)
+seen = torch.stack([shown <= be, shown > 0])
+name = "weights of be"
+plot.grid(picked, name, rows=[*singers], columns=columns, allowed=seen)
 
 # %% [markdown]
 # When it sings, there is no next word yet, and nothing to copy. After "{{ begun }}" it sings "{{ stuck }}", and so on
-# without an end. The one with the mask has had to look back from the start, and so it has learned to: "{{ sung }}".
+# for ever. The singer with the mask has had to look back from the start, and so it has learned to: "{{ sung }}".
 #
 # A mask does not make training easier. It makes training the same task as singing.
 
 # %% tags=["check"]
 begun = "la la la nine green"
-stuck, sung = (
-    singers[name].sing(begun, count).removeprefix(begun + " ")
-    for name, count in [("without", 7), ("with the mask", 16)]
+sung, stuck = (
+    each.sing(begun, count).removeprefix(begun + " ")
+    for each, count in zip(trained, [16, 7])
 )
 words_right = {name: each.words_right() for name, each in singers.items()}
 verses_right = {name: each.verses_right() for name, each in singers.items()}
@@ -130,12 +117,12 @@ table = plot.table(headers, cells, "{:.0%}")
 
 # %% tags=["claims"]
 assert words_right["without"] > 0.99 > words_right["with the mask"], (
-    "In training, the one without the mask seems to be the better one"
+    "In training, the singer without a mask even seems to be better"
 )
 assert (
     verses_right["without"] < 0.2 and verses_right["with the mask"] > 0.9
 ), (
-    "The one with the mask has had to look back from the start, and so it has learned to"
+    "The singer with the mask has had to look back from the start, and so it has learned to"
 )
 
 # %% [markdown]
@@ -231,8 +218,8 @@ assert rows[1, -1] < 0.95 < rows[2, -1], (
 # %% [markdown]
 # ## A row that may see nothing
 #
-# A mask can hide *everything* from a query. Padding in front of a sentence could look only at itself, under the causal
-# mask, and is hidden. Then all of its scores are minus infinity:
+# A mask can hide *everything* from a query. Under the causal mask, padding in front of a sentence can look only at
+# padding, and that is hidden, too. Then all scores are minus infinity:
 
 # %%
 blind = torch.full((4,), -torch.inf)
@@ -285,8 +272,8 @@ assert by_module[3].isnan().all(), "for the last word nothing is left"
 # %% [markdown]
 # ## Recap
 #
-# - What a mask hides gets a weight of exactly zero: its score is minus infinity before the softmax. A row that may see
-#   nothing gives NaN.
+# - What a mask hides gets a weight of exactly zero, by a score of minus infinity before the softmax. The softmax of a
+#   row that may see nothing is NaN.
 # - The causal mask hides later words, so that every word of a text is a lesson, and none can be copied. A padding mask
 #   hides filler.
 #
