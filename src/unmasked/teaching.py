@@ -443,6 +443,9 @@ def verse(number: int) -> str:
     Args:
         number: From 1 to 10.
 
+    Returns:
+        Its words, with spaces between them.
+
     Raises:
         ValueError: The song has no such verse.
 
