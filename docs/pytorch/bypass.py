@@ -186,7 +186,7 @@ assert nn.MultiheadAttention(
 # `copy_` writes numbers into a parameter that exists, and `torch.no_grad()` keeps that out of the gradients. The
 # identity goes into `in_proj_weight` three times, one below the other. Then the parameters are *frozen*: they get no
 # more gradients. A gradient left over from an earlier step is thrown away, because an optimizer would still use it.
-# That is the weight bypass, here for tokens of four numbers.
+# That is the weight bypass, here on a matrix `x` of three rows and four columns.
 
 
 # %%

@@ -12,6 +12,7 @@ from unmasked import (  # noqa: F401 - so that `unmasked.masks` is there for who
     latent,
     layouts,
     masks,
+    measure,
     parallel,
     plot,
     positions,

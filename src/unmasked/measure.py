@@ -193,7 +193,7 @@ def _accuracy(device: torch.device, heads: int, length: int) -> dict[str, float 
     return found
 
 
-def beside(record: Record, yours: Record) -> Table:
+def _beside(record: Record, yours: Record) -> Table:
     """Both records in one table: a row for each length and way of yours, and for each call."""
     rows = []
     for length, ways in yours["kernels"].items():
@@ -206,7 +206,7 @@ def beside(record: Record, yours: Record) -> Table:
     return Table(["ms", record["device"], f"{yours['device']}, torch {yours['torch']}"], rows)
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
+def _main(arguments: Sequence[str] | None = None) -> None:
     """Measure, print both columns, and write the record where --json says."""
     parser = argparse.ArgumentParser(prog="python -m unmasked.measure", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--device", help="cuda, mps or cpu; the best there is by default")
@@ -214,11 +214,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--json", metavar="FILE", help="write the record there, too")
     options = parser.parse_args(arguments)
     yours = measure(options.device, lengths=options.lengths)
-    print(beside(recorded(), yours))
+    print(_beside(recorded(), yours))
     if options.json:
         with open(options.json, "w") as file:
             json.dump(yours, file, indent=1)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    _main(sys.argv[1:])

@@ -47,7 +47,7 @@ def test_dropout_leaves_the_fused_kernel_of_a_cpu(here: measure.Record):
 
 def test_the_command_prints_both_columns_and_keeps_yours(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     file = tmp_path / "mine.json"
-    measure.main(["--device", "cpu", "--lengths", "8", "--json", str(file)])
+    measure._main(["--device", "cpu", "--lengths", "8", "--json", str(file)])
     said = capsys.readouterr().out
     kept = json.loads(file.read_text())
     assert said.splitlines()[0].split() == ["ms", *measure.recorded()["device"].split(), "CPU,", "torch", kept["torch"]]
