@@ -1,5 +1,8 @@
-/* The worker of the search: it takes out of a query what says nothing, and leaves the rest to the theme's worker, whose
-   name stands behind the question mark. Error messages are full of numbers, and of words that every page has. */
+/* The worker of the search. It takes out of a query what says nothing, and leaves the rest to the theme's worker, whose
+   name stands behind the question mark. Error messages are full of numbers, and of words that every page has.
+   The index is more than all else that a visit loads: the theme's worker is given it once somebody searches. */
+
+const [SETUP, READY, QUERY, RESULT] = [0, 1, 2, 3] // the theme's messages
 
 const IDLE = new Set(
   ("a an and are as at be but by can could do does for from get has have how i if in into is it its me my of on or " +
@@ -11,8 +14,24 @@ function telling(query) {
   return kept.length ? kept.join(" ") : query
 }
 
-// The theme's listener comes after this one, and is given the same message.
-addEventListener("message", ({ data }) => {
-  if (typeof data?.data === "string") data.data = telling(data.data)
+const pass = (type, data) => dispatchEvent(new MessageEvent("message", { data: { type, data } }))
+
+let ready
+async function load() {
+  const index = await (await fetch(new URL("../search/search_index.json", location))).json()
+  pass(SETUP, { ...index, options: { suggest: true } })
+  await new Promise((done) => setTimeout(done)) // the theme's worker sets itself up in microtasks
+}
+
+// The theme's listener comes after this one, and hears only what this one passes on.
+addEventListener("message", async (event) => {
+  if (!event.isTrusted) return
+  event.stopImmediatePropagation()
+  const { type, data } = event.data
+  if (type !== QUERY) return
+  if (!data.trim()) return postMessage({ type: RESULT, data: { items: [] } })
+  await (ready ??= load())
+  pass(QUERY, telling(data))
 })
 importScripts(location.search.slice(1))
+postMessage({ type: READY })

@@ -3,12 +3,25 @@
 
 new MutationObserver((changes) => {
   for (const { addedNodes } of changes)
-    for (const added of addedNodes)
+    for (const added of addedNodes) {
       if (added.matches?.(".md-code__nav")) {
         added.setAttribute("role", "presentation")
         added.querySelectorAll("[title]").forEach((button) => button.setAttribute("aria-label", button.title))
       }
+      if (added.matches?.(".md-typeset__scrollwrap")) sideways.observe(added)
+    }
 }).observe(document.documentElement, { childList: true, subtree: true })
+
+/* What is wider than its place is scrolled by keys, too: it can be reached as long as it goes on. The theme, which takes
+   that from code on screens that are touched, has had its turn when all is loaded. */
+const sideways = new ResizeObserver((entries) => {
+  for (const { target } of entries)
+    if (target.scrollWidth > target.clientWidth) target.tabIndex = 0
+    else target.removeAttribute("tabindex")
+})
+addEventListener("load", () => {
+  document.querySelectorAll(".md-typeset :is(pre > code, .tensors)").forEach((each) => sideways.observe(each))
+})
 
 /* A picture opens larger, with its caption: at a click on it, or by the button in its corner. */
 ;(() => {
@@ -112,3 +125,9 @@ new MutationObserver((changes) => {
     for (const each of document.querySelectorAll(".md-tooltip2--active")) each.classList.remove("md-tooltip2--active")
   })
 })()
+
+/* The index of the search is on its way before the first letter is typed; the worker of the search asks for it again. */
+document.querySelector(".md-search__input")?.addEventListener("focus", () => {
+  const { base } = JSON.parse(document.getElementById("__config").textContent)
+  fetch(new URL(`${base}/search/search_index.json`, location))
+}, { once: true })

@@ -9,16 +9,17 @@ import re
 import tomllib
 from functools import cache
 from html import escape, unescape
+from io import BytesIO
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urljoin
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.exceptions import PluginError
-from mkdocs.structure.files import Files
+from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
-PICTURE = "assets/social.png"
+PICTURE, ICON, CITATION = "assets/social.png", "assets/touch.png", "CITATION.cff"
 REFERENCE, INSTALL, ELSEWHERE = "reference/", "install.md", "proofread/elsewhere.md"
 ENOUGH = 70  # letters of a description
 # Of the library, as pip knows it; and what a page writes for it, which holds for who has a copy of its sources there.
@@ -178,8 +179,8 @@ def strangers(html: str) -> str:
     return found[0] if found else ""
 
 
-def cite(config: MkDocsConfig) -> str:
-    """An entry for BibTeX."""
+def credited(config: MkDocsConfig) -> dict[str, str]:
+    """What whoever cites the library says of it."""
     root = Path(config.config_file_path).parent
     project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     licensed = re.search(r"Copyright \(c\) (\d+) (.+)", (root / "LICENSE").read_text("utf-8"))
@@ -187,18 +188,46 @@ def cite(config: MkDocsConfig) -> str:
     year, authors = licensed.groups()
     fields = {
         "title": config.site_name,
-        "author": f"{{{authors}}}",
+        "author": authors,
         "year": year,
         "version": project["version"],
         "url": config.repo_url or (None if _served else config.site_url),
     }
-    lines = [f"  {name} = {{{said}}}," for name, said in fields.items() if said]
-    return "\n".join(["```bibtex", "@software{attention_unmasked,", *lines, "}", "```"])
+    return {name: said for name, said in fields.items() if said}
+
+
+def cite(config: MkDocsConfig) -> str:
+    """An entry for BibTeX, and where the same is for tools."""
+    fields = credited(config)
+    lines = [f"  {name} = {{{said}}}," for name, said in (fields | {"author": f"{{{fields['author']}}}"}).items()]
+    entry = "\n".join(["```bibtex", "@software{attention_unmasked,", *lines, "}", "```"])
+    return f"{entry}\n\nTools read the same from [{CITATION}]({CITATION})."
+
+
+def citation(config: MkDocsConfig) -> str:
+    """The same in the Citation File Format, https://citation-file-format.github.io."""
+    fields = credited(config)
+    lines = {
+        "cff-version": "1.2.0",
+        "message": "Please cite it as below.",
+        "type": "software",
+        "title": fields["title"],
+        "version": fields["version"],
+        "license": "MIT",
+        "url": fields.get("url"),
+    }
+    told = [f'{name}: "{said}"' for name, said in lines.items() if said]
+    return "\n".join([*told, "authors:", f'  - name: "{fields["author"]}"', ""])
 
 
 def on_files(files: Files, *, config: MkDocsConfig) -> Files:
-    """Tell proofread what pip is given in notebooks and programs, where a page may draw and start processes."""
+    """Tell proofread what pip is given in notebooks and programs, where a page may draw and start processes.
+
+    And serve what says how the library is cited, and the picture by which a phone shows a page that it keeps.
+    """
     config.extra["install"] = arguments(config, "[parallel,plot]")
+    files.append(File.generated(config, CITATION, content=citation(config)))
+    files.append(File.generated(config, ICON, content=icon()))
     return files
 
 
@@ -245,6 +274,20 @@ def on_post_build(*, config: MkDocsConfig) -> None:
     """Draw the picture, where the address of the site is known: it must be named in full."""
     if config.site_url and not _served:
         draw(Path(config.site_dir, PICTURE), config.site_name)
+
+
+def icon() -> bytes:
+    """The logo, a causal mask of three words, as a PNG: phones take no SVG."""
+    from PIL import Image, ImageDraw
+
+    picture = Image.new("RGB", (20, 20), "#0f5c63")
+    canvas = ImageDraw.Draw(picture)
+    for query in range(3):
+        for key in range(query + 1):
+            canvas.rectangle((2 + 6 * key, 2 + 6 * query, 5 + 6 * key, 5 + 6 * query), fill="#f0a45d")
+    file = BytesIO()
+    picture.resize((180, 180), Image.Resampling.NEAREST).save(file, "PNG", optimize=True)
+    return file.getvalue()
 
 
 def draw(file: Path, name: str) -> None:

@@ -34,7 +34,7 @@ _ENTRY = re.compile(
     re.MULTILINE,
 )
 # Where a link would stand in a link, in a name, in a heading, or in what a program gave.
-_CLOSED = "a|abbr|button|caption|code|details|h[1-6]|label|math|pre|script|section|style|summary|svg|th"
+_CLOSED = "a|abbr|autoref|button|caption|code|details|h[1-6]|label|math|pre|script|section|style|summary|svg|th"
 _TAG = re.compile(rf"<(?P<end>/?)(?P<closed>{_CLOSED})\b[^>]*>|<[^>]*>")
 _COMMENT, _MARKS = (
     re.compile(r"<!--.*?-->", re.DOTALL),

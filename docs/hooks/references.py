@@ -12,7 +12,7 @@ from mkdocs.structure.pages import Page
 
 LIST, MARK = "references.md", '<div data-list="references"></div>'
 # Where a link would stand in a link, in a heading, in a name, or in what a program gave.
-_TAG = re.compile(r"<(?P<end>/?)(?P<closed>a|code|h[1-6]|math|pre|script|style|summary|svg)\b[^>]*>|<[^>]*>")
+_TAG = re.compile(r"<(?P<end>/?)(?P<closed>a|autoref|code|h[1-6]|math|pre|script|style|summary|svg)\b[^>]*>|<[^>]*>")
 
 
 def listed(data: dict[str, dict[str, Any]]) -> str:

@@ -10,6 +10,7 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import Files
 
 ALIASES, INDEX = "search.toml", "search/search_index.json"
+_FORM = '<form class="md-search__form" name="search">'
 _WORKER = re.compile(r'("search": ?"[^"]*?assets/)(javascripts/workers/[\w.]+\.js")')
 _urls: dict[str, list[str]] = {}
 
@@ -28,7 +29,12 @@ def aliases(text: str, urls: dict[str, str]) -> dict[str, list[str]]:
 
 
 def named(index: dict[str, Any], called: dict[str, list[str]]) -> None:
-    """Give each page what else it is called, and its sections nothing."""
+    """Give each page what else it is called, and its sections nothing. A name weighs what a title weighs.
+
+    More, and pages with few names would be found by none of their words.
+    """
+    fields = index["config"]["fields"]
+    fields["tags"] = fields["title"]
     for entry in index["docs"]:
         if entry["location"] in called:
             entry["tags"] = called[entry["location"]]
@@ -44,13 +50,16 @@ def on_files(files: Files, *, config: MkDocsConfig) -> Files:
 
 
 def on_post_page(output: str, **_: Any) -> str:
-    """Let the search ask a worker of the site's own, which asks the theme's."""
-    return _WORKER.sub(r"\1search.js?\2", output)
+    """Let the search ask a worker of the site's own, which asks the theme's.
+
+    That worker loads the index. The theme would load it on every page that has a form of this name.
+    """
+    return _WORKER.sub(r"\1search.js?\2", output).replace(_FORM, _FORM.replace(' name="search"', ""))
 
 
 def on_post_template(output_content: str, **_: Any) -> str:
     """The same for the page of what is missing."""
-    return _WORKER.sub(r"\1search.js?\2", output_content)
+    return on_post_page(output_content)
 
 
 def on_post_build(*, config: MkDocsConfig) -> None:

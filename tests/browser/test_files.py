@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
@@ -39,3 +40,38 @@ def test_each_module_has_a_page_of_its_own_in_the_reference_and_shows_no_source(
 @pytest.mark.parametrize("call", ["functional/#unmasked.functional.self_attention", "masks/#unmasked.masks"])
 def test_the_table_by_task_leads_to_the_pages(site: Path, call: str):
     assert f'href="{call}"' in (site / "reference/index.html").read_text(encoding="utf-8")
+
+
+class _Links(HTMLParser):
+    """Counts links that stand in links, which browsers tear apart."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.depth, self.nested = 0, list[str | None]()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag == "a":
+            if self.depth:
+                self.nested.append(dict(attrs).get("href"))
+            self.depth += 1
+
+    def handle_endtag(self, tag: str) -> None:
+        self.depth -= tag == "a"
+
+
+def nested(html: str) -> list[str | None]:
+    """Where the links lead that stand in other links."""
+    links = _Links()
+    links.feed(html)
+    return links.nested
+
+
+def test_no_link_stands_in_another(site: Path):
+    assert {name: found for name, html in pages(site).items() if (found := nested(html))} == {}
+    assert nested('<a href="x">one <a href="y">two</a></a> <a href="z">three</a>') == ["y"]
+
+
+def test_every_picture_has_a_size_before_it_is_there(site: Path):
+    for name, html in pages(site).items():
+        bare = [tag for tag in re.findall(r"<img [^>]*>", html) if not re.search(r"\bwidth=.*\bheight=|logo", tag)]
+        assert bare == [], f"{name}: what stands below would jump"

@@ -13,7 +13,7 @@ from .conftest import settled
 from .test_site import watched
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser, Page, Route
 
 LESSON = "learn/attention/"
 CONTRAST = """
@@ -39,7 +39,8 @@ SMALL = """
   .filter((each) => each.checkVisibility({ checkOpacity: true, checkVisibilityCSS: true }))
   .filter((each) => !each.closest("svg, [inert]") && each.type !== "checkbox" && each.type !== "radio")
   // Links in a line of text, which are as high as the line, are left out by WCAG 2.5.8 as well.
-  .filter((each) => getComputedStyle(each).display !== "inline" || !each.closest("p, li, td, dd, figcaption, h2, pre"))
+  .filter((each) => getComputedStyle(each).display !== "inline" || !each.closest(
+    "p, li, td, th, dd, figcaption, h2, pre"))
   .map((each) => [each, each.getBoundingClientRect()])
   .filter(([each, box]) => box.width && (box.width < 23.9 || box.height < 23.9))
   .map(([each, box]) => `${Math.round(box.width)} x ${Math.round(box.height)} ${each.outerHTML.slice(0, 90)}`)
@@ -155,16 +156,94 @@ def test_on_a_phone_the_button_that_copies_code_covers_none(browser: Browser, ad
     page.close()
 
 
-def test_a_table_that_is_wider_than_a_phone_shows_that_it_goes_on(browser: Browser, address: str):
-    page = browser.new_page(viewport={"width": 390, "height": 800})
-    page.goto(address + "pytorch/masks/")
+SIDEWAYS = """
+() => [...document.querySelectorAll("article *")]
+  .filter((each) => /auto|scroll/.test(getComputedStyle(each).overflowX) && each.scrollWidth > each.clientWidth)
+  .filter((each) => each.checkVisibility())
+"""
+
+
+@pytest.mark.parametrize("where", ["learn/masks/", "pytorch/masks/", "reference/layouts/"])
+def test_what_is_wider_than_a_phone_shows_that_it_goes_on_and_is_reached_by_keys(
+    browser: Browser, address: str, where: str
+):
+    context = browser.new_context(viewport={"width": 390, "height": 800}, has_touch=True, is_mobile=True)
+    page = context.new_page()
+    page.goto(address + where)
     settled(page)
-    wide = page.locator(".md-typeset__scrollwrap:visible").evaluate_all(
-        "all => all.filter(each => each.scrollWidth > each.clientWidth).map(each => getComputedStyle(each))"
-        ".map(style => [style.backgroundImage.split('linear-gradient').length - 1, style.backgroundAttachment])"
+    page.evaluate("document.querySelectorAll('details').forEach((each) => (each.open = true))")
+    page.evaluate(DRAWN)
+    wide = page.evaluate(
+        f"""() => ({SIDEWAYS})().map((each) => {{
+          const look = getComputedStyle(each), table = each.querySelector(":scope > table")
+          const fades = look.backgroundAttachment.startsWith("local, local, scroll")
+          return [each.className || each.tagName, each.tabIndex, fades,
+            table ? getComputedStyle(table).backgroundColor : "rgba(0, 0, 0, 0)"]
+        }})"""
     )
-    assert wide
-    assert {tuple(each) for each in wide} == {(4, "local, local, scroll, scroll")}
+    assert {"CODE"} < {name for name, *_ in wide}
+    live = {"live-code", "math-display"}  # which fade nothing, and are reached
+    assert [each for each in wide if each[1] != 0 or not (each[2] or each[0] in live)] == []
+    assert {table for *_, table in wide} == {"rgba(0, 0, 0, 0)"}, "the table hides what lies below it"
+    context.close()
+
+
+DRAWN = "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
+SHIFTS = """
+window.shifts = 0
+new PerformanceObserver((list) => list.getEntries().forEach((each) => (window.shifts += each.value)))
+  .observe({ type: "layout-shift", buffered: true })
+"""
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize(
+    "where", ["", LESSON, "learn/generating/", "pytorch/scale/", "pytorch/tiles/", "pytorch/heads/", "museum/"]
+)
+def test_nothing_jumps_while_a_page_loads_slowly(browser: Browser, address: str, where: str, width: int):
+    page = browser.new_page(viewport={"width": width, "height": 900})
+    page.add_init_script(SHIFTS)
+    late: list[Route] = []  # what draws a live figure comes once the page is there
+    page.route("**/live/*.js", lambda route: late.append(route))
+    page.goto(address + where, wait_until="commit")
+    page.locator("footer").wait_for()
+    page.evaluate(DRAWN)
+    page.route("**/live/*.js", lambda route: route.continue_())
+    for each in late:
+        each.continue_()
+    page.wait_for_load_state("networkidle")
+    page.evaluate(DRAWN)
+    assert page.locator("[data-live]:not([data-drawn])").count() == 0
+    assert page.evaluate("window.shifts") < 0.05
+    page.close()
+
+
+@pytest.mark.parametrize("width", [390, 360])
+def test_what_explains_a_word_stays_on_a_phone(browser: Browser, address: str, width: int):
+    page = browser.new_page(viewport={"width": width, "height": 800}, reduced_motion="reduce")
+    page.goto(f"{address}pytorch/masks/")
+    for term in page.locator("a.term:visible").all()[:8]:
+        term.focus()
+        tip = page.locator(".md-tooltip2--active .md-tooltip2__inner")
+        tip.wait_for()
+        box = tip.bounding_box()
+        assert box is not None
+        assert box["x"] >= 0
+        assert box["x"] + box["width"] <= width
+        page.keyboard.press("Escape")
+        tip.wait_for(state="detached")
+    page.close()
+
+
+def test_paper_shows_no_solutions_and_nothing_to_press(browser: Browser, address: str):
+    page = browser.new_page()
+    page.goto(f"{address}learn/masks/", wait_until="networkidle")
+    assert page.locator("details.success").count() > 0
+    page.emulate_media(media="print")
+    page.evaluate("document.querySelectorAll('details').forEach((each) => (each.open = true))")  # as the theme does
+    pressed = "details.success, details.question, .md-code__nav, .proofread-copy, .live-choices, .enlarge"
+    assert page.locator(f"article :is({pressed}):visible").count() == 0
+    assert page.locator(".live-mask td:visible").count() > 0, "what the figure shows is printed"
     page.close()
 
 

@@ -62,10 +62,6 @@ async ([left, rules]) => (
 """
 # Of all that axe-core looks at, only this differs in the dark.
 RULES: dict[str, dict[str, Any]] = {"dark": {"runOnly": ["color-contrast", "link-in-text-block"]}, "light": {}}
-NOTHING = {
-    "config": {"lang": ["en"], "separator": r"\s+", "pipeline": [], "fields": {"title": {"boost": 1}}},
-    "docs": [],
-}
 
 
 # Code and formulas are most of what there is to look at, and look alike on all pages: one is read with them.
@@ -111,8 +107,6 @@ def faults_of(
     """
     context = browser.new_context(color_scheme="dark", reduced_motion="reduce", viewport={"width": 1280, "height": 900})
     context.grant_permissions(["clipboard-read", "clipboard-write"], origin=address.rstrip("/"))
-    # Where the search is tried, it has its index. Each page would make it anew.
-    context.route("**/search_index.json", lambda route: route.fulfill(json=NOTHING))
     page, faults = watched(context, address)
     page.goto(address + where)
     page.evaluate(OPEN)

@@ -39,9 +39,12 @@ WORKFLOW = (ROOT / ".github/workflows/site.yml").read_text(encoding="utf-8")
 
 
 def pages(site: Path) -> dict[str, str]:
-    """The HTML of each page, by the address of its folder; that of the page for what is missing too."""
+    """The HTML of each page, by the address of its folder; that of the page for what is missing too.
+
+    What stands where a page was, and leads on, is none.
+    """
     found = {path.relative_to(site).as_posix(): path.read_text(encoding="utf-8") for path in site.rglob("*.html")}
-    return {name.removesuffix("index.html"): html for name, html in found.items()}
+    return {name.removesuffix("index.html"): html for name, html in found.items() if "location.replace(" not in html}
 
 
 @pytest.fixture(scope="module")
@@ -343,3 +346,16 @@ def test_mkdocs_is_not_preceded_by_what_others_have_to_say(command: str):
         [sys.executable, "-c", load], cwd=ROOT, env=environment, capture_output=True, text=True, check=True
     )
     assert done.stdout + done.stderr == ""
+
+
+def test_phones_and_tools_find_the_icon_the_color_and_how_to_cite(site: Path):
+    html = pages(site)["learn/attention/"]
+    assert len(found('<meta name="theme-color" media="[^"]*" content="(#[0-9a-f]{6})">', html)) == 2
+    (icon,) = found('<link rel="apple-touch-icon" href="([^"]*)">', html)
+    png = (site / "learn/attention" / icon).read_bytes()
+    assert (png[1:4], struct.unpack(">II", png[16:24])) == (b"PNG", (180, 180))
+    told = yaml.safe_load((site / "CITATION.cff").read_text(encoding="utf-8"))
+    assert told["cff-version"] == "1.2.0"
+    assert told["authors"] == [{"name": "The Attention Unmasked developers"}]
+    assert {"message", "title", "version", "license"} < told.keys()
+    assert 'href="../CITATION.cff"' in pages(site)["install/"]

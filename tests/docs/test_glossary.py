@@ -44,6 +44,7 @@ def test_the_first_use_of_a_word_leads_to_the_glossary_with_its_meaning():
 def test_links_headings_code_formulas_and_outputs_are_left_alone_and_so_are_parts_of_words():
     for html in (
         "<a href='x'>score</a>",
+        "<autoref identifier='x'>score</autoref>",
         "<h2>score</h2>",
         "<p><code>score</code> <math><mi>score</mi></math></p>",
         "<section><p>score</p></section>",

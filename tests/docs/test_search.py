@@ -19,8 +19,10 @@ def test_a_page_that_is_gone_must_leave_the_data():
 
 
 def test_other_names_stand_at_the_page_and_not_at_its_sections():
-    index = {"docs": [{"location": "a/"}, {"location": "a/#b"}, {"location": "c/"}]}
+    fields = {"title": {"boost": 2.0}, "tags": {"boost": 9.0}}
+    index = {"config": {"fields": fields}, "docs": [{"location": "a/"}, {"location": "a/#b"}, {"location": "c/"}]}
     search.named(index, search.aliases('"a.md" = ["x"]', {"a.md": "a/", "c.md": "c/"}))
+    assert fields["tags"] == fields["title"] == {"boost": 2.0}, "a name weighs what a title weighs"
     assert index["docs"] == [{"location": "a/", "tags": ["x"]}, {"location": "a/#b"}, {"location": "c/"}]
 
 
@@ -29,3 +31,8 @@ def test_the_search_asks_the_worker_of_the_site(quoted: str):
     theirs = "javascripts/workers/search.a7633da7.min.js"
     assert search.on_post_page(quoted.format(theirs)) == quoted.format(f"search.js?{theirs}")
     assert search.on_post_template(quoted.format(theirs)) == quoted.format(f"search.js?{theirs}")
+
+
+def test_the_theme_meets_no_form_for_which_it_would_load_the_index_at_once():
+    form = '<form class="md-search__form" name="search"><input name="query">'
+    assert search.on_post_page(form) == '<form class="md-search__form"><input name="query">'

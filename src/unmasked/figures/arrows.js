@@ -1,14 +1,14 @@
 // Arrows in a plane that can be moved: their dot products, the softmax of these, and where the average of the arrows lies.
-// The page gives {"names", "vectors", "scale", "start"}; the scale is one over the root of two unless it is given, and the first arrow
-// is chosen unless `start` says which. What the page's
-// run made of them, "weights" and "context", is what is computed here until an arrow is moved.
+// The page gives {"names", "vectors", "scale", "start", "axes"}; the scale is one over the root of two unless it is given,
+// and the first arrow is chosen unless `start` says which; "axes" names what the two numbers of an arrow say. What the
+// page's run made of them, "weights" and "context", is what is computed here until an arrow is moved.
 
 import { attention } from "./attention.js"
 import { figures, fixed, html, percent, svg } from "./figure.js"
 
 const SIZE = 320 // of the plane, in its own units
 
-function draw(figure, { names, vectors, scale, start = 0 }) {
+function draw(figure, { names, vectors, scale, start = 0, axes = ["first number", "second number"] }) {
   const given = vectors.map((vector) => [...vector])
   const arrows = given.map((vector) => [...vector])
   const bound = Math.ceil(1.15 * Math.max(1, ...given.flat().map(Math.abs)))
@@ -21,6 +21,13 @@ function draw(figure, { names, vectors, scale, start = 0 }) {
   const lines = Array.from({ length: 2 * bound + 1 }, (_, k) => out(k - bound)).flatMap((at) => [
     svg("path", { d: `M${at} ${-SIZE / 2}V${SIZE / 2}M${-SIZE / 2} ${at}H${SIZE / 2}`, class: at ? "" : "live-axis" }),
   ])
+  const edge = SIZE / 2 - 6
+  const said = [
+    svg("text", { x: edge, y: 31, "text-anchor": "end" }, `${axes[0]} →`),
+    svg("text", { x: 6, y: 12 - edge }, `↑ ${axes[1]}`),
+    svg("text", { x: -edge, y: edge, "aria-hidden": true }, "Drag the tip of an arrow"),
+  ]
+  said.forEach((text) => text.classList.add("live-said"))
   const parts = names.map((name, place) => {
     const line = svg("line", { class: "live-shaft" })
     const head = svg("path", { d: "M0 0L-13 5.5L-13 -5.5Z", class: "live-head" })
@@ -59,7 +66,7 @@ function draw(figure, { names, vectors, scale, start = 0 }) {
     return { line, head, text, moved, mean, handle }
   })
   const layers = ["moved", "line", "head", "mean", "text", "handle"]
-  plane.append(...lines, ...layers.flatMap((layer) => parts.map((part) => part[layer])))
+  plane.append(...lines, ...said, ...layers.flatMap((layer) => parts.map((part) => part[layer])))
 
   const tables = ["Dot products", "Weights"].map((title) => {
     const cells = names.map(() => names.map(() => html("td")))
@@ -81,6 +88,7 @@ function draw(figure, { names, vectors, scale, start = 0 }) {
   function move(place, x, y) {
     const inside = (value) => Math.max(-bound, Math.min(bound, +(Math.round(value / step) * step).toFixed(6)))
     arrows[place] = [inside(x), inside(y)]
+    said.at(-1).textContent = ""
     show()
   }
 

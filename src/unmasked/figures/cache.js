@@ -53,7 +53,7 @@ function draw(figure, { words, prompt, computed, kept, likely }) {
     told.replaceChildren(html("b", {}, `Step ${at + 1} of ${last + 1}.`), ` The model has read ${plural(prompt + at)}, and writes `, html("b", {}, word), ` (${percent(chance)}; then come ${rest}).`)
   }
 
-  go(Math.min(3, last))
+  go(0)
 }
 
 figures("cache", draw)

@@ -16,6 +16,7 @@ from unmasked._generators import forked
 from unmasked.exercises.museum.index import WRONG, right
 from unmasked.functional import attention_scores, attention_weights, self_attention
 from unmasked.museum import ENTRIES, SYMPTOMS, Entry, drawn, reach
+from unmasked.plot import table
 from unmasked.positions import alibi
 
 Map = list[list[float]]
@@ -140,16 +141,21 @@ class Gallery:
         return "\n".join(f"{symptom}: {', '.join(slugs)}" for symptom, slugs in SYMPTOMS.items())
 
     def _repr_html_(self) -> str:
-        choices = [(0, "Everything"), *enumerate(SYMPTOMS, 1)]
+        choices = {"Everything": tuple(ENTRIES), **SYMPTOMS}
         radios = "".join(
             f'<input type="radio" name="symptom" id="symptom-{number}"{" checked" * (number == 0)}>'
-            f'<label for="symptom-{number}">{_coded(symptom)}</label>'
-            for number, symptom in choices
+            f'<label for="symptom-{number}">{_coded(symptom)} <small>{len(slugs)}</small></label>'
+            for number, (symptom, slugs) in enumerate(choices.items())
         )
         cards = "".join(
             self._card(number, ENTRIES[slug]) for number, slugs in enumerate(SYMPTOMS.values(), 1) for slug in slugs
         )
+        others = ",".join(
+            f'.gallery:has(#symptom-{number}:checked) .card:not([data-symptom="{number}"])'
+            for number in range(1, len(choices))
+        )
         return (
+            f"<style>{others}{{display:none}}</style>"
             f'<div class="gallery"><fieldset><legend>What do you see?</legend>{radios}</fieldset>'
             f'<div class="cards">{cards}</div></div>'
         )
@@ -170,7 +176,19 @@ def _coded(title: str) -> str:
     return re.sub("`(.+?)`", r"<code>\1</code>", title)
 
 
-def rooms() -> list[tuple[str, str]]:
-    """The title of each of the museum's pages, and how many mistakes it shows."""
-    counts = Counter(entry.page for entry in ENTRIES.values())
-    return [(ROOMS[page], str(count)) for page, count in counts.items()]
+class Rooms:
+    """The museum's pages, each with how many mistakes it shows, and a link to it."""
+
+    def __init__(self) -> None:
+        self.counts = Counter(entry.page for entry in ENTRIES.values())
+
+    def __repr__(self) -> str:
+        return str(table(["Room", "Mistakes that it shows"], {ROOMS[page]: [n] for page, n in self.counts.items()}))
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f'<tr><th scope="row"><a href="../{page}/">{escape(ROOMS[page])}</a></th><td>{count}</td></tr>'
+            for page, count in self.counts.items()
+        )
+        head = '<th scope="col">Room</th><th scope="col">Mistakes that it shows</th>'
+        return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"

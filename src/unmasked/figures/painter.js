@@ -1,8 +1,7 @@
 // A mask to paint: what an interface of PyTorch makes of it, who sees whom, and the code that makes it.
 // The page gives {"words", "scores", "mask", "interfaces": [{"kind", "name", "allows", "blind"}]}: the mask to begin with,
 // true where a query may see a key; and of each interface what its run found: whether True allows, and what the weights
-// of a query that may see nothing are, "zeros" or "NaN". With {"keeps": "mask"} another interface is given the same mask
-// and may see otherwise; else who sees whom stays, and the mask changes.
+// of a query that may see nothing are, "zeros" or "NaN". Another interface gets another mask: who sees whom stays.
 
 import { weights } from "./attention.js"
 import { figures, html, percent } from "./figure.js"
@@ -13,6 +12,11 @@ const CALLS = {
   module: "context, weights = module(x, x, x, attn_mask=mask)",
   padding: "context, weights = module(x, x, x, key_padding_mask=mask)",
 }
+
+// What a program begins with that calls it, for as many words.
+const FUNCTION = (n) => `import torch.nn.functional as F\n\nquery = key = value = torch.randn(1, ${n}, 8)`
+const MODULE = (n) => `from torch import nn\n\nx = torch.randn(1, ${n}, 8)\nmodule = nn.MultiheadAttention(8, 1, batch_first=True)`
+const BEGINS = { boolean: FUNCTION, additive: FUNCTION, module: MODULE, padding: MODULE }
 
 // What an interface is given for who may see whom, what its weights are, and the code. All of them are pure.
 export function entries({ kind, allows }, seen) {
@@ -48,45 +52,39 @@ export function code({ kind, allows }, seen) {
   return [...lines, CALLS[kind]].join("\n")
 }
 
-function draw(figure, { words, scores, mask, interfaces, keeps }) {
-  const n = words.length
-  let chosen = interfaces[0]
-  let seen = mask.map((row) => [...row])
-  let brush // what is painted while the pointer is down
+// A program that runs alone.
+export const program = (one, seen) => `import torch\n${BEGINS[one.kind](seen.length)}\n${code(one, seen)}\n`
 
-  const starts = {
-    causal: (query, key) => key <= query,
-    window: (query, key) => key <= query && query - key < 2,
-    "padding in front": (query, key) => key >= 2 && key <= query,
-    everything: () => true,
-  }
-  const choose = interfaces.map((each) =>
-    html("button", { type: "button", click: () => take(each, entries(keeps === "mask" ? chosen : each, seen)) }, each.name),
+const STARTS = {
+  causal: (query, key) => key <= query,
+  window: (query, key) => key <= query && query - key < 2,
+  "padding in front": (query, key) => key >= 2 && key <= query,
+  everything: () => true,
+}
+
+// Buttons that fill a mask in; they call back with it.
+export const starts = (words, take) =>
+  Object.entries(STARTS).map(([name, rule]) =>
+    html("button", { type: "button", click: () => take(words.map((_, query) => words.map((_, key) => rule(query, key)))) }, name),
   )
-  const set = (rule) => {
-    const filled = words.map((_, query) => words.map((_, key) => rule(query, key)))
-    take(chosen, keeps === "mask" ? filled : entries(chosen, filled))
-  }
-  const begin = Object.entries(starts).map(([name, rule]) => html("button", { type: "button", click: () => set(rule) }, name))
-  const turn = html("button", { type: "button", click: () => take(chosen, entries(chosen, seen.map((row) => row.map((sees) => !sees)))) }, "the opposite: ~mask")
 
-  const heads = () => html("tr", {}, html("td"), ...words.map((word) => html("th", { scope: "col" }, html("span", {}, word))))
-  const table = (className, caption, body) =>
-    html("table", { class: `live-grid ${className}` }, caption, html("thead", {}, heads()), html("tbody", {}, ...body))
-  const captions = [html("caption"), html("caption", {}, "the weights that come out")]
+// The cells of a mask, in rows: they are painted by the pointer, or one by one by key, and the arrow keys lead on.
+// sees says what a query sees now; paint is called with what it shall see.
+export function canvas(words, sees, paint) {
+  let brush // what is painted while the pointer is down
   const buttons = words.map((_, query) =>
     words.map((_, key) =>
       html("button", {
         type: "button",
         tabindex: query + key ? -1 : 0,
-        click: (event) => event.detail || paint(query, key, !seen[query][key]), // by keyboard; the pointer is below
+        click: (event) => event.detail || paint(query, key, !sees(query, key)), // by keyboard; the pointer is below
         pointerdown: (event) => {
           if (event.button) return
-          brush = !seen[query][key]
+          brush = !sees(query, key)
           paint(query, key, brush)
           event.target.releasePointerCapture?.(event.pointerId)
         },
-        pointerenter: (event) => event.pointerType === "mouse" && event.buttons === 1 && brush !== undefined && paint(query, key, brush),
+        pointerenter: (event) => event.buttons === 1 && brush !== undefined && paint(query, key, brush),
         focus: () => reach(query, key),
         keydown: (event) => {
           const way = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] }[event.key]
@@ -98,35 +96,59 @@ function draw(figure, { words, scores, mask, interfaces, keeps }) {
   )
   addEventListener("pointerup", () => (brush = undefined))
   const rows = words.map((word, query) =>
-    html("tr", {}, html("th", { scope: "row" }), ...buttons[query].map((button) => html("td", {}, button))),
+    html("tr", {}, html("th", { scope: "row" }, word), ...buttons[query].map((button) => html("td", {}, button))),
   )
-  const cells = words.map(() => words.map(() => html("td")))
-  const results = words.map((word, query) => html("tr", {}, html("th", { scope: "row" }, word), ...cells[query]))
-  const told = html("p", { class: "live-told", "aria-live": "polite" })
-  const program = html("code")
-  const copied = html("span", { role: "status" })
-  const copy = html("button", { type: "button", click: () => navigator.clipboard.writeText(`${program.textContent}\n`).then(() => (copied.textContent = "Copied")) }, "Copy the code")
-  const group = (label, ...inside) => html("div", { class: "live-choices", role: "group", "aria-label": label }, ...inside)
-  figure.append(
-    group("Interface", ...choose),
-    group("Begin with", html("span", { class: "live-said" }, "begin with"), ...begin, turn),
-    html("div", { class: "live-pair" },
-      html("div", {}, html("span", { class: "live-axis-name" }, "rows are queries, columns are keys"), table("live-mask", captions[0], rows)),
-      html("div", {}, html("span", { class: "live-axis-name" }, "rows are queries, columns are keys"), table("live-out", captions[1], results))),
-    told,
-    html("pre", { class: "live-code", tabindex: 0, role: "region", "aria-label": "the code that makes this mask" }, program),
-    group("Code", copy, copied),
-  )
-
-  function take(one, given) {
-    chosen = one
-    seen = read(chosen, given, n)
-    show()
-  }
 
   function reach(query, key) {
     for (const button of buttons.flat()) button.tabIndex = -1
     buttons[query][key].tabIndex = 0
+  }
+
+  return { buttons, rows, reach }
+}
+
+// What stands in the cell of a weight.
+export function fill(cell, share, sees, leak) {
+  cell.textContent = Number.isNaN(share) ? "NaN" : share || sees ? percent(share) : ""
+  cell.style.setProperty("--share", share || 0)
+  cell.className = Number.isNaN(share) ? "live-nan" : leak ? "live-leak" : sees ? "" : "live-blocked"
+}
+
+function draw(figure, { words, scores, mask, interfaces }) {
+  const n = words.length
+  let chosen = interfaces[0]
+  let seen = mask.map((row) => [...row])
+
+  const choose = interfaces.map((each) => html("button", { type: "button", click: () => take(each, seen) }, each.name))
+  const turn = html("button", { type: "button", click: () => take(chosen, seen.map((row) => row.map((sees) => !sees))) }, "the opposite: ~mask")
+
+  const heads = () => html("tr", {}, html("td"), ...words.map((word) => html("th", { scope: "col" }, html("span", {}, word))))
+  const table = (className, caption, body) =>
+    html("table", { class: `live-grid ${className}` }, caption, html("thead", {}, heads()), html("tbody", {}, ...body))
+  const captions = [html("caption"), html("caption", {}, "the weights that come out")]
+  const { buttons, rows, reach } = canvas(words, (query, key) => seen[query][key], paint)
+  const cells = words.map(() => words.map(() => html("td")))
+  const results = words.map((word, query) => html("tr", {}, html("th", { scope: "row" }, word), ...cells[query]))
+  const told = html("p", { class: "live-told", "aria-live": "polite" })
+  const shown = html("code")
+  const copied = html("span", { role: "status" })
+  const copy = html("button", { type: "button", click: () => navigator.clipboard.writeText(program(chosen, seen)).then(() => (copied.textContent = "Copied")) }, "Copy as a program")
+  const group = (label, ...inside) => html("div", { class: "live-choices", role: "group", "aria-label": label }, ...inside)
+  figure.append(
+    group("Interface", ...choose),
+    group("Begin with", html("span", { class: "live-said" }, "begin with"), ...starts(words, (filled) => take(chosen, filled)), turn),
+    html("div", { class: "live-pair" },
+      html("div", {}, html("span", { class: "live-axis-name" }, "rows are queries, columns are keys"), table("live-mask", captions[0], rows)),
+      html("div", {}, html("span", { class: "live-axis-name" }, "rows are queries, columns are keys"), table("live-out", captions[1], results))),
+    told,
+    html("pre", { class: "live-code", tabindex: 0, role: "region", "aria-label": "the code that makes this mask" }, shown),
+    group("Code", copy, copied),
+  )
+
+  function take(one, sees) {
+    chosen = one
+    seen = read(chosen, entries(chosen, sees), n)
+    show()
   }
 
   function paint(query, key, sees) {
@@ -140,7 +162,7 @@ function draw(figure, { words, scores, mask, interfaces, keeps }) {
     const shares = weigh(chosen, given, scores, seen)
     const one = given.length === 1
     const name = one ? "key_padding_mask" : "attn_mask"
-    captions[0].textContent = `${name}: click to change`
+    captions[0].textContent = `${name}: click, or draw over the cells`
     interfaces.forEach((each, place) => choose[place].setAttribute("aria-pressed", each === chosen))
     rows.forEach((row, query) => {
       row.hidden = query >= given.length
@@ -159,12 +181,9 @@ function draw(figure, { words, scores, mask, interfaces, keeps }) {
     const leaks = []
     shares.forEach((row, query) =>
       row.forEach((share, key) => {
-        const cell = cells[query][key]
         const leak = key > query && share > 0
         if (leak) leaks.push(`${words[query]} sees ${words[key]}`)
-        cell.textContent = Number.isNaN(share) ? "NaN" : share || seen[query][key] ? percent(share) : ""
-        cell.style.setProperty("--share", share || 0)
-        cell.className = Number.isNaN(share) ? "live-nan" : leak ? "live-leak" : seen[query][key] ? "" : "live-blocked"
+        fill(cells[query][key], share, seen[query][key], leak)
       }),
     )
     const blind = words.filter((_, query) => !seen[query].some(Boolean))
@@ -174,7 +193,7 @@ function draw(figure, { words, scores, mask, interfaces, keeps }) {
       leaks.length ? `${list(leaks)}.` : "",
       blind.length ? ` ${list(blind)} may see nothing: the weights are ${chosen.blind}.` : " Each query sees something.",
     )
-    program.textContent = code(chosen, seen)
+    shown.textContent = code(chosen, seen)
     copied.textContent = ""
   }
 
@@ -182,7 +201,7 @@ function draw(figure, { words, scores, mask, interfaces, keeps }) {
 }
 
 // Its styles are there before it is, or what it draws would jump.
-if (document.querySelector('[data-live="painter"]')) {
+if (document.querySelector('[data-live="painter"], [data-live="stages"]')) {
   const href = new URL("masks.css", import.meta.url)
   await new Promise((load) => document.head.append(html("link", { rel: "stylesheet", href, load, error: load })))
 }

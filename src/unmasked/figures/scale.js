@@ -26,7 +26,7 @@ function draw(figure, data) {
     const all = [...data.gradient_unscaled.flat(), ...data.gradient_scaled.flat()].filter((norm) => norm > 0).map(Math.log10)
     const low = Math.max(Math.floor(Math.min(...all)), LEAST)
     const high = Math.ceil(Math.max(...all))
-    const along = (norm) => 18 + ((WIDTH - 36) * (Math.max(low, Math.log10(norm)) - low)) / (high - low)
+    const along = (norm) => 24 + ((WIDTH - 42) * (Math.max(low, Math.log10(norm)) - low)) / (high - low)
 
     const step = WIDTH / weights[0].length
     const bars = weights[0].map((_, k) => svg("rect", { x: k * step + 2, width: step - 4, rx: 2 }))

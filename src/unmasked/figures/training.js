@@ -82,7 +82,7 @@ function draw(figure, { steps, loss, weights, queries, keys }) {
     told.replaceChildren(html("b", {}, `Step ${steps[at]}.`), ` The loss is ${fixed(loss[at])}.`)
   }
 
-  range.value = last // what the run came to
+  range.value = 0 // the run is played from its beginning
   show()
 }
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from unmasked.exercises.museum.index import WRONG
-from unmasked.figures.gallery import Gallery, context_of, pairs, rooms
+from unmasked.figures.gallery import Gallery, Rooms, context_of, pairs
 from unmasked.functional import self_attention
 from unmasked.museum import ENTRIES, SYMPTOMS
 
@@ -20,6 +20,8 @@ def test_every_mistake_has_one_card_under_its_symptom():
     assert cards == expected
     assert sorted(slug for _, slug in cards) == sorted(ENTRIES)
     assert re.findall(r'id="symptom-(\d+)" checked', page) == ["0"]
+    hides = re.findall(r'#symptom-(\d+):checked\) \.card:not\(\[data-symptom="(\d+)"\]\)', page)
+    assert hides == [(str(n), str(n)) for n in range(1, len(SYMPTOMS) + 1)], "each choice hides the other cards"
 
 
 def test_a_card_shows_maps_where_there_are_some_and_else_the_wrong_line():
@@ -78,5 +80,16 @@ def test_a_line_that_makes_a_module_moves_no_random_generator(slug: str):
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_rooms_count_every_mistake_once():
-    assert sum(int(count) for _, count in rooms()) == len(ENTRIES)
+def test_a_choice_says_how_many_cards_it_leaves():
+    page = Gallery({})._repr_html_()
+    counts = [int(count) for count in re.findall(r"<small>(\d+)</small></label>", page)]
+    assert counts == [len(ENTRIES), *map(len, SYMPTOMS.values())]
+
+
+def test_rooms_count_every_mistake_once_and_lead_to_their_pages():
+    rooms = Rooms()
+    found = dict(re.findall(r'<a href="\.\./([^"]+)/">[^<]+</a></th><td>(\d+)</td>', rooms._repr_html_()))
+    assert found == {page: str(count) for page, count in rooms.counts.items()}
+    assert sum(rooms.counts.values()) == len(ENTRIES)
+    assert found.keys() == {entry.page for entry in ENTRIES.values()}
+    assert repr(rooms).count("\n") == len(found)
