@@ -16,7 +16,7 @@ import torch
 from unmasked.figures import silence
 from unmasked.teaching import Singer
 
-from .conftest import _serve
+from .conftest import _serve, settled
 from .test_live_masks import SMALL
 from .test_site import watched
 
@@ -77,7 +77,7 @@ def opened(browser: Browser, served: str) -> Iterator[Any]:
         contexts.append(context)
         faults.append(wrong)
         page.goto(f"{served}{name}.html")
-        page.wait_for_selector("[data-drawn]")
+        settled(page)
         return page
 
     yield open_page
