@@ -64,12 +64,12 @@ report
 # back](museum/heads.py#merge-without-transpose), and the doctor has proved it: attention with this one mistake gives
 # the module's own numbers.
 #
-# A green report is no proof. The doctor asks what it was taught to ask, at a few sizes; what it cannot decide it lists
-# as open, with what it would need.
+# A green report is not a proof. The doctor asks what it was taught to ask, at a few sizes. What it cannot decide it
+# lists as open, with what it would need.
 #
-# **You should know** [how heads are split and merged](pytorch/heads.py) and [what a mask does](learn/masks.py).
-# **You will know** how to examine a module or a whole model, in Python, in a terminal and in a test suite; what a
-# report without a finding is worth; and how a mistake is proved by repeating it.
+# **You should know** [how heads are split and merged](pytorch/heads.py) and [what a mask does](learn/masks.py). **You
+# will know** how to examine a module or a whole model, in Python, in a terminal and in a test suite; what a report
+# without findings is worth; and how a mistake is proved by repeating it.
 
 # %% tags=["claims"]
 assert report.causes == ("merge-without-transpose",) and (
@@ -79,7 +79,7 @@ assert report.causes == ("merge-without-transpose",) and (
 # %% [markdown]
 # ## Repair, and ask again
 #
-# Here is the line that was wrong. With the right one, the report has no finding:
+# This is the line that was wrong. With the right one, the report has no finding:
 
 
 # %%
@@ -93,9 +93,9 @@ healed = diagnose(Repaired(12, 3), embed_dim=12, causal=True)
 healed
 
 # %% [markdown]
-# Two mistakes in one module hide each other from outside: no single mistake gives the module's numbers. The doctor
-# looks inside the forward pass and judges it step by step, and two mistakes are two steps. In this module, which adds a
-# small number for a mask and merges wrongly, it names both. Repair what it names, and ask again.
+# From outside, two mistakes in one module hide each other, because no single mistake gives the module's numbers. But
+# the doctor looks inside the forward pass and judges each step by itself. In this module, which adds a small number
+# instead of a mask and merges wrongly, it names both. Repair what it names, and ask again.
 
 
 # %% tags=["check"]
@@ -109,13 +109,13 @@ fresh = Two(width=12, heads=3)
 two = diagnose(fresh, embed_dim=12, causal=True)
 
 # %% [markdown]
-# A finding has a `cause`, the mistake's name in [the museum](museum/index.py), the `evidence` with the smallest input
-# that shows it, and a `link`.
+# A finding has a `cause`, which is the mistake's name in [the museum](museum/index.py), the `evidence` with the
+# smallest input that shows it, and a `link`.
 
 # %% tags=["claims"]
 assert healed.ok, "With the right one, the report has no finding"
 assert len(two.findings) == 2 and report.causes[0] in two.causes, (
-    "which adds a small number for a mask and merges wrongly, it names both"
+    "which adds a small number instead of a mask and merges wrongly, it names both"
 )
 
 # %% [markdown]
@@ -124,12 +124,14 @@ assert len(two.findings) == 2 and report.causes[0] in two.causes, (
 # A report answers two questions. `report.ok` says that nothing wrong was found. `report.verdict` says how well the
 # doctor knows what the module computes, in one of three words:
 #
-# - *equal*: its outputs are those of an attention that the doctor computes beside it, or of one with the mistake found;
-# - *followed*: each step was recognized, each parameter is used, and what is a matter of choice was taken as given.
-#   `report.given` lists it: positions, windows, norms, gates;
+# - *equal*: its outputs are those of an attention that the doctor computes beside it, right or with the mistake that
+#   was found;
+# - *followed*: each step was recognized, each parameter is used, and what is a matter of choice, such as positions,
+#   windows, norms and gates, was taken as given and is listed in `report.given`;
 # - *open*: it may compute something else.
 #
-# Nothing found and *open* is no good news. This module is not attention at all, and nothing is wrong with it either:
+# So a report that finds nothing but is *open* is not yet good news. This function is not attention at all, and nothing
+# is found in it either:
 
 
 # %%
@@ -142,14 +144,14 @@ print(unknown.text().partition("\n?")[0])
 unknown.ok, unknown.verdict
 
 # %% [markdown]
-# An open question stands in `report.inconclusive`, with what would settle it. A test that must not be green without
-# having looked says how well the doctor must know the module: see [in a test suite](#in-a-test-suite).
+# Open questions are in `report.inconclusive`, with what would settle them. A test can demand that the doctor knows the
+# module well enough: see [in a test suite](#in-a-test-suite).
 #
 # ## A whole model
 #
 # `diagnose_model` takes a model and inputs that it runs on, and needs no adapter. It listens to a forward pass, as
-# [`watch`](pytorch/watching.py) does, and examines each call of attention with what went into it. Here is a decoder of
-# four layers. One of them has the module from above, whose merge is wrong:
+# [`watch`](pytorch/watching.py) does, and examines each call of attention with what went into it. One of the four
+# layers of this decoder has the module from above, whose merge is wrong:
 
 
 # %%
@@ -179,31 +181,34 @@ whole
 # Layers that compute the same share a line. `whole.layers` has one entry for each call: its `name`, `heads`, `causal`,
 # `window`, `kernel`, and its own findings.
 #
-# Three kinds of evidence are used. Some mistakes show in one call: a softmax over the queries, dropout in evaluation,
-# heads that read the wrong tokens. Some show in the outputs: change the later tokens, and no earlier output may move.
-# And some show only beside the other layers: among twelve layers, eleven with a scale and one without. A layer that is
-# merely unlike its likes is called likely, and what models vary on purpose, such as a window in some layers, is told
-# and not blamed.
+# The doctor uses three kinds of evidence. Some mistakes show in one call: a softmax over the queries, dropout in
+# evaluation, heads that read the wrong tokens. Some show in the outputs: change the later tokens, and no earlier output
+# may move. And some show only in comparison, when eleven layers have a scale and the twelfth has none. If a layer
+# merely differs from the others, the finding is called likely; what models vary on purpose, such as a window in some
+# layers, is reported without blame.
 #
-# A model of transformers goes in as it is: `diagnose_model(model, {"input_ids": ids, "attention_mask": mask})`. What
-# could not be heard, such as a kernel of another library, stands in `whole.unwatched`, and then the verdict is *open*.
+# A model of transformers goes in as it is: `diagnose_model(model, {"input_ids": ids, "attention_mask": mask})`.
+# Attention that it could not hear, such as a kernel of another library, is listed in `whole.unwatched`, and then the
+# verdict is *open*.
 
 # %% tags=["claims"]
 assert [(each.where, each.cause) for each in whole.findings] == [
     ("layers.2", "merge-without-transpose")
-], "One of them has the module from above, whose merge is wrong"
+], (
+    "One of the four layers of this decoder has the module from above, whose merge is wrong"
+)
 
 # %% [markdown]
 # ## What outputs alone tell
 #
-# Some questions need nothing but calls. Attention without a mask or positions has no order: exchange the tokens, and
-# the outputs are exchanged in the same way. With $P$ for a matrix that reorders rows,
+# Some questions can be answered just by calling the module. Attention without a mask or positions knows no order:
+# exchange the tokens, and the outputs are exchanged in the same way. With $P$ for a matrix that reorders rows,
 #
 # $$\operatorname{Attend}(P X) = P \operatorname{Attend}(X) \tag{18.1}$$
 # <!-- where: X = random("n d"); P = torch.eye(n, dtype=torch.float64)[torch.arange(n).roll(1)];
 #   Attend = lambda tokens: self_attention(tokens).context -->
 #
-# And an average of equal tokens is that token, if the weights sum to one. So a token among copies of itself has the
+# And if the weights sum to one, an average of equal tokens is that token. So a token among copies of itself has the
 # output that it has alone. With $a$ for the weights, and $x$ for the token:
 #
 # $$\sum_{j=1}^{n} a_{ij} \, x = x \tag{18.2}$$
@@ -219,7 +224,7 @@ print(probes.is_no_average(fresh, x))
 print(probes.mixes_items(fresh, x))
 
 # %% [markdown]
-# Evidence is not yet a cause. Here `fresh` has the two mistakes. Equal tokens come out different because its merge
+# Evidence is not yet a cause. Here `fresh` has the two mistakes, and equal tokens come out different because its merge
 # moves features from token to token. And as a causal module it must break the symmetry of equation (18.1), even if it
 # were right.
 
@@ -231,14 +236,14 @@ assert probes.breaks_equivariance(
 # %% [markdown]
 # ## How a mistake is proved
 #
-# Behavior shows that something is wrong, and seldom what. So the doctor listens: below `@`, einsum and every kernel,
-# attention is a product, a softmax and a product, and each number can be followed to the next. What a step gives is
-# compared with what is right for what it took. If they differ, a table lists what else the step may have done, and the
-# first row that fits names the mistake.
+# Behavior shows that something is wrong, but seldom what. So the doctor listens: below `@`, einsum and every kernel,
+# attention is a product, a softmax and a product, and each number can be followed to the next. The output of each step
+# is compared with the right one for its input. If they differ, the first row that fits in a table of what else the step
+# may have done names the mistake.
 #
-# Then it computes attention by itself. It reads off the pass which matrices make queries, keys, values and outputs, and
-# no name has to be trusted. Its function stands in the fold at the section's end; it is the doctor's own, so that it
-# shares nothing with the package's `attend`.
+# Then it computes attention by itself. From the pass it sees which matrices make queries, keys, values and outputs, so
+# it need not trust any name. Its function, in the fold at the section's end, is the doctor's own and shares nothing
+# with the package's `attend`.
 
 # %% tags=["check"]
 from unmasked.doctor import attend
@@ -246,9 +251,9 @@ from unmasked.doctor import attend
 print(inspect.getsource(attend))
 
 # %% [markdown]
-# Where a step was found wrong, it computes that mistake: the same steps, this one done wrong. In float64, with random
-# weights, two different computations do not agree by accident. So the mistake that gives the target's own numbers, for
-# other inputs and sizes, is the one in the target. By hand, for the module above:
+# Where a step was found wrong, it repeats the mistake: the same steps, with this one done wrong. In float64, with
+# random weights, two different computations do not agree by accident. So the mistake that gives the module's own
+# numbers, for other inputs and sizes, is the one in the module. By hand, for the module above:
 
 # %%
 torch.manual_seed(3)
@@ -289,22 +294,22 @@ plot.table(
 )
 
 # %% [markdown]
-# One<!--= sum(gap < 1e-9 for gap in off.values()) --> is off by no more than rounding; the others by more than 0.5.
+# One<!--= sum(gap < 1e-9 for gap in off.values()) --> is off by no more than rounding, and the others by more than 0.5.
 
 # %% tags=["claims"]
 assert (
     min(gap for name, gap in off.items() if name != "merge-without-transpose")
     > 0.5
-), "the others by more than 0.5"
+), "and the others by more than 0.5"
 
 # %% [markdown]
 # ## Tried on right and on wrong modules
 #
-# The tests of this package try hundreds of implementations, correct ones and others with one planted mistake each. This
-# page tries {{ len(well)}} and {{ len(ill)}} of them every time it is built.
+# The tests of this package try hundreds of implementations, correct ones and others with one planted mistake each.
+# Every time this page is built, it tries {{ len(well)}} correct ones and {{ len(ill)}} with a mistake.
 #
 # **Sound**: nothing is found in what is right. The implementations differ in style: einsum, fused kernels, lists of
-# heads, shared keys, functions, convolutions, names that say nothing.
+# heads, shared keys, functions, convolutions, names that mean nothing.
 
 # %% tags=["check"]
 #| timeout: 300
@@ -323,11 +328,11 @@ plot.table(("correct implementation", "the doctor", "cautions"), rows)
 # %% [markdown]
 # *Computed with torch {{ torch.__version__.split("+")[0] }} on the {{ x.device.type.upper() }}.*
 #
-# A *caution* is what PyTorch's own functions do too: NaN for a query that may see nothing, weights returned after
-# dropout. With `strict=True` it is a finding.
+# A *caution* is something that PyTorch's own functions do too, such as NaN for a query that may see nothing, or weights
+# returned after dropout. With `strict=True` it is a finding.
 #
-# **Complete**: each planted mistake is named. *Equal* says that the mistake gave the target's own numbers, *followed*
-# that its step was recognized.
+# **Complete**: each planted mistake is named. *Equal* says that the mistake gave the module's own numbers, and
+# *followed* that its step was recognized.
 
 # %% tags=["check"]
 #| timeout: 300
@@ -349,8 +354,7 @@ plot.table(("planted", "named", ""), rows)
 
 # %% [markdown]
 # {{ sum(r.findings[0].how == "equal" for r in ill.values())}} of {{ len(ill)}} are proved by equality. The figure shows
-# why that works: for some patients, how far each hypothesis is from the patient's own output. Only the right one is at
-# zero.
+# why that works: it compares some patients' outputs with each hypothesis, and only the right one is at zero.
 
 # %% tags=["hide-input"]
 #| caption: Only the right hypothesis gives the patient's own output: the diagonal is zero.
@@ -391,8 +395,8 @@ assert apart.diagonal().max() < 1e-9 < smallest_other, (
 # %% [markdown]
 # ## What it cannot see
 #
-# Some mistakes of the museum are not in a module's behavior, {{ len(NOT_SEEN) }} of {{ len(museum.ENTRIES) }}. The fold
-# at the end of this section names each, and why.
+# Some mistakes of the museum do not show in a module's behavior, {{ len(NOT_SEEN) }} of {{ len(museum.ENTRIES) }}. The
+# fold at the end of this section names each of them and says why.
 
 # %% tags=["check"]
 plot.table(("mistake", "why not"), list(NOT_SEEN.items()))
@@ -400,15 +404,15 @@ plot.table(("mistake", "why not"), list(NOT_SEEN.items()))
 # %% [markdown]
 # Nor can it see:
 #
-# - what happens only at sizes that it does not try, such as a sequence of thousands of tokens;
+# - what happens only at sizes that it does not try, such as sequences of thousands of tokens;
 # - what a module was trained to do: any weights are right, and so is nearly any choice of windows or
 #   biases;
 # - a mistake that all layers of a model share, if attention with it is still attention, such as another scale;
-# - modules that know that they are examined;
+# - modules that know that they are being examined;
 # - in a whole model, attention in kernels of other libraries, and in scripted or exported code.
 #
-# Nor can it know which order of the weights you meant. Rows packed head by head and rows packed matrix by matrix are
-# both right.
+# Nor can it know which order of the weights you meant, because rows packed head by head and rows packed matrix by
+# matrix are both right.
 
 
 # %% tags=["check"]
@@ -431,12 +435,12 @@ unsaid = diagnose(module, embed_dim=12, num_heads=3)
 said = diagnose(module, embed_dim=12, num_heads=3, weights=given)
 
 # %% [markdown]
-# If you do not say what `rows.weight` is, the doctor reads it off the pass. If you say that it has all of the query's
+# If you do not say what `rows.weight` is, the doctor finds out from the pass. If you say that it has all of the query's
 # rows first, the doctor finds that the module reads them head by head.
 
 # %% tags=["claims"]
 assert unsaid.ok and unsaid.verdict == "equal", (
-    "the doctor reads it off the pass"
+    "the doctor finds out from the pass"
 )
 assert said.causes == ("interleaved-qkv",), (
     "the doctor finds that the module reads them head by head"
@@ -446,10 +450,10 @@ assert said.causes == ("interleaved-qkv",), (
 # ## In a terminal
 #
 # `python -m unmasked doctor file.py:Class` makes an object of the class. It passes the sizes to arguments with the
-# usual names, such as `dim` and `heads`; otherwise say how, as in `--with "12, heads=3"`<!--~ sizes of our choice -->,
-# or name a function of the file that makes the object, `file.py:make`. It exits with 0<!--= codes["Right"] --> if
-# nothing is wrong, with 1<!--= codes["Wrong"] --> if there is a finding, and with 2<!--= codes["Absent"] --> if it
-# cannot do what it is asked or if the module does not run.
+# usual names, such as `dim` and `heads`. For other names, give the arguments, as in
+# `--with "12, heads=3"`<!--~ sizes of our choice -->, or name a function of the file that makes the object,
+# `file.py:make`. It exits with 0<!--= codes["Right"] --> if nothing is wrong, with 1<!--= codes["Wrong"] --> if there
+# is a finding, and with 2<!--= codes["Absent"] --> if it cannot do what it is asked or if the module does not run.
 
 # %% tags=["hide-input"]
 torch.manual_seed(8)
@@ -492,13 +496,13 @@ with (
         codes["least"] = main([*words, "--at-least", "followed"])
 
 # %% [markdown]
-# The other options say what those of `diagnose` say: `--causal`, `--inputs qkv`, `--tokens`, `--key-dim`, `--cache`,
-# `--training`, `--weights query=a.weight`, `--strict`. With `--at-least followed`, or `--at-least equal`, it exits with
-# 1<!--= codes["least"] --> also where less is known. A whole model is named with its inputs: `file.py:model --model
-# file.py:inputs`. With the site's address in the environment as `SITE_URL`, links are whole.
+# The other options mean what those of `diagnose` mean: `--causal`, `--inputs qkv`, `--tokens`, `--key-dim`, `--cache`,
+# `--training`, `--weights query=a.weight`, `--strict`. With `--at-least followed`, or `--at-least equal`, it also exits
+# with 1<!--= codes["least"] --> where less is known. A whole model is named with its inputs:
+# `file.py:model --model file.py:inputs`. If `SITE_URL` in the environment has the site's address, links are complete.
 #
-# `--json` prints what `report.to_dict()` gives. `version` changes when a key goes or changes its meaning; at present it
-# is {{ diagnosed["version"]}}.
+# `--json` prints what `report.to_dict()` gives. `version` changes when a key is removed or changes its meaning; at
+# present it is {{ diagnosed["version"]}}.
 #
 # ??? info "The keys of the JSON"
 #
@@ -516,8 +520,8 @@ with (
 #
 #     A finding has `check`, `cause`, `told`, `evidence`, `how`, `also`, `where`, `caution` and `link`. A layer has
 #     `name`, `kind`, `kernel`, `heads`, `kv_heads`, `head_dim`, `causal`, `window`, `scale`, `bias`, `turned`,
-#     `verdict`, `given`, `findings` and `report`. An older report has `decided` in the place of `verdict`, and
-#     `certain` in the place of `how`.
+#     `verdict`, `given`, `findings` and `report`. An older report has `decided` instead of `verdict`, and `certain`
+#     instead of `how`.
 
 # %% tags=["check"]
 diagnosed = report.to_dict()
@@ -525,7 +529,7 @@ first, layer = diagnosed["findings"][0], whole.to_dict()["layers"][0]
 finding_keys = "check cause told evidence how also where caution link"
 layer_keys = (
     "name kind kernel heads kv_heads head_dim causal window scale bias "
-    "turned verdict given findings report"
+    "turned findings verdict given"
 )
 
 # %% tags=["claims"]
@@ -537,9 +541,9 @@ assert [*layer] == layer_keys.split(), "A layer has name, kind, kernel, heads"
 # %% [markdown]
 # ## In a test suite
 #
-# One line tests a module for all of this. With `at_least="followed"`, or `"equal"`, the test fails also where less is
-# known. Findings that you know of and accept are named with `but`, as in `but=["missing-scale"]`. Below the tests is
-# what pytest shows for the module with the wrong merge:
+# One line tests a module for all of this. With `at_least="followed"`, or `"equal"`, the test also fails where less is
+# known. Name findings that you know of and accept with `but`, as in `but=["missing-scale"]`. Below the tests is what
+# pytest shows for the module with the wrong merge:
 
 # %% tags=["remove-cell"]
 torch.manual_seed(10)
@@ -571,8 +575,8 @@ torch.manual_seed(9)
 assert_attention(Mine(12, 3), embed_dim=12, causal=True)
 
 # %% [markdown]
-# On GitHub, this workflow runs both with every push. Save it as `.github/workflows/attention.yml`; for what `pip`
-# installs the library from, see [Install](install.md):
+# On GitHub, this workflow runs the doctor and the tests with every push. Save it as `.github/workflows/attention.yml`;
+# [Install](install.md) says where `pip` finds the library:
 #
 # ```yaml
 # name: attention
@@ -591,15 +595,16 @@ assert_attention(Mine(12, 3), embed_dim=12, causal=True)
 #
 # ## Exercises
 #
-# `print(check(name, answer))`, with `check` of `unmasked.exercises`, judges an answer by the name in brackets: [how to
-# do the exercises](install.md#do-the-exercises).
+# Each exercise has a name in brackets. Import `check` from `unmasked.exercises` and run
+# `print(check("plant-a-mistake", answer))`: it tells you whether you are right, and usually what went wrong. [How to do
+# the exercises](install.md#do-the-exercises).
 #
 # **Plant a mistake** (`plant-a-mistake`). Write attention of one tensor, (batch, tokens, features), without learned
-# matrices and with one mistake of the museum, and pass it with its name. The doctor must find the same.
+# matrices and with one mistake of the museum, and pass it with the mistake's name. The doctor must find the same one.
 #
 # ??? question "Hint"
 #
-#     Three lines are attention. Leave something out.
+#     Attention is three lines. Leave something out.
 
 # %% tags=["solution"]
 from unmasked.exercises import check
@@ -614,8 +619,8 @@ check("plant-a-mistake", (planted, "missing-scale"))
 
 # %% [markdown]
 # **Get past the doctor** (`get-past-the-doctor`). Write causal attention of one tensor, without learned matrices, that
-# the doctor passes, though in sequences of more than 100<!--~ a length of our choice --> tokens it lets later tokens
-# through.
+# gets past the doctor although, in sequences of more than 100<!--~ a length of our choice --> tokens, it lets later
+# tokens through.
 #
 # ??? question "Hint"
 #
@@ -630,7 +635,7 @@ def treacherous(x):
 check("get-past-the-doctor", treacherous)
 
 # %% [markdown]
-# No test from outside proves that there is no mistake: it proves that those it looked for are not there, at the sizes
+# No test from outside proves that there is no mistake. It proves only that those it looked for are absent, at the sizes
 # that it tried.
 #
 # ## What to read next

@@ -5,8 +5,8 @@
 # from the other.**
 
 # %% tags=["hide-input", "imports"]
-#| caption: A small model translates into French. Rows are queries, columns are keys. A row has the French word that was
-#|   just written, and the one that is to be written next. To write *chat*, the model looks at *cat*.
+#| caption: A small model translates into French. Rows are queries: the French word that was just written, and the one
+#|   that is to be written next. Columns are keys. To write *chat*, the model looks at *cat*.
 from itertools import pairwise
 
 import torch
@@ -23,9 +23,10 @@ steps = [f"{before} → {word}" for before, word in pairwise(["", *written])]
 plot.grid(alignment, "weights", queries=steps, keys=read)
 
 # %% [markdown]
-# A translator reads one sentence and writes another. Before it writes *chat*, it has to find *cat*. Cross-attention is
-# how: what is written asks what was read. The same step lets a model that draws pictures ask the words that say what to
-# draw. Whatever stands in a row, words or pieces of a picture, is called a *sequence*.
+# This page takes a pause from the song. A translator reads one sentence and writes another. Before it writes *chat*, it
+# has to find *cat*, and cross-attention is how: what is written asks what was read. In the same way a model that draws
+# pictures asks the words that say what to draw. Whatever stands in a row, words or pieces of a picture, is called a
+# *sequence*.
 #
 # <div class="overview" data-here="cross"></div>
 
@@ -36,24 +37,21 @@ assert alignment[1, 2] > 0.8, "To write chat, the model looks at cat"
 # ## Read the picture
 #
 # Nobody told the model which word belongs to which. It was trained to write the next French word, and over 95% of its
-# words are correct. It writes one word after the other. The word that is to be written does not stand there yet, so the
-# query of its row is made of what is known by then: the word that was just written, and the place where the next word
-# will stand. The row *le → chat* asks with *le*, in order to find that *chat* comes next. The place tells this *le*
-# from the second one, and each English word carries its place, too.
+# words are correct. That word does not stand there yet, so the query of its row is made of what is known by then: the
+# word before it, and the place where it will stand.
 #
 # French puts the adjective after the noun, so *chat* looks at the third English word and *noir* at the second.
-# *regarde* takes nearly everything from *looks*. It could also have looked at *at*, but *at* stands after every verb of
-# these sentences, and does not tell which verb it is. Where the rows of *le* look does not matter: every sentence has
-# *le* in these places, and the model knows that without looking.
+# *regarde* takes over 80% from *looks*, and leaves *at* alone, because *at* stands after every verb of these sentences.
+# Where the rows of *le* look does not matter: every sentence has *le* in these places.
 
 # %% tags=["claims"]
 assert correct > 0.95, "and over 95% of its words are correct"
 assert alignment[1].argmax() == 2 and alignment[2].argmax() == 1, (
     "so chat looks at the third English word and noir at the second"
 )
-assert alignment[3, 3] > 0.8, "regarde takes nearly everything from looks"
+assert alignment[3, 3] > 0.8, "regarde takes over 80% from looks"
 assert all(english[4] == "at" for english, _ in pairs), (
-    "but at stands after every verb of these sentences"
+    "because at stands after every verb of these sentences"
 )
 assert all(french[0] == french[4] == "le" for _, french in pairs), (
     "every sentence has le in these places"
@@ -62,8 +60,8 @@ assert all(french[0] == french[4] == "le" for _, french in pairs), (
 # %% [markdown]
 # ## One sentence asks the other
 #
-# The computation is the one that you know. Only the inputs differ. Here six words ask eleven, with the word vectors as
-# they are:
+# The computation is the one that you know, and only the inputs differ. Let $X$ be the sentence that answers, and $Y$
+# the one that asks. Here six words ask eleven, with the word vectors as they are:
 
 # %%
 X = ship_vectors().lookup("i must go back to my ship and to my crew")
@@ -76,10 +74,13 @@ weights.shape, context.shape
 
 # %% [markdown]
 # The table of weights is no longer square: it has a row for each query and a column for each key. Each of the six words
-# that ask gets an average of the other sentence. In this step a word that asks knows nothing of its own neighbors (a
-# translator has self-attention, too, for those): *ship* takes 55%<!--= weights[3, 6] --> from the other *ship*,
-# whatever stands around it. And a word that finds nothing like itself, such as *order*, must still divide all of its
-# weight among the words of the other sentence.
+# that ask gets an average of the other sentence, and knows nothing of its own neighbors. *ship* takes 55%<!--=
+# weights[3, 6] --> from the other *ship*, whatever stands around it. Even *order*, which finds nothing like itself,
+# must share out all of its weight. As one equation:
+#
+# $$\operatorname{CrossAttention}(Y, X) = \operatorname{softmax}\left(\frac{Y X^\top}{\sqrt{d}}\right) X \tag{7.1}$$
+# <!-- where: Y, X = random("n d", "m d");
+# CrossAttention = lambda asking, asked: attend(asking, asked, asked).context -->
 
 # %% tags=["claims"]
 assert weights.shape == (len(Y), len(X)), (
@@ -93,9 +94,8 @@ assert torch.allclose(context, attend(Y, X, X).context, atol=1e-5), (
 # ## Which input decides what?
 #
 # `nn.MultiheadAttention` calls its inputs *query, key and value*. They are not queries, keys and values yet: the module
-# has three<!--= module.in_proj_weight.size(0) / module.embed_dim --> matrices of its own, and multiplies each input by
-# one of them first. For cross-attention, the last two inputs are the same. Here a word has 12<!--= module.embed_dim -->
-# numbers, and there are three heads:
+# multiplies each input by a matrix of its own first. For cross-attention, the last two inputs are the same. Here a word
+# has 12<!--= module.embed_dim --> numbers, and there are three heads:
 
 # %%
 torch.manual_seed(0)
@@ -106,8 +106,8 @@ output, average = module(writing, source, source)
 output.shape, average.shape
 
 # %% [markdown]
-# `output` holds a vector for each of the five words that are being written. `average` holds a row of weights for each
-# of them, with a weight for each of the seven words of the source. These weights are an average over the heads.
+# `output` holds a vector for each of the five words that are being written, and `average` a row of weights over the
+# seven words of the source. These weights are an average over the heads.
 #
 # | Input | Decides |
 # | --- | --- |
@@ -115,18 +115,15 @@ output.shape, average.shape
 # | key | how many columns the weights have |
 # | value | what is averaged |
 #
-# Change one word of what is being written, and only its own output changes. Change one word of the source, and every
-# output changes. The order of the source does not matter to attention, if keys and values are shuffled together. A
-# translator must know it, so each word of the source carries its [position](positions.py).
+# A word that is being written changes its own output alone. A word of the source changes every output. The order of the
+# source does not matter to attention, if keys and values are shuffled together, so each word of the source carries its
+# [position](positions.py).
 #
-# A translator writes word by word, but the source stays the same. So it computes the keys and values of the source
-# once, and uses them for every word that it writes. The part of a model that reads the source is called the *encoder*,
-# and the part that writes the *decoder*.
-#
-# In the decoder, a [block](block.py) has three parts: self-attention, then cross-attention, then the MLP. So a word
-# first learns from the words that are written already, then from the source. Each part has a norm and a residual
-# connection of its own. (The map above has a single box for attention. *Two texts* stands there for a second one, after
-# the first.)
+# A translator writes word by word, but the source stays the same: its keys and values are computed once, and serve for
+# every word that is written. The part of a model that reads the source is called the *encoder*, and the part that
+# writes the *decoder*. In the decoder, a [block](block.py) has three parts: self-attention, then cross-attention, then
+# the MLP. Each part has a norm and a residual connection of its own. (On the map above, *two texts* stands for the
+# second attention.)
 
 # %% tags=["check"]
 from unmasked.figures.block import moves
@@ -164,10 +161,10 @@ assert torch.allclose(the_same, average, atol=1e-5) and not torch.allclose(
     of_other_values, output, atol=1e-3
 ), "value what is averaged"
 assert of_query.equal(torch.eye(5) > 0), (
-    "Change one word of what is being written, and only its own output changes"
+    "A word that is being written changes its own output alone"
 )
 assert of_key.all() and of_value.all(), (
-    "Change one word of the source, and every output changes"
+    "A word of the source changes every output"
 )
 assert torch.allclose(
     module(writing, mixed, mixed)[0], output, atol=1e-5
@@ -188,9 +185,9 @@ assert sum(name.startswith("norm") for name in called) == 3, (
 # %% [markdown]
 # ## Where masks apply
 #
-# The source of a translation is known as a whole, so there is no future to hide. Padding must be hidden, though: the
-# padding of the *source*, whose columns are closed to every query. A causal mask is needed in one case: an interpreter
-# who begins before the speaker has finished. Such a model waits for two words, writes one, hears one more, and so on.
+# The source of a translation is known as a whole, so there is no future to hide. Its padding must be hidden, though.
+# And an interpreter who begins before the speaker has finished needs a causal mask. Such a model waits for two words,
+# writes one, hears one more, and so on.
 
 # %% tags=["hide-input"]
 #| caption: Two masks for cross-attention, five queries by seven keys. Rows are queries, columns are keys. Hatched cells
@@ -203,12 +200,8 @@ plot.grid(shown, queries="12345", keys="1234567", allowed=kinds)
 
 # %% [markdown]
 # In PyTorch's module the first of these is `key_padding_mask`, and the second is `attn_mask`; [mind what `True`
-# means](masks.py#the-surprise-true-means-two-things) there. With $Y$ for the sequence that asks and $X$ for the one
-# that answers, and without learned matrices, all of it is
-#
-# $$\operatorname{CrossAttention}(Y, X) = \operatorname{softmax}\left(\frac{Y X^\top}{\sqrt{d}}\right) X \tag{8.1}$$
-# <!-- where: Y, X = random("n d", "m d");
-# CrossAttention = lambda asking, asked: attend(asking, asked, asked).context -->
+# means](masks.py#the-surprise-true-means-two-things) there.
+
 
 # %% tags=["claims"]
 assert padding[:, :5].all() and not padding[:, 5:].any(), (
@@ -226,21 +219,18 @@ assert heard.sum(1).tolist() == [2, 3, 4, 5, 6], (
 #
 # - Queries come from one sequence, keys and values from another; the weights have a row for each query and a column for
 #   each key.
-# - A query changes its own output. A key or a value changes every output.
 # - The padding of the source is hidden. A causal mask is rare here.
 
 # %% tags=["claims"]
 assert weights.shape == (len(Y), len(X)), (
     "the weights have a row for each query and a column for each key"
 )
-assert of_query.equal(torch.eye(5) > 0) and of_key.all() and of_value.all(), (
-    "A query changes its own output. A key or a value changes every output"
-)
 # %% [markdown]
 # ## Exercises
 #
-# `print(check(name, answer))`, with `check` of `unmasked.exercises`, judges an answer by the name in brackets: [how to
-# do the exercises](../install.md#do-the-exercises).
+# Each exercise has a name in brackets. Import `check` from `unmasked.exercises` and run
+# `print(check("cross-attention", answer))`: it tells you whether you are right, and usually what went wrong. [How to do
+# the exercises](../install.md#do-the-exercises).
 #
 # **Ask another sequence** (`cross-attention`). Write `cross(x, memory)` for tensors of (batch, tokens, features): every
 # token of `x` gets an average of the tokens of `memory`, without matrices.
@@ -266,16 +256,12 @@ feedback
 # ## What to read next
 #
 # - [Writing one word at a time](generating.py) is the next page: how a model writes, and what it keeps.
-# - [Attention in ten minutes](attention.py) is where the track begins.
-# - [Masks, interface by interface](../pytorch/masks.py): the alignment of causal masks, and what each interface makes
-#   of yours.
-# - [A pair that comes from no sequence](../pytorch/heads.py#a-pair-that-comes-from-no-sequence): keys and values that
-#   are learned.
+# - [Masks, interface by interface](../pytorch/masks.py): what each of them makes of yours.
 #
 # ## References
 #
 # <!--~ 2017, 3.2.3, 3.2.1, 1, 2015, 3.1: references -->
 # - Vaswani et al. (2017), *Attention Is All You Need*: section 3.2.3, first item, for queries from the decoder with
-#   keys and values from the encoder; section 3.2.1, equation 1, for (8.1).
+#   keys and values from the encoder; section 3.2.1, equation 1, for (7.1).
 # - Bahdanau, Cho and Bengio (2015), *Neural Machine Translation by Jointly Learning to Align and Translate*: section
 #   3.1, where a decoder first asks the words of a source.

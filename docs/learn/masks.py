@@ -4,13 +4,12 @@
 # **A mask says which words a word may look at. What the mask hides gets a weight of exactly zero.**
 
 # %% tags=["hide-input", "imports"]
-#| caption: A mask, and the weights under it. Rows are queries, columns are keys. Hatched cells are hidden. *ship* may
+#| caption: A mask, and the weights under it. Rows are queries, columns are keys. Hatched cells are hidden: *ship* may
 #|   not look at *your* and *order*, which come later.
 import torch
-from torch import nn
 
 import unmasked.embeddings
-from unmasked import bypass_, masks, plot, self_attention
+from unmasked import masks, plot, self_attention
 from unmasked.functional import attention_scores
 
 words = ["we", "process", "and", "ship", "your", "order"]
@@ -21,22 +20,21 @@ grids = {"may look": causal.int(), "weights": weights}
 plot.grid(grids, queries=words, allowed=causal)
 
 # %% [markdown]
-# A language model learns by guessing the next word of sentences that people wrote. From the new vector of a word it
-# computes, for each word that it knows, how likely that word comes next. ([The last page](generating.py)<!--~ link: it
-# ends the track --> of this track shows how.) The likeliest one is its guess. In training it reads the whole sentence
-# at once, and at every word it guesses the next one. The answer already stands there, one place on. A model that can
-# look at the answer does not have to guess. Without a mask, training seems to go very well, and the model is useless.
-#
 # <div class="overview" data-here="masks"></div>
+#
+# A language model learns by guessing the next word of sentences that people wrote. Attention makes new vectors for all
+# words of a sentence at once, and from each of them the model can guess the word that follows. So one pass over a
+# sentence of *n* words gives *n* lessons, for the price of one.
+#
+# But then the answers lie open. The word that *ship* has to guess, *your*, stands right beside it, and a model that can
+# look there has nothing to learn. So whatever comes later is hidden.
 
 # %% [markdown]
 # ## Hiding the words that come later
 #
-# A mask is a table of yes and no. It has a row for each query and a column for each key, like the table of weights.
-# `True` in row *ship* and column *we* says that *ship* may look at *we*.
-#
-# The most common mask is the *causal* mask: each word may look at itself and at the words before it. One comparison
-# makes the whole table. It holds the places of the queries, as a column, against those of the keys, as a row:
+# A mask is a table of yes and no, with a row for each query and a column for each key. In the most common one, the
+# *causal* mask, each word may look at itself and at the words before it. One comparison makes the whole table: it holds
+# the places of the queries, as a column, against those of the keys, as a row.
 
 # %%
 place = torch.arange(len(words))  # 0 1 2 3 4 5
@@ -44,9 +42,8 @@ may_look = place[:, None] >= place  # may look: the key is not later
 may_look[words.index("ship")]
 
 # %% [markdown]
-# This is the row of *ship*. The first four entries are `True`: *we*, *process*, *and*, and *ship* itself.
-# `self_attention` is of `unmasked`, the library of this site: it computes what the first page computed. `X` holds the
-# vectors of the six words, and `words` is the list of them. Give it the mask:
+# This is the row of *ship*: it may look at *we*, *process*, *and*, and at itself. Now give the mask to
+# `self_attention`, which computes what the first page computed. `X` holds the vectors of the six words.
 
 # %%
 masked = self_attention(X, allowed=may_look)
@@ -58,180 +55,184 @@ free = self_attention(X).weights
 
 # %% [markdown]
 # Without the mask, *ship* kept 78%<!--= free[3, 3] --> of its attention for itself, and gave *your* and *order*
-# 11%<!--= free[3, 4] + free[3, 5] --> together. With the mask those two words get nothing. The other words share the
-# rest, so *ship* now keeps 88%<!--= weights_of_ship[3] -->. The weights still sum to one<!--=
-# round(weights_of_ship.sum().item(), 5) -->.
-#
-# The first word can look only at itself, with a weight of 1.00<!--= masked.weights[0, 0] -->. The last word sees the
-# whole sentence, so the mask changes nothing for it.
+# 11%<!--= free[3, 4] + free[3, 5] --> together. With the mask those two get nothing, and the others share the rest:
+# *ship* now keeps 88%<!--= weights_of_ship[3] -->. The first word can look only at itself, with a weight of 1.00<!--=
+# masked.weights[0, 0] -->.
 
 # %% tags=["claims"]
 assert (weights[~causal] == 0).all(), (
     "What the mask hides gets a weight of exactly zero"
 )
-assert causal[3, :4].all() and not causal[3, 4:].any(), (
-    "ship may not look at your and order, which come later"
-)
 assert may_look.equal(causal), (
     "each word may look at itself and at the words before it"
-)
-assert not weights_of_ship[4:].any(), (
-    "With the mask those two words get nothing"
-)
-assert may_look[0].tolist() == [True] + [False] * 5, (
-    "The first word can look only at itself"
-)
-assert torch.allclose(masked.weights[-1], free[-1], atol=1e-5), (
-    "The last word sees the whole sentence, so the mask changes nothing for it"
 )
 
 # %% [markdown]
 # ## What goes wrong without the mask
 #
-# Here is the smallest model that can cheat. It reads six letters. At each of the first five it guesses which letter
-# comes next; nothing comes after the sixth. To keep it small, its scores are no dot products: the model has a table
-# with one score for each query and key, and training sets them. The letters are drawn at random from eight. Nobody can
-# guess them: one guess in eight is correct, by luck.
+# Two singers learn the song of the green bottles from the same texts, one with the causal mask and one without. In
+# training they guess every next word. Then they sing by themselves, and only verses without a mistake are right:
+#
+# {{ table.markdown() }}
+#
+# In training, the one without the mask seems to be the better one. (Nobody can guess how long the humming lasts and
+# which number begins, so {{ words_right["with the mask"] :.0%}} is as good as it gets.) But it copies:
 
 # %% tags=["hide-input"]
-#| caption: The weights that the model learned. Rows are the places that guess, the queries; columns are the letters,
-#|   the keys: five places for six letters, since nothing comes after the sixth. Those under the mask are chance.
-#|   Without a mask each place looks at the next letter, which it should guess.
-from unmasked.teaching import train_to_guess
+#| caption: What *be* looks at just before *six*. With the mask, more than 99%<!--= picked[0, :2].sum() --> goes to the
+#|   two *seven*. Without the mask, about 94%<!--= picked[1, 5] --> goes to *six*, the word that it should guess.
+from unmasked.teaching import Singer, verse
 
-later = ~masks.causal(6)
-cheating, cheats, writes = train_to_guess(torch.zeros_like(later))
-honest, guessed, _ = train_to_guess(later)
-numbers = [f"at letter {number}" for number in range(1, 6)]
-seen = {"no mask": later[:-1] | True, "causal mask": ~later[:-1]}
-learned = {"no mask": cheating, "causal mask": honest}
-plot.grid(learned, queries=numbers, keys="123456", allowed=seen)
+text = "la la la " + verse(7)
+shown = [
+    3,
+    6,
+    15,
+    16,
+    17,
+    18,
+    19,
+    20,
+]  # the words that get something, and some others
+singers = {
+    "with the mask": Singer.trained(1),
+    "without": Singer.trained(1, "mask"),
+}
+picked = torch.stack(
+    [
+        each.weights(each.numbers_of(text))[0, 0, 17, shown]
+        for each in singers.values()
+    ]
+)
+columns = [text.split()[place] for place in shown]
+seen = torch.tensor([[place <= 17 for place in shown], [True] * 8])
+plot.grid(
+    picked, "weights of be", rows=[*singers], columns=columns, allowed=seen
+)
 
 # %% [markdown]
-# Without the mask nearly all guesses are correct, although nobody can guess these letters. The model copies. Then let
-# it write. The next letter is not there yet, so the model has nothing to copy: one guess in eight<!--= round(1 /
-# writes) --> is correct, which is luck.
+# When it sings, there is no next word yet, and nothing to copy. After "{{ begun }}" it sings "{{ stuck }}", and so on
+# without an end. The one with the mask has had to look back from the start, and so it has learned to: "{{ sung }}".
 #
-# With the mask the model has only luck in training, too. Its result is poor, and honest: in training it does what it
-# will have to do when it writes.
+# A mask does not make training easier. It makes training the same task as singing.
+
+# %% tags=["check"]
+begun = "la la la nine green"
+stuck, sung = (
+    singers[name].sing(begun, count).removeprefix(begun + " ")
+    for name, count in [("without", 7), ("with the mask", 16)]
+)
+words_right = {name: each.words_right() for name, each in singers.items()}
+verses_right = {name: each.verses_right() for name, each in singers.items()}
+cells = [(name, words_right[name], verses_right[name]) for name in singers]
+headers = ["", "In training: next words right", "Singing: verses right"]
+table = plot.table(headers, cells, "{:.0%}")
 
 # %% tags=["claims"]
-assert cheating.argmax(-1).tolist() == [1, 2, 3, 4, 5], (
-    "Without a mask each place looks at the next letter"
+assert words_right["without"] > 0.99 > words_right["with the mask"], (
+    "In training, the one without the mask seems to be the better one"
 )
-assert cheats > 0.95, "Without the mask nearly all guesses are correct"
-assert round(1 / guessed) == 8, (
-    "With the mask the model has only luck in training"
+assert (
+    verses_right["without"] < 0.2 and verses_right["with the mask"] > 0.9
+), (
+    "The one with the mask has had to look back from the start, and so it has learned to"
 )
 
 # %% [markdown]
 # ## Hiding padding
 #
-# Several sentences are computed at once, as a *batch*. A batch is one tensor, and so all of its sentences must have the
-# same length. Short sentences are filled up with *padding*, which means nothing. What stands at a place of a sentence,
-# a word or padding, is called a *token*. (For most models a rare word is several tokens, each a part of it.) No word
-# should look at padding, so its columns are hidden from every query:
-
-# %% tags=["hide-input"]
-#| caption: Padding, the causal mask, and the two together, for a sentence of four words and two tokens of padding.
-#|   Rows are queries, columns are keys. Where both masks hold, a query sees what both allow.
-padded = ["we", "ship", "your", "order", "[pad]", "[pad]"]
-real = torch.tensor([word != "[pad]" for word in padded]).expand(6, 6)
-kinds = {"padding": real, "causal": causal, "both": real & causal}
-shown = {name: each.int() for name, each in kinds.items()}
-plot.grid(shown, queries=padded, allowed=kinds)
-
-# %% [markdown]
-# The two rows of padding have weights as well, but nobody reads what comes out in them. In this picture the causal mask
-# alone already keeps the padding from the four words, because the padding stands after them. The padding mask is needed
-# where words may look ahead, as in a model that reads a whole sentence before it answers, or where the padding stands
-# in front.
-#
-# Two masks are combined with *and*: a query may see a key only if both masks allow it. In code that is `&`. The
-# comments name the axes of the masks:
+# All sentences of a batch must have the same length, since the batch is one tensor. Short ones are filled up with
+# *padding*, which means nothing, and is hidden from every query. (A word or padding, whatever stands at a place of a
+# sentence, is called a *token*. For most models a rare word is several tokens.) Two masks are combined with *and*: a
+# query may see a key only if both allow it.
 
 # %%
 is_word = torch.tensor([True, True, True, True, False, False])  # keys
 both = may_look & is_word  # queries keys
-both.int()
 
-# %% tags=["check"]
-box = torch.full((6, 50), 1000.0)  # padding that would be noticed
-box[:4] = X[[0, 3, 4, 5]]  # we ship your order
-in_a_box = self_attention(box, allowed=both).context[:4]
-alone = self_attention(box[:4], is_causal=True).context
-exposed = self_attention(box.where(is_word[:, None], 0.0)).context[:4]
+# %% tags=["hide-input"]
+#| caption: The padding mask, for four words and two tokens of padding, and both masks together. Rows are queries,
+#|   columns are keys.
+padded = ["we", "ship", "your", "order", "[pad]", "[pad]"]
+real = is_word.expand(6, 6)
+kinds = {"padding": real, "padding and causal": both}
+shown = {name: each.int() for name, each in kinds.items()}
+plot.grid(shown, queries=padded, allowed=kinds)
 
 # %% [markdown]
-# With the mask the four words get just what they get alone. Without any mask, whatever stands in the padding is mixed
-# into every word.
+# Here the causal mask alone already keeps the padding from the four words. The padding mask is needed where words may
+# look ahead, or where the padding stands in front.
 
 # %% tags=["claims"]
-assert real[:, :4].all() and not real[:, 4:].any(), (
-    "so its columns are hidden from every query"
+assert both[:4].equal(causal[:4]), (
+    "Here the causal mask alone already keeps the padding from the four words"
 )
-assert kinds["both"][:4].equal(kinds["causal"][:4]), (
-    "In this picture the causal mask alone already keeps the padding from the four words"
-)
-assert torch.allclose(in_a_box, alone, atol=1e-4), (
-    "With the mask the four words get just what they get alone"
-)
-assert (
-    (exposed - self_attention(box[:4]).context).abs().amax(-1) > 0.01
-).all(), "whatever stands in the padding is mixed into every word"
 
 # %% [markdown]
 # ## Before the softmax, not after
 #
-# How does a weight become zero? The obvious way is to compute the weights as usual and then set the hidden ones to
-# zero. That way is wrong. Look at *ship* again:
+# How does a weight become zero? The obvious way is to compute the weights as usual, and then set the hidden ones to
+# zero. That is wrong:
 
 # %% tags=["hide-input"]
-#| caption: The weights of *ship*, a column for each key, and at the end their sum. Set to zero after the softmax, the
-#|   weights no longer sum to one.
+#| caption: The weights of *ship*, and at the end their sum. If they are set to zero after the softmax, they no longer
+#|   sum to one.
 ship = words.index("ship")
 rows = torch.stack([free[ship], free[ship] * causal[ship], weights[ship]])
 rows = torch.cat([rows, rows.sum(-1, keepdim=True)], dim=-1)
 kinds_of_rows = ["no mask", "zeros after", "mask before"]
-columns = [*words, "sum"]
-plot.grid(rows, "weights of ship", rows=kinds_of_rows, columns=columns)
+plot.grid(
+    rows, "weights of ship", rows=kinds_of_rows, columns=[*words, "sum"]
+)
 
 # %% [markdown]
-# In the second row the sum is 0.89<!--= rows[1, -1] -->, not one. Worse, the hidden words still have a say. Their
-# scores took part in the softmax, and so they decide how much is missing.
+# In the second row the sum is 0.89<!--= rows[1, -1] -->. And the hidden words still have a say: their scores took part
+# in the softmax, and decide how much is missing.
 #
-# Instead, change the score before the softmax. The softmax takes the exponential of each score, which is *e* to the
-# power of the score. The exponential of minus infinity is zero. So a hidden key gets the score minus infinity:
+# Instead, change the scores before the softmax. It takes *e* to the power of each score, and *e* to the power of minus
+# infinity is zero. So a hidden key gets the score minus infinity:
 
 # %%
-scores = attention_scores(X, X)  # of unmasked, too: queries keys
+scores = attention_scores(X, X)  # queries keys
 scores = scores.masked_fill(~may_look, -torch.inf)  # ~ turns True into False
-weights_under_mask = scores.softmax(dim=-1)
-weights_under_mask[words.index("ship")]
+scores.softmax(dim=-1)[words.index("ship")]
 
 # %% [markdown]
-# These are the weights of the third row. The hidden words took no part in the softmax, and the other words share
-# everything. As an equation, with $A$ for the weights, $S$ for the scores, and $B$ for a table that is zero where a
-# query may look and minus infinity where it may not:
-#
-# $$A = \operatorname{softmax}(S + B)$$
-# <!-- where: S = random("n n"); B = masks.additive_from_allowed(masks.causal(n), torch.float64);
-# A = unmasked.functional.attention_weights(S, allowed=masks.causal(n)) -->
+# These are the weights of the third row. Here is the whole way, for four words with two invented numbers each. Hide a
+# score, and follow its column down. Then look at the row of *and*: a score of zero hides nothing.
+
+# %% tags=["hide-input"]
+#| caption: The way of four words through attention: dot products, scores, and weights under the causal mask. Rows are
+#|   queries, columns are keys.
+#| script: ../../src/unmasked/figures/stages.js
+#| data: stages
+four, features = ["my", "ship", "and", "crew"], ["sea", "trade"]
+x = torch.tensor([[-1.0, -1.0], [1.0, 1.0], [0.0, 0.0], [1.0, 0.0]])
+visible = masks.causal(4)
+under = self_attention(x, allowed=visible).weights
+stages = {"words": four, "features": features, "mask": visible.tolist()}
+stages |= {"queries": x, "keys": x, "values": x}
+pictures = {
+    "Q Kᵀ": x @ x.mT,
+    "scores": attention_scores(x, x),
+    "weights": under,
+}
+seen = {name: visible | (name != "weights") for name in pictures}
+plot.grid(pictures, queries=four, allowed=seen)
 
 # %% tags=["claims"]
-assert rows[1, -1] < 0.95 < rows[2, -1], (
-    "Set to zero after the softmax, the weights no longer sum to one"
-)
-assert torch.allclose(weights_under_mask[ship], rows[2, :-1], atol=1e-5), (
+assert torch.allclose(scores.softmax(-1)[ship], rows[2, :-1], atol=1e-5), (
     "These are the weights of the third row"
+)
+assert rows[1, -1] < 0.95 < rows[2, -1], (
+    "If they are set to zero after the softmax, they no longer sum to one"
 )
 
 # %% [markdown]
 # ## A row that may see nothing
 #
-# Can a mask hide *everything* from a query? Yes: some models put the padding in front of the sentence. The first query
-# is then padding. Under the causal mask it could look only at itself, and it is hidden as padding. All of its scores
-# are minus infinity:
+# A mask can hide *everything* from a query. Padding in front of a sentence could look only at itself, under the causal
+# mask, and is hidden. Then all of its scores are minus infinity:
 
 # %%
 blind = torch.full((4,), -torch.inf)
@@ -239,9 +240,9 @@ blind.softmax(dim=-1)
 
 # %% [markdown]
 # *NaN* means *not a number*: each weight is zero divided by zero. One NaN spreads to everything that is computed with
-# it, and can ruin a training run. `unmasked` gives such a row weights of zero. [What PyTorch
+# it, and can ruin a training run. `unmasked` gives such a row weights of zero; [what PyTorch
 # gives](../pytorch/masks.py#when-a-row-allows-nothing)<!--~ link: the section on rows that allow nothing --> depends on
-# the interface. Before training, look for such rows:
+# the interface. Look for such rows:
 
 # %%
 may_look.any(dim=-1).all()  # does every query see something?
@@ -254,64 +255,46 @@ assert not self_attention(X, allowed=causal & (place > 0)).weights[0].any(), (
 # %% [markdown]
 # ## The surprise: `True` means two things
 #
-# In PyTorch attention is a function, `F.scaled_dot_product_attention`. It is also a *module*, `nn.MultiheadAttention`:
-# an object that holds learned matrices of its own. Both take a boolean mask, and they read it in opposite ways. To the
-# function, `True` means *may look*. To the module, `True` means *may not look*.
-#
-# No error is raised. With the causal mask the module looks only at what comes later, and the weights of the last word,
-# which may then see nothing, are NaN. The remedy is one character: `~mask` turns the mask of one into the mask of the
-# other. Paint a mask yourself, and give the same mask to the function and to the module:
+# In PyTorch attention is a function, `F.scaled_dot_product_attention`, and also a *module*, `nn.MultiheadAttention`: an
+# object that holds learned matrices of its own. Both take a boolean mask. To the function, `True` means *may look*. To
+# the module, `True` means *may not look*. No error is raised:
 
 # %% tags=["hide-input"]
-#| caption: A mask to paint, and the weights that come out. Rows are queries, columns are keys.
-#| script: ../../src/unmasked/figures/painter.js
-#| data: painter_data
+#| caption: The weights that both give under the same causal mask. In the module each word looks only at what comes
+#|   later, and for the last word nothing is left.
 from unmasked.figures.painter import readings
 
-four = masks.causal(4)  # True on the diagonal and below
-x = X[None, :4]  # a batch of one sentence: we process and ship
 torch.manual_seed(0)
-module = bypass_(nn.MultiheadAttention(50, 1, batch_first=True))
-interfaces = readings(module, x, four)
-painter_data = {"words": words[:4], "mask": four.tolist(), "keeps": "mask"}
-painter_data |= {
-    "scores": attention_scores(x, x)[0],
-    "interfaces": interfaces,
-}
-under_four = self_attention(x, allowed=four).weights[0]
-grids = {"may look": four.int(), "weights": under_four}
-plot.grid(grids, queries=words[:4], allowed=four)
+by_function, by_module = readings(X[:4], visible).values()
+given = {"the function": by_function, "the module": by_module}
+plot.grid(given, queries=words[:4])
 
 # %% [markdown]
-# The page
-# [What does each interface make of my mask?](../pytorch/masks.py)<!--~ link: the page's new title --> has all
-# interfaces of PyTorch, and a test that tells of any module whether it sees the future.
+# The remedy is one character: `~mask` turns the mask of one into that of the other. [What does each interface make of
+# my mask?](../pytorch/masks.py)<!--~ link: the page's new title --> has all interfaces, and a mask to paint for each.
 
 # %% tags=["claims"]
-assert [each["allows"] for each in interfaces] == [True, False], (
-    "Both take a boolean mask, and they read it in opposite ways"
+assert (by_function > 0).equal(visible), (
+    "To the function, True means may look"
 )
-assert interfaces[0]["allows"], "To the function, True means may look"
-assert not interfaces[1]["allows"], "To the module, True means may not look"
-assert not interfaces[1]["allows"], (
-    "With the causal mask the module looks only at what comes later"
+assert (by_module[:3] > 0).equal(~visible[:3]), (
+    "To the module, True means may not look"
 )
-assert interfaces[1]["blind"] == "NaN", (
-    "and the weights of the last word, which may then see nothing, are NaN"
-)
+assert by_module[3].isnan().all(), "for the last word nothing is left"
 
 # %% [markdown]
 # ## Recap
 #
-# - A mask has a row for each query and a column for each key. Hidden keys get a weight of exactly zero.
-# - The causal mask hides later words, so that a model learns to guess and not to copy. A padding mask hides filler.
-# - Hiding happens before the softmax, by scores of minus infinity. What a row that may see nothing gets depends on the
-#   interface.
+# - What a mask hides gets a weight of exactly zero: its score is minus infinity before the softmax. A row that may see
+#   nothing gives NaN.
+# - The causal mask hides later words, so that every word of a text is a lesson, and none can be copied. A padding mask
+#   hides filler.
 #
 # ## Exercises
 #
-# `print(check(name, answer))`, with `check` of `unmasked.exercises`, judges an answer by the name in brackets: [how to
-# do the exercises](../install.md#do-the-exercises).
+# Each exercise has a name in brackets. Import `check` from `unmasked.exercises` and run
+# `print(check("window-mask", answer))`: it tells you whether you are right, and usually what went wrong. [How to do the
+# exercises](../install.md#do-the-exercises).
 #
 # **A window** (`window-mask`). Some models let each word see only itself and a few words before it. Write
 # `window(tokens, width)`, which returns the boolean mask: each query may see `width` keys, itself included, and none
@@ -356,8 +339,6 @@ feedback
 # %% [markdown]
 # ## What to read next
 #
-# - [Does order matter?](positions.py) is the next page: a causal mask tells attention a little about the order of
-#   words, and positions tell the rest.
-# - [What does each interface make of my mask?](../pytorch/masks.py)<!--~ link: the page's new title --> for those who
-#   build.
+# - [Does order matter?](positions.py) is the next page: a causal mask tells attention only a little about the order of
+#   words.
 # - [Does my mask hide what it should?](../museum/masks.py) shows masks that went wrong.

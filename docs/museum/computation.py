@@ -1,7 +1,7 @@
 # %% [markdown]
 # # Are my weights what attention says they are?
 #
-# **Sum the rows, call twice, and compare once with a reference, in sizes that differ.** That finds all mistakes of this
+# **Sum the rows, call twice, and compare once with a reference, in sizes that differ.** This finds all mistakes of this
 # room that change a number: wrong scales, wrong sums, dropout, and inputs that are overwritten. *Off by* is the largest
 # difference from the right version, on random numbers of ordinary size or on the sentence about the *ship*.
 #
@@ -81,12 +81,12 @@ exhibit = Exhibits(given=[q, k, v], probe=doctor())
 off = exhibit.off
 
 # %% [markdown]
-# These are the weights that some of them give the word *ship*, beside the right ones, and their sums.
+# These are the weights that some of the mistakes give the word *ship*, beside the right ones, and their sums.
 
 # %% tags=["hide-input"]
 #| alt: A heat map with a column for each version and a row for each word of the sentence. In the right column, ship
 #|   keeps about half of its weight and crew has most of the rest. Without the scale, ship keeps everything; with too
-#|   large a one, the column is nearly even. Over the queries, cosines and dropout do not sum to one.
+#|   large a scale, the column is nearly even. Over the queries, cosines and dropout do not sum to one.
 #| caption: What the word *ship* takes, by {{ len(versions) - 1 }} wrong versions and the right one.
 torch.manual_seed(5)
 scores = attention_scores(ship, ship)
@@ -109,7 +109,7 @@ figure
 # %% [markdown]
 # ## The scale left out { #missing-scale }
 #
-# `q @ k.mT` without the division by the root of head_dim. The scores are too large, and the softmax takes the largest.
+# Without the division by the root of head_dim, the scores `q @ k.mT` are too large, and the softmax takes the largest.
 
 
 # %% tags=["hide-input"]
@@ -128,7 +128,8 @@ exhibit("missing-scale", unscaled, right, hides=one_feature)
 #
 # ## The root of another d { #wrong-d-in-scale }
 #
-# With several heads, d is the features of *one* head. `embed_dim` is too large, and the weights are too even.
+# With several heads, d is the number of features of *one* head. `embed_dim` is too large, and makes the weights too
+# even.
 
 
 # %% tags=["hide-input"]
@@ -156,14 +157,15 @@ exhibit(
 )
 
 # %% [markdown]
-# In the sizes of the original paper, eight heads of 64<!--= min(spread) --> features, scores with the right root have a
-# standard deviation of 1.0<!--= spread[64] -->, those with the root of 512<!--= max(spread) --> only 0.35<!--=
-# spread[512] -->. **Hides** with one head. **Caught by** that deviation, too: for random queries and keys it should be
-# one. **Fix:** `q.size(-1)` after the split.
+# With the sizes of the original paper, eight heads of 64<!--= min(spread) --> features, the standard deviation of the
+# scores is 1.0<!--= spread[64] --> with the right root, and only 0.35<!--= spread[512] --> with the root of
+# 512<!--= max(spread) -->. **Hides** with one head. **Caught by** that deviation, too: for random queries and keys it
+# should be one. **Fix:** `q.size(-1)` after the split.
 #
 # ## A global read inside the function { #global-d-k }
 #
-# The function works in the notebook in which it was written. It looks `d_k` up at every call, in a cell far above.
+# The function works in the notebook in which it was written, because at every call it looks up `d_k` in a cell far
+# above.
 
 # %% tags=["hide-input"]
 d_k = D
@@ -184,7 +186,7 @@ exhibit("global-d-k", with_global, hides=[q, k, v], given=wide)
 #
 # ## A softmax over the queries { #softmax-over-queries }
 #
-# A softmax along the wrong axis: the axis of the queries, or an axis number that was right before an axis of heads was
+# The softmax runs along the axis of the queries, perhaps because its number was right before an axis of heads was
 # added. Now the columns sum to one, not the rows.
 
 
@@ -217,8 +219,8 @@ assert torch.allclose(
 # %% [markdown]
 # ## Weights that do not sum to one { #weights-not-normalized }
 #
-# Cosines, or exponentials without the division, used as weights. What comes out is a sum, and grows with the number of
-# tokens.
+# Cosines, or exponentials without the division, are used as weights. What comes out is a sum, which grows with the
+# number of tokens.
 
 
 # %% tags=["hide-input"]
@@ -243,14 +245,14 @@ exhibit(
 
 # %% [markdown]
 # The cosines of *ship* sum to 5.74<!--= cosine_weights(ship)[6].sum() -->. Its vector has the length
-# 5.74<!--= ship[6].norm() -->; the sum makes it 25.1<!--= lengths["summed"] -->, the average
+# 5.74<!--= ship[6].norm() -->, which the sum turns into 25.1<!--= lengths["summed"] --> and the average into
 # 4.68<!--= lengths["averaged"] -->. **Hides** with one token. **Caught by** equal tokens, whose average is the token
 # itself. **Fix:** a softmax.
 #
 # ## Cosines with another sentence's norms { #foreign-norms }
 #
-# A function that divides by the norms of a variable from the notebook, not of its argument. For another sentence of the
-# same length it gives numbers.
+# The function divides by the norms of a variable from the notebook, not of its argument, and any sentence of the same
+# length gives numbers.
 
 # %% tags=["hide-input"]
 norms = ship.norm(dim=-1, keepdim=True)
@@ -282,7 +284,7 @@ exhibit(
 
 # %% [markdown]
 # The largest "cosine" is 1.48<!--= foreign(other).max() -->. **Hides** for the sentence whose norms they are. **Caught
-# by** the diagonal, which must be one. **Fix:** `F.normalize`, of the argument.
+# by** the diagonal, which must be one. **Fix:** `F.normalize` on the argument.
 #
 # ## Weights returned after dropout { #weights-after-dropout }
 #
@@ -298,13 +300,13 @@ found = probes.weights_sum_to_one(dropped)
 exhibit.plate("weights-after-dropout", kept, found)
 
 # %% [markdown]
-# Here rows sum to between {{ dropped.sum(-1).min() :.2f}} and {{ dropped.sum(-1).max() :.2f}}; in evaluation
-# to 1.00<!--= kept.sum(-1).min() -->. That is a fault in a picture of the weights, not in training. **Hides** in
-# evaluation. **Fix:** look at weights after `module.eval()`, or return them from before the dropout.
+# Here rows sum to between {{ dropped.sum(-1).min() :.2f}} and {{ dropped.sum(-1).max() :.2f}}; in evaluation to
+# 1.00<!--= kept.sum(-1).min() -->. This spoils a picture of the weights, but not the training. **Hides** in evaluation.
+# **Fix:** look at weights after `module.eval()`, or return those from before the dropout.
 #
 # ## Dropout in evaluation { #dropout-in-eval }
 #
-# `F.scaled_dot_product_attention` does not know the module's mode: `dropout_p` is always applied. Nor does
+# `F.scaled_dot_product_attention` does not know the module's mode, so `dropout_p` is always applied. Nor does
 # `F.dropout(x, p)`, whose `training` is True<!--= F.dropout.__defaults__[1] --> unless you say otherwise.
 
 # %% tags=["hide-input"]
@@ -339,8 +341,8 @@ exhibit(
 #
 # ## A gradient cut off { #gradient-cut }
 #
-# `.detach()`, `.data`, `torch.tensor(x)` or `no_grad` somewhere on the way. Every output is right, so that no
-# comparison of outputs notices. Queries and keys never learn.
+# Somewhere on the way there is a `.detach()`, `.data`, `torch.tensor(x)` or `no_grad`. Every output is right, so no
+# comparison of outputs notices, but queries and keys never learn.
 
 
 # %% tags=["hide-input"]
@@ -370,7 +372,7 @@ assert off["gradient-cut"] == 0, "a gradient cut off nothing no training"
 # %% [markdown]
 # ## An input overwritten in place { #input-overwritten }
 #
-# `q /= ...` or `scores.masked_fill_(...)` on something that belongs to the caller.
+# `q /= ...` or `scores.masked_fill_(...)` changes something that belongs to the caller.
 
 
 # %% tags=["hide-input"]
@@ -397,8 +399,8 @@ assert first == 0, "Hides in the first call"
 # %% [markdown]
 # ## `.forward()` called directly { #forward-called-directly }
 #
-# `module.forward(x)` computes what `module(x)` computes and skips the hooks: those that record weights, that profile,
-# or that distribute a model over devices.
+# `module.forward(x)` computes what `module(x)` computes, but skips the hooks that record weights, profile, or
+# distribute a model over devices.
 
 
 # %% tags=["hide-input"]
@@ -418,19 +420,20 @@ found = probes.skips_hooks(direct, lambda: direct(x))
 Plate(ENTRIES["forward-called-directly"], found=str(found))
 
 # %% [markdown]
-# Two calls, and the hook ran once. The outputs are equal. **Hides** while there are no hooks. **Fix:** call the module.
+# Two calls were made, and the hook ran once. The outputs are equal. **Hides** while there are no hooks. **Fix:** call
+# the module.
 
 # %% tags=["claims"]
 assert apart == 0, "A hook never runs .forward() nothing no hooks"
-assert times == 1, "Two calls, and the hook ran once"
+assert times == 1, "Two calls were made, and the hook ran once"
 assert apart == 0, "The outputs are equal. Hides while there are no hooks"
 
 # %% [markdown]
 # ## Weights asked for and not used { #need-weights-costs }
 #
 # `output, _ = module(x, x, x)`: `need_weights` is True<!--= module.forward.__defaults__[1] --> by default. To return
-# the weights, the module has to make them, and does without `F.scaled_dot_product_attention`, whose fused kernels do
-# not make them.
+# the weights, the module has to make them, so it cannot use `F.scaled_dot_product_attention`, whose fused kernels make
+# none.
 
 # %% tags=["hide-input"]
 module.eval()
@@ -453,22 +456,24 @@ with torch.device("meta"):  # shapes without memory
 Plate(ENTRIES["need-weights-costs"])
 
 # %% [markdown]
-# The outputs are equal, but the function is called only without weights. (With dropout it is called, and has no fused
-# kernel on a CPU: it then makes the weights, too.) For one sequence of 8,192<!--= long.size(1) --> tokens and four<!--=
-# all_heads.size(1) --> heads, the weights alone take 1<!--= all_heads.nbytes / 2**30 --> GiB. **Hides** with short
-# inputs. **Caught by** who calls what, as here. **Fix:** `output, _ = module(x, x, x, need_weights=False)`.
+# The outputs are equal, but the function is called only without weights. (With dropout it is called, but has no fused
+# kernel on a CPU, so it makes the weights after all.) For one sequence of 8,192<!--= long.size(1) --> tokens and
+# four<!--= all_heads.size(1) --> heads, the weights alone take 1<!--= all_heads.nbytes / 2**30 --> GiB. **Hides** with
+# short inputs. **Caught by** watching which function is called, as here. **Fix:**
+# `output, _ = module(x, x, x, need_weights=False)`.
 
 # %% tags=["claims"]
 assert apart == 0, "weights not used nothing short inputs"
 assert apart == 0 and ran == [("softmax",), ("flash",)], (
     "The outputs are equal, but the function is called only without weights"
 )
-assert fused == [True, False], "and has no fused kernel on a CPU"
+assert fused == [True, False], "but has no fused kernel on a CPU"
 
 # %% [markdown]
 # ## An embedding file split at every space { #embedding-reader }
 #
-# A file of word vectors has a word and its numbers on every line. Some published files have words with spaces in them.
+# A file of word vectors has a word and its numbers on every line, but in some published files there are words with
+# spaces.
 
 
 # %% tags=["hide-input"]
@@ -500,9 +505,9 @@ Plate(ENTRIES["embedding-reader"], found=failure)
 ours["shop"]
 
 # %% [markdown]
-# The reader fails at a word of dots and spaces. A dictionary that lacks a word says nothing but the word; `read_glove`
-# names the nearest ones. **Hides** with files without such words. **Fix:** split from the right, as many times as there
-# are numbers, or `unmasked.embeddings.read_glove`.
+# The reader fails at a word of dots and spaces. (When a word is missing, a dictionary's error names only that word;
+# `read_glove` names the nearest ones.) **Hides** with files without such words. **Fix:** split from the right, as many
+# times as there are numbers, or `unmasked.embeddings.read_glove`.
 
 # %% tags=["claims"]
 assert failure, "split at every space fails other files"
@@ -515,11 +520,13 @@ assert whole, (
 # %% [markdown]
 # ## Exercises
 #
-# `print(check(name, answer))`, with `check` of `unmasked.exercises`, judges an answer by the name in brackets: [how to
+# Each exercise has a name in brackets. Import `check` from `unmasked.exercises` and run
+# `print(check("mended-attention", answer))`: it tells you whether you are right, and usually what went wrong. [How to
 # do the exercises](../install.md#do-the-exercises).
 #
-# **Mend this function** (`mended-attention`). It has four mistakes of this page. Write it anew: `attend(query, key,
-# value, dropout, training)` returns the context, and weights whose rows sum to one in training, too.
+# **Mend this function** (`mended-attention`). It has four mistakes of this page. Write it anew as
+# `attend(query, key, value, dropout, training)`, which returns the context, and weights whose rows sum to one even in
+# training.
 
 
 # %%
@@ -532,7 +539,7 @@ def broken(query, key, value, dropout, training):
 # %% [markdown]
 # ??? question "Hint"
 #
-#     One mistake for each thing that is called: the division, the root, the softmax, the dropout.
+#     There is one mistake in each step: the division, the root, the softmax, the dropout.
 
 # %% tags=["solution"]
 from unmasked.exercises import check
@@ -554,12 +561,12 @@ assert not check("mended-attention", broken)
 check("mended-attention", mended)
 
 # %% [markdown]
-# **Are these weights?** (`are-weights`) Write `are_weights(w)` for w of (..., queries, keys): every row is an
-# average's, or all zeros for a query that may see nothing.
+# **Are these weights?** (`are-weights`) Write `are_weights(w)` for w of (..., queries, keys), which says whether every
+# row has the weights of an average, or all zeros for a query that may see nothing.
 #
 # ??? question "Hint"
 #
-#     Three questions of each row: is it finite, is nothing negative, and what is its sum, up to rounding?
+#     Ask three questions of each row: is it finite, is nothing negative, and what is its sum, up to rounding?
 
 
 # %% tags=["solution"]

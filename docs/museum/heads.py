@@ -2,9 +2,9 @@
 # # Do my heads, tokens and batches stay apart?
 #
 # **Not if an axis was moved by a `view` instead of a `transpose`, or read in another's place.** The result keeps its
-# shape, its rows of weights still sum to one, and a model trains with it: most often worse, and behind a causal mask
-# too well. Here each such mistake runs beside the right version, on numbers of ordinary size, and is measured: the
-# largest difference in any output.
+# shape, its rows of weights still sum to one, and a model trains with it: usually worse, and behind a causal mask too
+# well. Here each such mistake runs beside the right version, on numbers of ordinary size. *Off by* is the largest
+# difference in any output.
 #
 # | What was done | Off by | Invisible with |
 # | --- | --- | --- |
@@ -19,7 +19,7 @@
 # | [tested with a head_dim of one](#head-dim-one) | 0.6<!--= off["head-dim-one"] --> | one feature in a head |
 #
 # **You should know** [how one matrix holds many heads](../pytorch/heads.py). **You will know** which sizes a test
-# needs, and a check for each mistake. The [museum's index](index.py) finds a mistake by what you see.
+# needs, and a check for each mistake. In the [museum's index](index.py) you find a mistake by what you see.
 
 # %% tags=["hide-input"]
 import math
@@ -55,7 +55,7 @@ off = exhibit.off
 # ## Heads merged without transposing back { #merge-without-transpose }
 #
 # After the average, the axes are (batch, heads, tokens, head_dim). A bare `reshape` to (batch, tokens, features) has
-# the right shape, and reads each token's features off other tokens.
+# the right shape, but takes each token's features from other tokens.
 
 
 # %% tags=["hide-input"]
@@ -106,8 +106,8 @@ assert not probes.differs(one_head.reshape(x.shape), merge_heads(one_head)), (
 )
 
 # %% [markdown]
-# What training makes of the leak: a small model learns to predict the next of random tokens, which nothing can predict.
-# No honest loss is below the logarithm of their number, {{ math.log(kinds) :.2f}}.
+# To see what training makes of the leak, a small model learns to predict the next of random tokens, which nothing can
+# predict. No honest loss is below the logarithm of the number of kinds, {{ math.log(kinds) :.2f}}.
 
 # %% tags=["check"]
 kinds = 16
@@ -142,12 +142,12 @@ losses = {
 }
 
 # %% [markdown]
-# After a hundred steps the right merge has learned nothing, as it should. The bare one is far below the limit, at {{
-# losses["bare"] :.2f}}: it reads the answers off the input. The loss falls suspiciously fast, and what such a model
+# After a hundred steps the right merge has learned nothing, as it should. The bare one is far below the limit, at
+# {{ losses["bare"] :.2f}}: it reads the answers off the input. The loss falls suspiciously fast, but what such a model
 # generates is bad, because then there is no future to read.
 #
 # **Hides** with one token, or one head. **Caught by** exchanging tokens, or by changing a late token under a causal
-# mask. **Fix:** `merge_heads(context)`, which transposes, and then flattens.
+# mask. **Fix:** `merge_heads(context)`, which transposes and then flattens.
 
 # %% tags=["claims"]
 assert losses["right"] > math.log(kinds) - 0.02, (
@@ -160,8 +160,8 @@ assert losses["bare"] < math.log(kinds) - 1, (
 # %% [markdown]
 # ## Heads split by a view alone { #view-without-transpose }
 #
-# The same mistake at the entrance: `view(batch, heads, tokens, head_dim)` at once, without a `transpose`. Each head
-# gets some whole tokens, cut into pieces, instead of a piece of every token.
+# This is the same mistake at the entrance: `view(batch, heads, tokens, head_dim)` at once, without a `transpose`. Each
+# head gets some whole tokens, cut into pieces, instead of a piece of every token.
 
 
 # %% tags=["hide-input"]
@@ -179,8 +179,9 @@ exhibit(
 )
 
 # %% [markdown]
-# Split *and* merge by bare views, and the result looks plausible: each token's output is made of its own features
-# again. But each head has attended within a third of the sequence, and a token outside that third is never noticed.
+# If you split *and* merge by bare views, the result looks plausible: each token's output is made of its own features
+# again. But each head has attended only within a third of the sequence, and a token outside that third is never
+# noticed.
 
 
 # %% tags=["check"]
@@ -201,7 +202,7 @@ assert probes.misses_the_past(both_bare, x), (
 # ## Heads and head_dim exchanged in a view { #swapped-view }
 #
 # `view(batch, tokens, head_dim, heads)` makes as many heads as each should have features. That is attention too, with
-# another number of heads, so no call to it alone looks wrong. The check knows which features belong to a head: it
+# another number of heads, so no single call looks wrong. The check has to know which features belong to a head: it
 # changes those of the first, and no other may notice.
 
 
@@ -226,8 +227,8 @@ exhibit("swapped-view", swapped, probe=crosses_heads, hides=draw(B, N, H * H))
 
 # %% [markdown]
 # **Hides** with as many heads as features in a head, where both views are the same. A related mistake has the right
-# view and then takes the wrong axis for the heads. At the sizes at which the first one hides, this one has the right
-# shapes and wrong numbers.
+# view but then takes the wrong axis for the heads. At the sizes that hide the first one, this one has the right shapes
+# and wrong numbers.
 
 
 # %% tags=["check"]
@@ -250,7 +251,7 @@ assert wrong_axis(square).shape == right(square).shape and sister, (
 #
 # ## The batch indexed where the head was meant { #batch-indexed-for-head }
 #
-# One matrix for each head, and a loop that fills `query`, whose first axis is the batch:
+# Each head has a matrix, and a loop fills `query`, whose first axis is the batch:
 
 
 # %% tags=["hide-input"]
@@ -279,8 +280,8 @@ exhibit(
 )
 
 # %% [markdown]
-# With as many items as heads, the products fit where they do not belong: item and head are exchanged. With other sizes
-# there is an error. **Hides** with one item and one head. `project_loop` is the package's loop.
+# With as many items as heads, the products fit where they do not belong, and item and head are exchanged. With other
+# sizes there is an error. **Hides** with one item and one head. `project_loop` is the package's loop.
 
 # %% tags=["check"]
 #| raises: RuntimeError: The expanded size of the tensor
@@ -291,7 +292,7 @@ into_items(torch.empty(B, H, N, D), 0, draw(B, N, D))
 #
 # ## `.T` on a batch { #batch-transposed }
 #
-# `.T` turns a matrix, but of a batch it reverses *all* axes. PyTorch warns, and the product then raises an error,
+# `.T` transposes a matrix, but in a batch it reverses *all* axes. PyTorch warns, and the product then raises an error,
 # unless there are as many items as tokens and features.
 
 
@@ -320,12 +321,12 @@ turned(x)
 
 # %% [markdown]
 # **Hides** where all sizes are one. **Caught by** sizes that differ, or by changing one item. **Fix:** `.mT`, which
-# turns the last two axes.
+# exchanges the last two axes.
 #
 # ## `batch_first` forgotten { #batch-first-forgotten }
 #
-# `nn.MultiheadAttention` takes (tokens, batch, features), unless it is told otherwise. A batch of sequences is then
-# read the other way, and the output has the shape that it should have.
+# By default, `nn.MultiheadAttention` takes (tokens, batch, features). It then reads a batch of sequences the other way
+# round, and its output has the shape that it should have.
 
 # %% tags=["hide-input"]
 torch.manual_seed(9)
@@ -345,8 +346,8 @@ output, weights = forgotten(one_item, one_item, one_item)
 
 # %% [markdown]
 # With one item every token is alone: all weights are 1, and a bypassed module returns its input. The shape of the
-# weights tells, unless there are as many items as tokens: it is `(5, 1, 1)`<!--= weights.shape --> where it should be
-# (items, tokens, tokens). **Hides** with one token in one item. **Caught by** changing one item. **Fix:**
+# weights gives it away, unless there are as many items as tokens: it is `(5, 1, 1)`<!--= weights.shape --> where it
+# should be (items, tokens, tokens). **Hides** with one token in one item. **Caught by** changing one item. **Fix:**
 # `batch_first=True`.
 
 # %% tags=["claims"]
@@ -357,7 +358,7 @@ assert torch.allclose(weights, torch.ones(1), atol=1e-6) and not (
 # %% [markdown]
 # ## Only the first batch item used { #only-first-item }
 #
-# An index left over from a first try with one sequence: `x[0]` instead of `x`. Broadcasting fits it in.
+# The index `x[0]` is left over from a first try with one sequence, and broadcasting makes it fit.
 
 
 # %% tags=["hide-input"]
@@ -380,8 +381,8 @@ assert not probes.differs(first_only(x[[0, 0]]), plain(x[[0, 0]])), (
 # %% [markdown]
 # ## Batch and tokens swapped { #batch-and-tokens-swapped }
 #
-# A layer that works on (tokens, batch, ...) within must come back by the same way. A `reshape` instead of a `transpose`
-# lets the items run into each other.
+# A layer that works on (tokens, batch, ...) inside must undo this at its end. A `reshape` instead of a `transpose` lets
+# the items run into each other.
 
 
 # %% tags=["hide-input"]
@@ -399,7 +400,7 @@ exhibit("batch-and-tokens-swapped", came_back_flat)
 #
 # ## Tested with a head_dim of one { #head-dim-one }
 #
-# This mistake is the test's. If a head has one feature, the root of head_dim is 1<!--= math.sqrt(1) -->, and a version
+# This time the test is wrong. If a head has one feature, the root of head_dim is 1<!--= math.sqrt(1) -->, so a version
 # that forgets to divide by it is right. The check is PyTorch's own function, one head at a time:
 
 
@@ -424,7 +425,7 @@ exhibit("head-dim-one", unscaled, right, unlike_pytorch, hides=draw(B, N, H))
 
 # %% [markdown]
 # A head_dim of one **hides** more: every row of a head's scores is then a multiple of every other row, and a `view`
-# merges the heads without an error though `contiguous()` is missing.
+# merges the heads without an error although `contiguous()` is missing.
 
 
 # %% tags=["check"]
@@ -448,13 +449,14 @@ assert not probes.differs(merged_by_view(narrow), merge_heads(narrow)), (
 merged_by_view(split_heads(x, H))
 
 # %% [markdown]
-# **Caught by** the same test at other sizes. **Fix:** sizes that all differ, and none of them one: `B, N, H, D = 2, 5,
-# 3, 4`.
+# **Caught by** the same test at other sizes. **Fix:** sizes that all differ and are more than one:
+# `B, N, H, D = 2, 5, 3, 4`.
 #
 # ## Exercises
 #
-# `print(check(name, answer))`, with `check` of `unmasked.exercises`, judges an answer by the name in brackets: [how to
-# do the exercises](../install.md#do-the-exercises).
+# Each exercise has a name in brackets. Import `check` from `unmasked.exercises` and run
+# `print(check("sizes-that-tell", answer))`: it tells you whether you are right, and usually what went wrong. [How to do
+# the exercises](../install.md#do-the-exercises).
 #
 # **Sizes that tell** (`sizes-that-tell`). Give four numbers, for
 # batch, tokens, heads and head_dim, at which no mistake hides. They are tried on the wrong versions of [the index, with
@@ -462,7 +464,7 @@ merged_by_view(split_heads(x, H))
 #
 # ??? question "Hint"
 #
-#     Which size makes an axis disappear? Which two sizes must not be exchanged unnoticed?
+#     Which size makes an axis disappear? Which two sizes could be exchanged without notice?
 
 # %% tags=["solution"]
 from unmasked.exercises import check
@@ -476,7 +478,7 @@ check("sizes-that-tell", (2, 5, 3, 4))
 #
 # ??? question "Hint"
 #
-#     The reshape has lost nothing: it can be undone by another. Then merge rightly.
+#     The reshape has lost nothing, so another can undo it. Then merge in the right way.
 
 
 # %% tags=["solution"]

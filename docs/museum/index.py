@@ -2,18 +2,18 @@
 # # Would your tests notice? The museum of mistakes
 #
 # **Not if they look only at shapes, nor if they run at sizes that hide the mistake.** Below, 14<!--= len(WRONG) -->
-# wrong versions of causal attention all pass a test of shape, finiteness and repeatability. Compared with the right
-# version on a single token, 12<!--= len(hidden["one token"]) --> of them give the right numbers. None passes four
-# checks at sizes that all differ.
+# wrong versions of causal attention all pass a test of shape, finiteness and repeatability. On a single token,
+# 12<!--= len(hidden["one token"]) --> of them even give the numbers of the right version. But none passes four checks
+# at sizes that all differ.
 #
 # The museum has 59<!--= len(ENTRIES) --> mistakes. Each runs beside the right version: what it looks like, what it does
-# to the numbers, where it hides, what finds it, the fix. Some words: an *item* is one sequence of a batch; a mask's
+# to the numbers, where it hides, what finds it, and the fix. Some words: an *item* is one sequence of a batch; a mask's
 # *polarity* is what its `True` means; *parity* is agreement with PyTorch; a *cache* keeps the keys and values of
 # earlier tokens.
 #
-# Find your mistake by what you see. A card with two small maps was drawn by running both lines: rows are outputs,
-# columns are tokens that were changed, and a cell is filled where the output moved. Amber is wrong, teal is right; a
-# cross stands for NaN. Where no map can tell, the card shows the wrong line.
+# Find your mistake by what you see. The two maps on a card were drawn by running both lines: rows are outputs, columns
+# are tokens that were changed, and a cell is filled where the output moved. Amber is wrong, teal is right, and a cross
+# stands for NaN. Where no map can show the mistake, the card shows the wrong line.
 
 # %% tags=["hide-input", "no-snippet"]
 import inspect
@@ -47,9 +47,9 @@ Gallery(both)
 #
 # ## A test that passes everything
 #
-# The wrong versions are causal self-attention in several heads, without learned matrices. Each replaces one step.
-# The fold at the section's end has their lines. There, `s` are the scores, `seen` is the causal mask, `c` the context,
-# `h` the heads and `n` their number.
+# The wrong versions are causal self-attention in several heads, without learned matrices, with one step replaced in
+# each. Their lines are in the fold at the section's end, where `s` are the scores, `seen` is the causal mask, `c` the
+# context, `h` the heads and `n` their number.
 
 # %% tags=["check", "no-snippet"]
 source = inspect.getsource(exercises)
@@ -57,7 +57,7 @@ start = source.index("WRONG:")
 print(source[start : source.index("\n}\n", start) + 2])
 
 # %% [markdown]
-# Here is the test that most code has: run it, look at the shape, look for NaN.
+# This is the test that most code has: run it, look at the shape, look for NaN.
 
 
 # %%
@@ -76,7 +76,7 @@ usual = sum(
 assert usual == len(WRONG)
 
 # %% [markdown]
-# A comparison with the right version is the better test, unless its sizes hide what it looks for. How many of the wrong
+# It is better to compare with the right version, unless the sizes hide what you are looking for. How many of the wrong
 # versions give the right numbers?
 
 # %%
@@ -101,8 +101,9 @@ for name, slugs in hidden.items():
     print(f"{name}: {len(slugs)}", *slugs[:3])
 
 # %% [markdown]
-# A single token hides nearly all, since it can only attend to itself. One head hides three<!--= len(hidden["one head"])
-# -->, one item two<!--= len(hidden["one item"]) -->. At sizes that all differ none hides.
+# A single token hides nearly all of them, because it can only attend to itself. One head hides
+# three<!--= len(hidden["one head"]) -->, and one item two<!--= len(hidden["one item"]) -->. At sizes that all differ
+# none hides.
 
 # %% tags=["claims"]
 assert usual == len(WRONG), (
@@ -116,9 +117,8 @@ assert not hidden["all differ"], "At sizes that all differ none hides"
 # %% [markdown]
 # ## Who reaches whom
 #
-# What a mistake does can be seen without its code. Change one token, and note how far each output moves: a row for each
-# output, a column for each token that was changed. The first output of the right version cannot move by any other
-# token.
+# You can see what a mistake does without reading its code. Change one token, and note how far each output moves: a row
+# for each output, a column for each changed token.
 
 # %%
 shown = [
@@ -145,8 +145,8 @@ for axes in figure.axes[: len(maps)]:
 figure
 
 # %% [markdown]
-# The right version is zero above the diagonal: no output notices a later token. All others shown break that, each in
-# its own pattern.
+# The right version is zero above the diagonal: no output notices a later token. All others shown break this rule, each
+# in its own pattern.
 
 # %% tags=["remove-cell"]
 bare, turned, late = (maps[slug] for slug in (shown[0], shown[1], shown[-1]))
@@ -165,14 +165,14 @@ assert not probes.sees_the_future(lambda x: right(x, H), x), (
     "The right version is zero above the diagonal: no output notices"
 )
 assert min(future[slug] for slug in shown) > 0.01, (
-    "All others shown break that"
+    "All others shown break this rule"
 )
 
 # %% [markdown]
 # ## Four checks that none passes
 #
-# Three of these need nothing but calls, so that they work on code which you cannot read. The
-# last compares with PyTorch's function, one head at a time.
+# Three of these checks only call the function, so they work even on code that you cannot read. The fourth compares it
+# with PyTorch's function, one head at a time.
 
 
 # %%
@@ -213,15 +213,15 @@ marks = [
 plot.table(["", *checks], marks)
 
 # %% [markdown]
-# Equality finds all, but it needs to know what is right: the weights, and where each belongs. Calls alone find 11<!--=
-# sum(len(names) > 1 for names in found.values()) -->. What remains, another scale and another number of heads, is
-# attention too, only not the one that was meant. The [doctor](../doctor.py) asks these questions, and many more, of
-# your module.
+# The comparison finds all of them, but it needs to know what is right: the weights, and where each belongs. The other
+# three checks find 11<!--= sum(len(names) > 1 for names in found.values()) -->. What they miss, another scale or
+# another number of heads, is attention too, only not the one that was meant. The [doctor](../doctor.py) asks these
+# questions, and many more, of your module.
 
 # %% tags=["claims"]
-assert not survivors, "None passes four checks at sizes that all differ"
+assert not survivors, "But none passes four checks at sizes that all differ"
 assert all("equality" in names for names in found.values()), (
-    "Equality finds all, but it needs to know what is right"
+    "The comparison finds all of them, but it needs to know what is right"
 )
 
 # %% [markdown]
@@ -233,12 +233,13 @@ Rooms()
 # %% [markdown]
 # ## Exercises
 #
-# `print(check(name, answer))`, with `check` of `unmasked.exercises`, judges an answer by the name in brackets: [how to
+# Each exercise has a name in brackets. Import `check` from `unmasked.exercises` and run
+# `print(check("test-of-your-own", answer))`: it tells you whether you are right, and usually what went wrong. [How to
 # do the exercises](../install.md#do-the-exercises).
 #
 # **A test of your own** (`test-of-your-own`). Write `my_test(f)` for a function of `x`, (batch, tokens, features):
-# causal self-attention in three heads, without learned matrices. It fails (an `assert`, or `False`) for every wrong
-# version, and passes right ones, which may differ by rounding.
+# causal self-attention in three heads, without learned matrices. Your test fails (by an `assert`, or `False`) for every
+# wrong version, and passes for right ones, which may differ by rounding.
 #
 # ??? question "Hint"
 #
@@ -260,14 +261,14 @@ def my_test(f):
 check("test-of-your-own", my_test)
 
 # %% [markdown]
-# **Which mistake?** (`which-mistake`) `unmasked.exercises.museum.mysteries()` returns three<!--=
-# len(exercises.mysteries()) --> functions of `x`, in as many heads as above, each wrong in one of the ways above. Name
-# their mistakes without reading their code: a list of names as they stand in the table, such as `"missing-scale"`, in
-# the order of the functions.
+# **Which mistake?** (`which-mistake`) `unmasked.exercises.museum.mysteries()` returns
+# three<!--= len(exercises.mysteries()) --> functions of `x`, with as many heads as above, each wrong in one of the ways
+# above. Name their mistakes without reading their code: answer with a list of names from the table, such as
+# `"missing-scale"`, in the order of the functions.
 #
 # ??? question "Hint"
 #
-#     Which checks find it? Then compare it with the wrong versions that remain.
+#     Which checks find it? Compare it with the wrong versions that remain.
 
 # %% tags=["solution"]
 named = []
@@ -287,7 +288,7 @@ check("which-mistake", named)
 #
 # - The rooms: [heads](heads.py), [masks](masks.py), [weights](weights.py), [computation](computation.py),
 #   [models](models.py).
-# - [Is my module right? The doctor](../doctor.py) finds these mistakes in your code, and names them as they are named
+# - [Is my module right? The doctor](../doctor.py) finds these mistakes in your code, and uses the names that they have
 #   here.
 #
 # ## References

@@ -21,7 +21,7 @@
 # | A checkpoint that fails | [a mask kept in it](#mask-buffer) | nothing | one context length |
 # | Memory runs out | [a mask for every head](#expanded-mask) | nothing | short inputs |
 #
-# **You should know** [what a mask is](../pytorch/masks.py). **You will know** what each wrong one does, the sizes at
+# **You should know** [what a mask is](../pytorch/masks.py). **You will know** what each wrong mask does, the sizes at
 # which it hides, and a check that finds it. The [museum's index](index.py) has the other rooms.
 
 # %% tags=["hide-input"]
@@ -65,8 +65,8 @@ exhibit = Exhibits(given=x, hides=x[:, :1], probe=probes.sees_the_future)
 off = exhibit.off
 
 # %% [markdown]
-# Three of the mistakes, and the right weights of the same sequence. Only the right ones have
-# zeros above the diagonal, and rows that sum to one.
+# These are the weights of three mistakes beside the right ones of the same sequence. Only the right ones have zeros
+# above the diagonal, and rows that sum to one.
 
 # %% tags=["hide-input"]
 #| caption: The weights of {{ len(weighed) - 1 }} mistakes beside the right ones.
@@ -93,8 +93,8 @@ assert sound_ones == ["right"], (
 # %% [markdown]
 # ## No causal mask at all { #no-causal-mask }
 #
-# It looks like the right thing: `nn.MultiheadAttention` and `F.scaled_dot_product_attention` mask nothing of their own
-# accord. A model that is trained to predict the next token then reads the answer from its input.
+# The call looks right, but `nn.MultiheadAttention` and `F.scaled_dot_product_attention` do not mask anything of their
+# own accord. A model that is trained to predict the next token then reads the answer from its input.
 
 
 # %% tags=["hide-input"]
@@ -110,13 +110,14 @@ def right(x):
 exhibit("no-causal-mask", unmasked)
 
 # %% [markdown]
-# **Hides** with one token, and always in the last one's output: do not test that alone. **Fix:** `is_causal=True`, or
-# a mask.
+# **Hides** with one token, and always in the last token's output, so never test that alone. **Fix:** `is_causal=True`,
+# or a mask.
 #
 # ## A mask of the other polarity { #mask-polarity }
 #
 # A mask goes from `nn.MultiheadAttention`, where `True` means *may not attend*, to `F.scaled_dot_product_attention`,
-# where it means the opposite, or back. Here every token sees the future alone, and the last one sees nothing.
+# where it means the opposite, or the other way round. Here every token sees only the future, and the last one sees
+# nothing.
 
 
 # %% tags=["hide-input"]
@@ -128,9 +129,9 @@ def inverted(x):
 exhibit("mask-polarity", inverted, hides=torch.ones(B, N, E))
 
 # %% [markdown]
-# What each interface makes of `True` is found out by asking: mark one key with `True` for every query, change it, and
-# see whether an output moves. In evaluation without gradients PyTorch's modules run other code, their *fast path*, so
-# each is asked in all three modes, and in the last one also with the fast path switched off.
+# To find out what an interface makes of `True`, mark one key with `True` for every query, change it, and see whether an
+# output moves. In evaluation without gradients PyTorch's modules run other code, their *fast path*, so each is tried in
+# all three modes, and in the last also with the fast path switched off.
 
 # %% tags=["check"]
 torch.manual_seed(1)
@@ -166,7 +167,7 @@ by_functions, by_modules, *_ = (cells[0] for cells in polarity.values())
 #
 # The mode changes nothing here. PyTorch's function and its modules disagree.
 #
-# **Hides** where all tokens are equal, as in a test on `torch.ones`: whomever it averages, the average is the same.
+# **Hides** where all tokens are equal, as in a test on `torch.ones`, because the average is then always the same.
 # **Fix:** `~mask`, or name masks by what `True` means (`allowed`, `blocked`) and convert them with
 # `masks.blocked_from_allowed`.
 
@@ -181,8 +182,8 @@ assert by_functions != by_modules and not any(
 # %% [markdown]
 # ## A boolean mask added to the scores { #boolean-mask-added }
 #
-# `scores += mask` is right for a mask of zeros and minus infinity. A boolean one is converted without a word: `True`
-# adds 1<!--= (torch.zeros(1) + torch.tensor([True])).item() -->.
+# `scores += mask` is right for a mask of zeros and minus infinity. A boolean mask is silently converted, and each
+# `True` adds 1<!--= (torch.zeros(1) + torch.tensor([True])).item() -->.
 
 
 # %% tags=["hide-input"]
@@ -196,14 +197,14 @@ future = (torch.zeros(N, N) + ~causal(x)).softmax(-1)[0, 1:].sum()
 exhibit("boolean-mask-added", boolean_added, right)
 
 # %% [markdown]
-# What was to be shut out is even preferred. With equal scores, the first token would give 80%<!--= (N - 1) / N --> of
-# its weight to the future without any mask, and with this one it gives 92%<!--= future -->. **Hides** with one token.
+# So what should be shut out is even preferred. With equal scores, the first token would give 80%<!--= (N - 1) / N -->
+# of its weight to the future without any mask; with this one it gives 92%<!--= future -->. **Hides** with one token.
 # **Fix:** `masked_fill`, or `masks.additive_from_allowed(allowed)`.
 #
 # ## A float mask of zeros and ones { #float-mask-of-ones }
 #
-# The same from the other side: a mask of ones where a query may see and zeros where it may not. A floating mask is
-# *added* to the scores, so the ones change little and the zeros nothing.
+# This mask has ones where a query may see and zeros where it may not. A floating mask is *added* to the scores, so the
+# ones change little and the zeros nothing.
 
 
 # %% tags=["hide-input"]
@@ -215,10 +216,10 @@ exhibit("float-mask-of-ones", ones_added)
 
 # %% [markdown]
 # PyTorch has one exception: on its [fast path for such masks](../pytorch/masks.py#masks-of-numbers-are-added),
-# `nn.TransformerEncoderLayer` treats every number that is not zero as minus infinity. On that path ones in the hidden
-# places happen to give the right mask. So the mistake **hides**: the model is trained with next to no mask, and its
-# tests run with the right one. And a right floating mask is lost, such as ALiBi, which here takes off half the distance
-# between query and key. `nn.MultiheadAttention` adds it in every mode.
+# `nn.TransformerEncoderLayer` treats every number that is not zero as minus infinity. On that path, ones in the hidden
+# places happen to give the right mask. So the mistake **hides**: the model is trained with next to no mask, while its
+# tests run with the right one. And a right floating mask is lost there, such as ALiBi, which here subtracts half the
+# distance between query and key. `nn.MultiheadAttention` adds it in every mode.
 
 
 # %% tags=["hide-input"]
@@ -248,9 +249,9 @@ plot.table(
 # %% [markdown]
 # *Computed with torch {{ torch.__version__.split("+")[0] }} on the {{ x.device.type.upper() }}.*
 #
-# The ones are off by 0.57<!--= gaps[0] --> in training, by nothing in the last mode; ALiBi is right in the first two,
-# and off by 0.57<!--= alibi_off[2] --> in the last. **Fix:** `.bool()`, of the right polarity;
-# `masks.allowed_from_additive` refuses a mask of ones. For biases: no fast path, by
+# The ones are off by 0.57<!--= gaps[0] --> in training, and by nothing in the last mode; ALiBi is right in the first
+# two, and off by 0.57<!--= alibi_off[2] --> in the last. **Fix:** `.bool()`, of the right polarity;
+# `masks.allowed_from_additive` refuses a mask of ones. For biases, switch the fast path off:
 # `torch.backends.mha.set_fastpath_enabled(False)`.
 
 # %% tags=["claims"]
@@ -288,8 +289,8 @@ assert not probes.differs(late / late.sum(-1, keepdim=True) @ x, right(x)), (
 # %% [markdown]
 # ## Padding that is attended to { #padding-ignored }
 #
-# Sequences are padded to one length, and nobody tells the attention. Rows of zeros are no excuse: their scores are
-# zero, and the exponential of zero is one.
+# Sequences are padded to one length, but attention is not told. Padding with zeros does not help: its scores are zero,
+# and the exponential of zero is one.
 
 # %% tags=["hide-input"]
 real, padded = 3, x.clone()
@@ -328,7 +329,7 @@ exhibit(
 # ## A causal mask aligned at the top left { #top-left-causal }
 #
 # With a cache, which keeps the keys and values of earlier tokens, two new queries look at all five keys. They are the
-# last tokens. PyTorch's `is_causal=True` counts from the other end and takes them for the first.
+# last tokens, but PyTorch's `is_causal=True` counts from the other end and takes them for the first.
 
 # %% tags=["hide-input"]
 newest = 2
@@ -356,9 +357,9 @@ exhibit(
 )
 
 # %% [markdown]
-# The newest token sees two<!--= seen[-1].sum() --> keys, the oldest; `masks.causal(newest, N)` gives it five<!--=
-# masks.causal(newest, N)[-1].sum() -->. With one new token the mask would leave it the very first key alone. **Hides**
-# where there are as many queries as keys: in training, and in the first step of generation. **Fix:**
+# The newest token sees only the two<!--= seen[-1].sum() --> oldest keys; `masks.causal(newest, N)` gives it
+# five<!--= masks.causal(newest, N)[-1].sum() -->. A single new token would be left with only the very first key.
+# **Hides** where there are as many queries as keys: in training, and in the first step of generation. **Fix:**
 # `masks.causal(queries, keys)`; for one query, no mask at all.
 
 # %% tags=["claims"]
@@ -369,8 +370,8 @@ assert not probes.differs(top_left(last, x, x), of_the_first), (
 # %% [markdown]
 # ## `is_causal` taken for a mask { #is-causal-is-a-hint }
 #
-# To `nn.MultiheadAttention`, `is_causal=True` is a hint that the mask you pass is causal. Alone, it does nothing, or
-# raises. With a mask it is believed, or not:
+# To `nn.MultiheadAttention`, `is_causal=True` is a hint that the mask you pass is causal. Without a mask it does
+# nothing or raises an error. With a mask it is sometimes believed:
 
 
 # %% tags=["hide-input"]
@@ -418,9 +419,9 @@ plot.table(["nn.MultiheadAttention, is_causal=True", *modes], rows)
 #
 # Without a mask it raises, or, on the fast path, silently drops the hint. With a mask, the hint wins in one case:
 # `need_weights=False`, no key_padding_mask, and no fast path. Then a window in the mask is lost. With fewer queries
-# than keys, as with a cache, a causal mask is lost as well: the hint counts from the top left. **Hides** with one
-# token. **Fix:** pass the mask, and the hint only where the mask is causal and nothing else, of as many queries as
-# keys; or use `unmasked.MultiheadAttention`, which obeys in every mode.
+# than keys, as with a cache, a causal mask is lost as well, because the hint counts from the top left. **Hides** with
+# one token. **Fix:** pass the mask, and add the hint only if the mask is purely causal, with as many queries as keys;
+# or use `unmasked.MultiheadAttention`, which obeys in every mode.
 
 # %% tags=["claims"]
 assert hints["no mask", False] == ["raises", "raises", "not causal"], (
@@ -435,15 +436,15 @@ assert not probes.differs(told(window), told(causal(x))), (
     "Then a window in the mask is lost"
 )
 assert not probes.differs(told(masks.causal(2, N)), told(seen, False)), (
-    "a causal mask is lost as well: the hint counts from the top left"
+    "a causal mask is lost as well, because the hint counts from the top left"
 )
 assert set(obeys) == {"causal"}, "which obeys in every mode"
 
 # %% [markdown]
 # ## A query that may see nothing { #fully-masked-row }
 #
-# Padding on the left under a causal mask, an empty sequence, a window that starts too late: some row of the mask allows
-# no key. A softmax over nothing but minus infinity is zero divided by zero.
+# With padding on the left under a causal mask, an empty sequence, or a window that starts too late, some row of the
+# mask allows no key. A softmax of nothing but minus infinity is zero divided by zero.
 
 
 # %% tags=["hide-input"]
@@ -474,8 +475,8 @@ exhibit(
 
 # %% [markdown]
 # Two<!--= (~left_padded.any(-1)).sum() --> rows are NaN. **Hides** while every query has a key. What each interface
-# makes of them depends on the mode, on `need_weights` and on the kind of mask. *Zeros* means a context of zeros: what
-# comes out is the bias of the last layer.
+# makes of them depends on the mode, on `need_weights` and on the kind of mask. *Zeros* means a context of zeros, so
+# that what comes out is the bias of the last layer.
 
 # %% tags=["hide-input"]
 torch.manual_seed(2)
@@ -497,20 +498,19 @@ plot.table(["A row that may see nothing", *modes], interfaces.by_kind(blind))
 # %% [markdown]
 # *Computed with torch {{ torch.__version__.split("+")[0] }} on the {{ x.device.type.upper() }}.*
 #
-# So NaN can appear in evaluation alone, because `nn.MultiheadAttention` has three programs. With weights it runs a
-# softmax of its own, which gives NaN. Without them it calls PyTorch's function, which gives zeros on a CPU. (On a GPU
-# [a row that allows nothing](../pytorch/masks.py#when-a-row-allows-nothing) gets what the kernel gives.) In evaluation
-# without gradients, self-attention with `batch_first=True` takes the fast path ([for a row of
-# nothing](../pytorch/masks.py#when-a-row-allows-nothing)), which gives NaN, but not for a floating mask: zeros. A layer
-# with an odd number of heads takes no fast path, and gives zeros. With
+# So NaN can appear in evaluation alone, because `nn.MultiheadAttention` has three ways to compute. With weights it runs
+# a softmax of its own, which gives NaN. Without them it calls PyTorch's function, which gives zeros on a CPU. (On a GPU
+# it depends on the kernel [when a row allows nothing](../pytorch/masks.py#when-a-row-allows-nothing).) In evaluation
+# without gradients, self-attention with `batch_first=True` takes the fast path, which gives NaN, but zeros for a
+# floating mask. A layer with an odd number of heads takes no fast path, and gives zeros. With
 # `torch.backends.mha.set_fastpath_enabled(False)`, the last column of every table of this page equals the one before
 # it.
 #
 # A sequence of nothing but padding, hidden by `src_key_padding_mask`, is NaN from an `nn.TransformerEncoderLayer` on
-# its fast path, and zeros from an `nn.TransformerEncoder`. There, too, the fast path cuts padding off before the first
+# its fast path, and zeros from an `nn.TransformerEncoder`. The encoder's fast path cuts padding off before the first
 # layer, and fills the output up with zeros after the last.
 #
-# One NaN does not stay where it is. Here only the second sequence is empty, and the loss is made of the first alone.
+# One NaN does not stay where it is. Here only the second sequence is empty, and the loss reads only the first.
 
 # %% tags=["check"]
 shut_out = torch.tensor([[False] * N, [True] * N])  # True = padding
@@ -526,7 +526,7 @@ with_weights, without = (blind[title(need), "bool"] for need in (True, False))
 
 # %% [markdown]
 # It makes 100%<!--= poisoned --> of the projections' gradient NaN. **Fix:** let such rows see something and ignore
-# their output, or call what gives zeros: `unmasked.attention_weights`, or `unmasked.attend`.
+# their output, or call `unmasked.attention_weights` or `unmasked.attend`, which give zeros.
 
 # %% tags=["claims"]
 assert any_nan, "NaN a row of nothing NaN a key for each"
@@ -540,7 +540,7 @@ assert without[:2] == ["zeros", "zeros"], (
     "Without them it calls PyTorch's function, which gives zeros on a CPU"
 )
 assert (without[2], blind[title(False), "float"][2]) == ("NaN", "zeros"), (
-    "which gives NaN, but not for a floating mask: zeros"
+    "which gives NaN, but zeros for a floating mask"
 )
 assert blind["nn.TransformerEncoderLayer, 3 heads", "bool"][2] == "zeros", (
     "A layer with an odd number of heads takes no fast path, and gives zeros"
@@ -555,9 +555,9 @@ assert empty[0].isnan().all() and not empty[1].any(), (
 # %% [markdown]
 # ## A NaN behind the mask { #hidden-nan }
 #
-# A cache is made with room for eight tokens by `torch.empty`, which leaves in memory what was there, and the mask hides
-# the room that is not in use. Its weights are zero, but zero times NaN is NaN. With deterministic algorithms switched
-# on, PyTorch fills `torch.empty` with NaN, so that the mistake shows:
+# A cache with room for eight tokens is made by `torch.empty`, which leaves in memory what was there, and the mask hides
+# the unused room. Its weights are zero, but zero times NaN is NaN. With deterministic algorithms switched on, PyTorch
+# fills `torch.empty` with NaN, so that the mistake shows:
 
 # %% tags=["hide-input"]
 room = 8
@@ -615,10 +615,10 @@ hit = int(of_long.isnan().any(-1).sum())
 
 # %% [markdown]
 # PyTorch's function and module pass a hidden NaN or infinity on, and so do this package's: a matrix product cannot
-# leave a term out, it can only multiply it by zero. To check costs little: `key.isfinite().all()` reads each number
+# leave a term out, it can only multiply it by zero. A check costs little: `key.isfinite().all()` reads each number
 # once. A large finite number does no harm. Under `is_causal=True` a kernel may skip keys that a whole block of queries
-# may not see, so that of a long sequence only some outputs are hit. **Hides** where the memory happens to be finite,
-# and where no room is left. **Caught by** `torch.use_deterministic_algorithms(True)`. **Fix:** `torch.zeros`, or
+# may not see, so in a long sequence only some outputs are hit. **Hides** where the memory happens to be finite, and
+# where no room is left. **Caught by** `torch.use_deterministic_algorithms(True)`. **Fix:** `torch.zeros`, or
 # `cache[:, :length]`, which needs no mask. Where padding may hold anything, `unmasked.masks.zero_hidden` sets what no
 # query may see to zero, and every output is finite again.
 
@@ -633,7 +633,7 @@ assert all(context.isfinite().all() for context in spoilt(1e30)), (
     "A large finite number does no harm"
 )
 assert 1 < hit < long.size(2), (
-    "so that of a long sequence only some outputs are hit"
+    "so in a long sequence only some outputs are hit"
 )
 
 # %% [markdown]
@@ -641,7 +641,7 @@ assert 1 < hit < long.size(2), (
 #
 # ## A mask of -1e9 in float16 { #float16-overflow }
 #
-# $-10^9$<!--~ the constant --> stands in for minus infinity in many programs. float16 cannot hold it: its lowest number
+# In many programs $-10^9$<!--~ the constant --> stands in for minus infinity. float16 cannot hold it: its lowest number
 # is -65,504<!--= torch.finfo(torch.float16).min -->.
 
 
@@ -660,8 +660,8 @@ overflow = probes.fails_in_half(filled(-1e9), x)
 Plate(ENTRIES["float16-overflow"], found=str(overflow))
 
 # %% [markdown]
-# In float16 `masked_fill` and `torch.full` raise, and a cast makes minus infinity of the number. And in a row where
-# every key is masked, what the number gives depends on the dtype, and on whether it is filled in or added:
+# In float16 `masked_fill` and `torch.full` raise, and a cast turns the number into minus infinity. And in a row where
+# every key is masked, the result depends on the dtype, and on whether the number is filled in or added:
 
 # %% tags=["hide-input"]
 scores = attention_scores(x, x)[0]
@@ -677,12 +677,12 @@ plot.table(
 # %% [markdown]
 # *Computed with torch {{ torch.__version__.split("+")[0] }} on the {{ x.device.type.upper() }}.*
 #
-# In float32 the scores are rounded away, and every key gets the same weight. float64 keeps them: added, the mask then
+# In float32 the scores are rounded away, and every key gets the same weight. float64 keeps them, so an added mask then
 # hides nothing. **Hides** in float32 and bfloat16, while every row has a key. **Fix:** `-torch.inf`, with an eye on
 # [rows that may see nothing](#fully-masked-row).
 #
 # Scores overflow without a mask, too. Here the queries and keys are a hundred times as large, and `q @ k.mT` is
-# infinite before anything divides it; twice infinity in a row is NaN.
+# infinite before anything divides it. A row with two infinities is NaN.
 
 # %% tags=["check"]
 big, bigger = (100 * x).half(), (1000 * x).half()
@@ -692,15 +692,16 @@ beyond = largest / torch.finfo(torch.float16).max
 
 # %% [markdown]
 # By hand the output is NaN. `F.scaled_dot_product_attention` stays finite, even where the divided scores are still
-# 82<!--= beyond --> times too large for float16: its kernels keep them in float32. So does `unmasked.attention_scores`.
-# By hand, divide the query before the product: then the scores may be $\sqrt{d}$ times as large before they overflow.
+# 82<!--= beyond --> times too large for float16: its kernels keep them in float32, and so does
+# `unmasked.attention_scores`. By hand, divide the query before the product: then the scores may be $\sqrt{d}$ times as
+# large before they overflow.
 
 # %% tags=["claims"]
 assert overflow and not probes.fails_in_half(filled(-torch.inf), x), (
     "An error in float16 a mask of -1e9 fails float32"
 )
 assert emptied[torch.float64][1] == "as if nothing were masked", (
-    "float64 keeps them: added, the mask then hides nothing"
+    "float64 keeps them, so an added mask then hides nothing"
 )
 assert all(
     probes.differs(filled(-1e9)(each), filled(-torch.inf)(each)) == 0
@@ -714,8 +715,8 @@ assert all(
 # %% [markdown]
 # ## A mask kept as a persistent float32 buffer { #mask-buffer }
 #
-# A *buffer* is a tensor that a module keeps and does not learn. `register_buffer("mask", ...)` with a square as long as
-# the longest context puts one such square for every layer into the checkpoint, the file in which a model is saved.
+# A *buffer* is a tensor that a module keeps and does not learn. `register_buffer("mask", ...)` with a square for the
+# longest context puts one such square for every layer into the checkpoint, the file in which a model is saved.
 
 
 # %% tags=["hide-input"]
@@ -749,22 +750,23 @@ else:
 Plate(ENTRIES["mask-buffer"], found=refusal.rstrip("."))
 
 # %% [markdown]
-# The outputs are the same. For 1,024<!--= longer.mask.size(0) --> tokens the mask takes 4<!--= longer.mask.nbytes /
-# 2**20 --> MiB beside 256<!--= weight_size --> bytes of weights. And a model with another context length does not load
-# them. **Hides** while nobody saves, or changes the length. **Caught by** a `state_dict` that holds more than
-# parameters. **Fix:** `persistent=False` and `torch.bool`, or no mask at all: `is_causal`.
+# The outputs are the same. For 1,024<!--= longer.mask.size(0) --> tokens the mask takes
+# 4<!--= longer.mask.nbytes / 2**20 --> MiB beside 256<!--= weight_size --> bytes of weights. And a model with another
+# context length does not load the checkpoint. **Hides** as long as nobody saves, or changes the length. **Caught by** a
+# `state_dict` that holds more than parameters. **Fix:** `persistent=False` and `torch.bool`, or no mask at all:
+# `is_causal`.
 
 # %% tags=["claims"]
 assert same_output, "a mask kept in it nothing one context length"
 assert same_output, "The outputs are the same"
 assert "size mismatch for mask" in refusal, (
-    "And a model with another context length does not load them"
+    "And a model with another context length does not load the checkpoint"
 )
 
 # %% [markdown]
 # ## A mask expanded to every head { #expanded-mask }
 #
-# `torch.full(scores.size(), -torch.inf).triu(1)` makes a mask for every sequence and every head. They are all the same.
+# `torch.full(scores.size(), -torch.inf).triu(1)` makes a mask for every sequence and every head, all of them the same.
 
 # %% tags=["hide-input"]
 scores = torch.randn(B, H, N, N, generator=torch.Generator().manual_seed(5))
@@ -785,25 +787,25 @@ Plate(ENTRIES["expanded-mask"])
 
 # %% [markdown]
 # The weights are the same. For 30<!--= batch --> sequences, eight heads and 1,024<!--= tokens --> tokens it takes
-# 960<!--= mebibytes[0] --> MiB where 4<!--= mebibytes[1] --> MiB do, or 1<!--= mebibytes[2] --> MiB as `torch.bool`.
-# **Hides** with short inputs. **Caught by** `mask.untyped_storage().nbytes()`, which for a view by `expand` stays what
-# it was. **Fix:** (queries, keys), and let it broadcast.
+# 960<!--= mebibytes[0] --> MiB where 4<!--= mebibytes[1] --> MiB are enough, or 1<!--= mebibytes[2] --> MiB as
+# `torch.bool`. **Hides** with short inputs. **Caught by** `mask.untyped_storage().nbytes()`, which does not grow for a
+# view by `expand`. **Fix:** make it (queries, keys), and let it broadcast.
 
 # %% tags=["claims"]
-assert view.nbytes() == one.nbytes, (
-    "which for a view by expand stays what it was"
-)
+assert view.nbytes() == one.nbytes, "which does not grow for a view by expand"
 assert same_weights, "a mask for every head nothing short inputs"
 assert same_weights, "The weights are the same"
 
 # %% [markdown]
 # ## Exercises
 #
-# `print(check(name, answer))`, with `check` of `unmasked.exercises`, judges an answer by the name in brackets: [how to
-# do the exercises](../install.md#do-the-exercises).
+# Each exercise has a name in brackets. Import `check` from `unmasked.exercises` and run
+# `print(check("leak-test", answer))`: it tells you whether you are right, and usually what went wrong. [How to do the
+# exercises](../install.md#do-the-exercises).
 #
-# **A test for leaks** (`leak-test`). Write `looks_ahead(f, x)`: does a later token reach an earlier output of `f`, for
-# `x` of (batch, tokens, features)? The check gives it functions with the mistakes of this page, and some without.
+# **A test for leaks** (`leak-test`). Write `looks_ahead(f, x)`, which says whether a later token reaches an earlier
+# output of `f`, for `x` of (batch, tokens, features). The check gives it functions with the mistakes of this page, and
+# some without.
 #
 # ??? question "Hint"
 #

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # Does it stay right inside a model?
 #
-# **Ask each sequence alone, then in a batch, packed, padded and step by step: the answers must be the same.** A layer
+# **Run each sequence alone, then in a batch, packed, padded and step by step: the answers must be the same.** A layer
 # that is right by itself can be wrong in a model, with positions, caches, padding, shared heads or a fast path. None of
 # these mistakes raises an error. *Off by* is the largest difference from the right version.
 #
@@ -22,8 +22,8 @@
 # | Frozen weights change | [a gradient of zeros](#frozen-with-zero-gradient) | {{ off["frozen-with-zero-gradient"] :.2f}} | plain descent |
 #
 # **You should know** [what a mask is](../learn/masks.py) and [why positions are needed](../learn/positions.py). **You
-# will know** what each of them does, where it hides, and a check that finds it. The [museum's index](index.py) has the
-# other rooms.
+# will know** what each of these mistakes does, where it hides, and a check that finds it. The [museum's
+# index](index.py) has the other rooms.
 
 # %% tags=["hide-input"]
 import math
@@ -83,7 +83,7 @@ off = exhibit.off
 # ## Key heads repeated in the wrong order { #repeat-for-repeat-interleave }
 #
 # With grouped heads, neighboring query heads share a key head. `repeat` deals the key heads out in turn instead: the
-# shapes are right, and the second query head attends with the keys of another group.
+# shapes are right, but the second query head attends with the keys of another group.
 
 
 # %% tags=["hide-input"]
@@ -109,20 +109,21 @@ exhibit(
 )
 
 # %% [markdown]
-# **Hides** with one key head, which all share, and with as many as query heads. **Caught by** `enable_gqa`, and by the
-# [doctor](../doctor.py). **Fix:** `repeat_interleave`, or `enable_gqa=True`: the flash kernel copies nothing for it.
+# **Hides** with one key head, which all share, and with as many key heads as query heads. **Caught by** `enable_gqa`,
+# and by the [doctor](../doctor.py). **Fix:** `repeat_interleave`, or `enable_gqa=True`: the flash kernel copies nothing
+# for it.
 
 # %% tags=["claims"]
 assert not probes.differs(repeated(*equal_heads), by_pytorch(*equal_heads)), (
-    "which all share, and with as many as query heads"
+    "which all share, and with as many key heads as query heads"
 )
 
 # %% [markdown]
 # ## The other rotary pairing { #rope-pairing }
 #
 # A rotary embedding turns pairs of features. Which two make a pair is a convention: Meta's Llama pairs neighbors, the
-# same model in Hugging Face's format pairs the halves. Queries and keys of one, turned as the other, give scores
-# without meaning.
+# same model in Hugging Face's format pairs the halves. Queries and keys of one, turned like the other's, give
+# meaningless scores.
 
 # %% tags=["hide-input"]
 places = torch.arange(N)
@@ -160,10 +161,10 @@ exhibit(
 )
 
 # %% [markdown]
-# **Hides** at the first position, where nothing is turned: test several tokens. A model that is *trained* with either
-# is right: the mistake is in a checkpoint that meets the other. **Caught by** `by_complex_numbers`, or any logits that
-# come with the checkpoint. **Fix:** `unmasked.positions.convert_pairing` on the projections of query and key, or the
-# right `pairing`.
+# **Hides** at the first position, where nothing is turned, so test several tokens. A model that is *trained* with
+# either pairing is right; the mistake is to load its checkpoint into the other. **Caught by** `by_complex_numbers`, or
+# any logits that come with the checkpoint. **Fix:** `unmasked.positions.convert_pairing` on the projections of query
+# and key, or the right `pairing`.
 
 # %% tags=["claims"]
 assert not probes.differs(halves(q[:, :, :1], places[:1]), q[:, :, :1]), (
@@ -174,7 +175,7 @@ assert not probes.differs(halves(q[:, :, :1], places[:1]), q[:, :, :1]), (
 # ## Rotary angles in bfloat16 { #rope-in-bfloat16 }
 #
 # A model that is cast to bfloat16 as a whole casts its positions and frequencies, too. That format has
-# eight<!--= digits --> binary digits: from 256<!--= last_exact --> on it skips whole positions.
+# eight<!--= digits --> binary digits, so from 256<!--= last_exact --> on it skips whole positions.
 
 # %% tags=["hide-input"]
 digits = 1 - math.log2(torch.finfo(torch.bfloat16).eps)
@@ -211,8 +212,8 @@ exhibit.plate("rope-in-bfloat16", with_exact(1000), shifted(with_rounded, 0))
 
 # %% [markdown]
 # **Hides** in short texts: at the beginning, the same scores are off by only {{ near :.2f}}. **Caught by** scores that
-# should not move when query and key move on together, as `shifted` asks. **Fix:** angles in float32, as `Rotary` and
-# every careful model compute them, under autocast, too.
+# should not move when query and key move on together, as `shifted` tests. **Fix:** angles in float32, even under
+# autocast, as `Rotary` and every careful model compute them.
 
 # %% tags=["claims"]
 assert 4 * near < off["rope-in-bfloat16"], "Hides in short texts"
@@ -246,8 +247,8 @@ def prefers_the_far(f, x):
 exhibit("alibi-sign", rewarded, probe=prefers_the_far)
 
 # %% [markdown]
-# **Hides** with one token. A model trains with either sign, only worse. **Caught by** `prefers_the_far`: tokens so
-# small that the bias alone decides. **Fix:** add what `unmasked.positions.alibi` gives: it is never positive.
+# **Hides** with one token. A model trains with either sign, only worse. **Caught by** `prefers_the_far`, with tokens so
+# small that the bias alone decides. **Fix:** add what `unmasked.positions.alibi` gives, because it is never positive.
 
 # %% tags=["claims"]
 assert alibi(H, N).max() <= 0, "it is never positive"
@@ -255,8 +256,8 @@ assert alibi(H, N).max() <= 0, "it is never positive"
 # %% [markdown]
 # ## Positions that begin again with every step { #positions-restart }
 #
-# With a cache a step brings one token, and `arange` over the tokens of the step calls it the first. Its query, and the
-# key that is kept of it, stand at the first position for ever.
+# With a cache a step brings one token, and `arange` over the tokens of the step calls it the first. Its query and its
+# stored key are then at the first position for good.
 
 # %% tags=["hide-input"]
 table = draw(N, D, seed=5)  # learned positions, added to the embeddings
@@ -295,8 +296,8 @@ exhibit(
 #
 # ## Padding counted as positions { #left-padding-positions }
 #
-# Prompts of several lengths are padded on the left, so that all of them end where writing goes on. Counted from the
-# left edge, the first word of a short prompt is not at the first position any more, and the model reads another text.
+# Prompts of different lengths are padded on the left, so that all of them end where writing goes on. Counted from the
+# left edge, a short prompt no longer begins at the first position, and the model reads another text.
 
 # %% tags=["hide-input"]
 lengths = torch.tensor([N, N - 2, N - 3])
@@ -325,12 +326,14 @@ exhibit(
 )
 
 # %% [markdown]
-# **Hides** where all prompts are equally long, and with rotary positions, which know offsets alone. **Caught by**
-# `alone`: each sequence by itself. **Fix:** `masks.positions_of`, and pass its numbers as the model's `position_ids`.
+# **Hides** where all prompts are equally long, and with rotary positions, which know only offsets. **Caught by**
+# `alone`, which runs each sequence by itself. **Fix:** pass the numbers of `masks.positions_of` as the model's
+# `position_ids`.
 #
 # ## Packed documents that see each other { #packed-without-documents }
 #
-# Short texts are packed into one row so that no place is wasted. A causal mask lets each read all the texts before it.
+# Short texts are packed into one row so that no place is wasted, but a causal mask lets each read all the texts before
+# it.
 
 # %% tags=["hide-input"]
 ids = torch.tensor([0, 0, 0, 1, 1, 1, 1])  # two documents in a row
@@ -360,12 +363,12 @@ exhibit(
 )
 
 # %% [markdown]
-# **Hides** with one document a row. **Caught by** `mixes_documents`: change the first document, and look at the second.
-# **Fix:** a mask of documents as well as the causal one.
+# **Hides** with one document in each row. **Caught by** `mixes_documents`: change the first document, and look at the
+# second. **Fix:** a mask of documents as well as the causal one.
 #
 # ## Positions that run on through a pack { #positions-not-reset }
 #
-# With the right mask no document sees another, and yet the second begins at position three<!--= (ids == 0).sum() -->.
+# With the right mask no document sees another, but the second still begins at position three<!--= (ids == 0).sum() -->.
 
 
 # %% tags=["hide-input"]
@@ -398,7 +401,7 @@ assert not mixes_documents(running_on, x), (
 # %% [markdown]
 # ## A mask of the smallest number, added twice { #two-finfo-min }
 #
-# Many models hide with `torch.finfo(dtype).min` in place of minus infinity, so that a row that may see nothing stays
+# Many models mask with `torch.finfo(dtype).min` instead of minus infinity, so that a row that may see nothing stays
 # finite. The model adds it for the padding, a layer adds it once more, and the sum is minus infinity, in every column.
 
 # %% tags=["hide-input"]
@@ -415,10 +418,10 @@ Plate(
 )
 
 # %% [markdown]
-# Once added or filled in, the row becomes the average of everything, which is wrong, too, but is not seen. **Hides**
-# with minus one billion, whose double is finite, and where every query sees a key. **Caught by** `isnan` on an item
-# that is all padding. **Fix:** combine boolean masks, once, and decide what a query that sees nothing gets: see [A
-# query that may see nothing](masks.py#fully-masked-row).
+# If the number is added or filled in once, the row becomes the average of everything, which is wrong, too, but goes
+# unnoticed. **Hides** with minus one billion, whose double is finite, and where every query sees a key. **Caught by**
+# `isnan` on an item that is all padding. **Fix:** combine boolean masks, once, and decide what a query that sees
+# nothing gets: see [A query that may see nothing](masks.py#fully-masked-row).
 
 # %% tags=["claims"]
 assert blind.isnan().all(), "NaN a mask added twice NaN another large number"
@@ -436,7 +439,7 @@ assert (scores - 2e9).softmax(-1).isfinite().all(), (
 # ## Capped after the mask { #softcap-after-mask }
 #
 # A soft-cap bends scores into a range by a tanh. Applied to scores that are already masked, it bends minus infinity,
-# too: the future gets the lowest score allowed, and is seen.
+# too, so the future gets the lowest score allowed, and is seen.
 
 # %% tags=["hide-input"]
 cap = 5.0
@@ -451,13 +454,13 @@ def capped_late(x):
 exhibit("softcap-after-mask", capped_late, probe=probes.sees_the_future)
 
 # %% [markdown]
-# **Hides** with one token, and nearly with a large cap: the leak falls exponentially with it. **Caught by**
+# **Hides** with one token, and almost with a large cap, because the leak falls exponentially with it. **Caught by**
 # `probes.sees_the_future`. **Fix:** cap first, mask last.
 #
 # ## A floating bias on the fast path { #fast-path-bias }
 #
-# `nn.TransformerEncoderLayer` runs other code in evaluation without gradients: its fast path. That reads a floating
-# mask as a boolean one, where every number other than zero hides. A bias of distances then hides nearly everything.
+# In evaluation without gradients, `nn.TransformerEncoderLayer` runs other code, its fast path. This reads a floating
+# mask as a boolean one, in which every number other than zero hides. A bias of distances then hides nearly everything.
 
 # %% tags=["hide-input"]
 torch.manual_seed(0)
@@ -486,14 +489,14 @@ exhibit(
 )
 
 # %% [markdown]
-# **Hides** in training, and with biases of zeros. **Caught by** `with_gradients`: the same call, once with them and
-# once without. **Fix:** `torch.backends.mha.set_fastpath_enabled(False)`. In [What does each interface make of my
-# mask?](../pytorch/masks.py) stands what each interface does.
+# **Hides** in training, and with biases of zeros. **Caught by** `with_gradients`, which makes the same call with
+# gradients and without. **Fix:** `torch.backends.mha.set_fastpath_enabled(False)`. See also [What does each interface
+# make of my mask?](../pytorch/masks.py)
 #
 # ## Dropout that leaves the kernel { #dropout-leaves-the-kernel }
 #
-# On a CPU the fused kernel has no dropout. Asked for it, `F.scaled_dot_product_attention` runs the steps one by one,
-# and keeps the matrices of all queries and keys for the backward pass.
+# On a CPU the fused kernel has no dropout. If you ask for dropout, `F.scaled_dot_product_attention` runs the steps one
+# by one, and keeps the matrices of all queries and keys for the backward pass.
 
 # %% tags=["hide-input"]
 torch.manual_seed(0)
@@ -538,8 +541,8 @@ assert wrong > 10 * right, "Here more than ten times as much is kept"
 # %% [markdown]
 # ## Frozen, with a gradient of zeros { #frozen-with-zero-gradient }
 #
-# A layer is frozen in the middle of training. Its gradient was set to zeros, not to None, and the optimizer goes on:
-# momentum and weight decay move weights that have a gradient, and zeros are one.
+# A layer is frozen in the middle of training. Its gradient was set to zeros, not to None, so the optimizer goes on:
+# momentum and weight decay move every weight that has a gradient, even one of zeros.
 
 
 # %% tags=["hide-input"]
@@ -570,7 +573,7 @@ Plate(
 
 # %% [markdown]
 # **Hides** with plain gradient descent, which has neither momentum nor decay. **Caught by** a copy of the weights
-# before some steps. **Fix:** `zero_grad(set_to_none=True)`, its default, or an optimizer that is given only what is
+# before some steps. **Fix:** `zero_grad(set_to_none=True)`, its default, or an optimizer that gets only what is
 # trained.
 
 # %% tags=["claims"]
@@ -584,11 +587,13 @@ assert moved(adam) == 0 == moved(adam, set_to_none=True), (
 # %% [markdown]
 # ## Exercises
 #
-# `print(check(name, answer))`, with `check` of `unmasked.exercises`, judges an answer by the name in brackets: [how to
-# do the exercises](../install.md#do-the-exercises).
+# Each exercise has a name in brackets. Import `check` from `unmasked.exercises` and run
+# `print(check("positions-of-a-pack", answer))`: it tells you whether you are right, and usually what went wrong. [How
+# to do the exercises](../install.md#do-the-exercises).
 #
-# **Positions of a pack** (`positions-of-a-pack`). Write `place(ids)` for ids of (batch, tokens): the number of each
-# token's document, ascending in a row. It returns (batch, tokens): how many tokens of its own document stand before it.
+# **Positions of a pack** (`positions-of-a-pack`). Write `place(ids)` for ids of (batch, tokens), which number the
+# documents of a row in ascending order. It returns (batch, tokens): how many tokens of its own document stand before
+# each token.
 #
 # ??? question "Hint"
 #
@@ -614,7 +619,7 @@ check("positions-of-a-pack", place)
 #
 # ??? question "Hint"
 #
-#     Split the query heads into (key heads, group): then one key head stands beside its whole group.
+#     Split the query heads into (key heads, group). Then one key head stands beside its whole group.
 
 
 # %% tags=["solution"]

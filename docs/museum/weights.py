@@ -1,10 +1,10 @@
 # %% [markdown]
 # # Are these the right weights?
 #
-# **A comparison with PyTorch proves less than it seems, if the weights of both are special.** Biases that are zero, a
-# matrix that equals its transpose, heads that were averaged: each lets a wrong program agree to the last digit. Here
-# each such mistake runs beside the right version, and is measured: *off by* is the largest difference in any output or,
-# where outputs agree, in what the mistake does change: another layer's weights, fresh matrices, the variance of scores.
+# **A comparison with PyTorch proves less than it seems to if the weights are special.** Biases that are zero, a matrix
+# that equals its transpose, heads that were averaged: each lets a wrong program agree to the last digit. Here each such
+# mistake runs beside the right version. *Off by* is the largest difference in any output or, where outputs agree, in
+# what the mistake does change: another layer's weights, fresh matrices, the variance of scores.
 #
 # | What was done | Off by | Invisible with |
 # | --- | --- | --- |
@@ -21,8 +21,8 @@
 # | [took projected queries for unit variance](#projection-variance) | 0.89<!--= off["projection-variance"] --> | larger matrices |
 #
 # **You should know** [what nn.MultiheadAttention computes](../pytorch/from_scratch.py). **You will know** how to fill a
-# module before you compare it, and a check for each mistake. The [museum's index](index.py) finds a mistake by its
-# symptom.
+# module before you compare it, and a check for each mistake. In the [museum's index](index.py) you find a mistake by
+# its symptom.
 
 # %% tags=["hide-input"]
 import copy
@@ -135,8 +135,8 @@ off["bias-kv-as-shift"] = probes.differs(
 exhibits.plate("bias-kv-as-shift", output)
 
 # %% [markdown]
-# What is added to all keys adds the same number to every score of a query, and a softmax does not notice. So the
-# weights are those without any `bias_k`, up to rounding. A test that looks at weights alone cannot tell one `bias_k`
+# A vector added to all keys adds the same number to every score of a query, which a softmax does not notice. So the
+# weights are those without any `bias_k`, up to rounding, and a test that looks only at weights cannot tell one `bias_k`
 # from another.
 
 # %% tags=["claims"]
@@ -153,8 +153,8 @@ assert torch.allclose(wrong.weights, without_bias_k, atol=1e-6), (
 #
 # ## Weights copied by aliasing them { #aliased-weights }
 #
-# `.data = other` puts no copy into a parameter: both now live in the same memory. All outputs agree, until one of them
-# is trained.
+# `.data = other` does not put a copy into a parameter: both now live in the same memory. All outputs agree until one of
+# them is trained.
 
 # %% tags=["hide-input"]
 original, student = (filled(nn.Linear, E, E) for _ in range(2))
@@ -171,11 +171,11 @@ exhibits.plate("aliased-weights", before, probes.shares_memory(student))
 
 # %% tags=["claims"]
 assert outputs_apart == 0 < off["aliased-weights"], (
-    "All outputs agree, until one of them is trained"
+    "All outputs agree until one of them is trained"
 )
 
 # %% [markdown]
-# The optimizer has moved weights that it was never given. **Hides** until one of both is trained. **Caught by**
+# The optimizer has moved weights that it was never given. **Hides** until one of the two is trained. **Caught by**
 # `probes.shares_memory`. **Fix:** `copy_`, or `load_state_dict`.
 #
 # ## Parity shown with biases of zero { #zero-bias-parity }
@@ -193,8 +193,8 @@ without_bias = partial(attend, project=unbiased)
 exhibit("zero-bias-parity", without_bias, hides=fresh)
 
 # %% [markdown]
-# **Hides** on a fresh module. **Caught by** the comparison on a filled one. **Fix:** draw every parameter anew before
-# you compare.
+# **Hides** on a fresh module. **Caught by** a comparison on a filled one. **Fix:** draw every parameter anew before you
+# compare.
 #
 # ## `x @ W` where nn.Linear has `x @ W.T` { #weight-not-transposed }
 #
@@ -236,7 +236,7 @@ assert gap == 0, (
 # %% [markdown]
 # ## Parity shown with averaged weights { #averaged-weights-parity }
 #
-# `nn.MultiheadAttention` returns the mean of the heads' weights. Exchange heads, and the mean stays.
+# `nn.MultiheadAttention` returns the mean of the heads' weights, which stays the same when heads are exchanged.
 
 
 # %% tags=["hide-input"]
@@ -278,7 +278,7 @@ assert not probes.differs(every.mean(1), mean), (
 # %% [markdown]
 # ## The output projection left out { #missing-out-proj }
 #
-# An example that follows the data step by step, and stops at the merged heads: the shape is already right.
+# An example follows the data step by step and stops at the merged heads, because the shape is already right.
 
 
 # %% tags=["hide-input"]
@@ -293,7 +293,7 @@ nn.init.zeros_(identity.out_proj.bias)
 exhibit("missing-out-proj", stopped, hides=identity)
 
 # %% [markdown]
-# The check needs no reference: the layer exists, but no gradient reaches it.
+# The check needs no reference, because the layer exists, but no gradient reaches it.
 
 # %% tags=["check"]
 double = copy.deepcopy(module).double()
@@ -314,7 +314,7 @@ assert cut and not sound, "the layer exists, but no gradient reaches it"
 # ## Query, key and value packed head by head { #interleaved-qkv }
 #
 # PyTorch keeps all of the query's rows, then the key's, then the value's. Other code keeps those of the first head,
-# then of the next. Both matrices have the same shape, and load without a word.
+# then of the next. Both matrices have the same shape, and load without a complaint.
 
 
 # %% tags=["hide-input"]
@@ -334,8 +334,8 @@ exhibit("interleaved-qkv", loaded, hides=mha(heads=1))
 #
 # ## A query or key passed as the value { #wrong-value }
 #
-# `attention(q, k, q)`: three tensors of one shape, in a wrong order. Where query, key and value come from one matrix,
-# or from none, nothing can show it.
+# `attention(q, k, q)` gets three tensors of the same shape, one of them in the wrong place. Where query, key and value
+# come from one matrix, or from none, nothing can show it.
 
 
 # %% tags=["hide-input"]
@@ -352,7 +352,7 @@ with torch.no_grad():
 exhibit("wrong-value", averaged, hides=same)
 
 # %% [markdown]
-# The check is what a value is: double it, and the context doubles.
+# The check uses what a value is: double it, and the context doubles.
 
 
 # %% tags=["check"]
@@ -366,10 +366,10 @@ attention = F.scaled_dot_product_attention
 # %% tags=["claims"]
 assert ignores_the_value(lambda q, k, v: attention(q, k, k)) and not (
     ignores_the_value(attention)
-), "The check is what a value is: double it, and the context doubles"
+), "The check uses what a value is: double it, and the context doubles"
 
 # %% [markdown]
-# **Hides** where one matrix makes all three. **Caught by** that check; and with more keys than queries, a query cannot
+# **Hides** where one matrix makes all three. **Caught by** that check. And with more keys than queries, a query cannot
 # pass for a value at all. **Fix:** pass them by name.
 #
 # ## The weight bypass outside its conditions { #bypass-conditions }
@@ -408,11 +408,11 @@ optimizer.step()
 moved = probes.differs(by_pytorch(good, x), plain)
 
 # %% [markdown]
-# Biases put it off by 1.17<!--= amounts[0] -->, three heads by 0.76<!--= amounts[1] -->. And what is not frozen gets
-# trained: one step, and outputs that agreed are off by 0.25<!--= moved -->.
+# With biases it is off by 1.17<!--= amounts[0] -->, with three heads by 0.76<!--= amounts[1] -->. And what is not
+# frozen gets trained: after one step, outputs that agreed are off by 0.25<!--= moved -->.
 #
 # **Hides** on a fresh module with one head. **Caught by** `is_bypassed`, which gives reasons. **Fix:**
-# `bypass_(module)`; with several heads, compare with attention in each slice.
+# `bypass_(module)`; with several heads, compare each slice with attention.
 
 # %% tags=["claims"]
 assert amounts[2] == 0, "Hides on a fresh module with one head"
@@ -442,7 +442,8 @@ exhibits.plate("packed-initialization", bounds[0])
 
 # %% [markdown]
 # The largest number is 0.0541<!--= bounds[0] --> in PyTorch's, and 0.0765<!--= bounds[2] --> in the three. Every test
-# with copied weights passes, and so does one with `kdim`: PyTorch then keeps, and starts, three matrices itself.
+# with copied weights passes, and so does one with `kdim`, because PyTorch then keeps, and starts, three matrices
+# itself.
 
 # %% tags=["claims"]
 assert math.isclose(bounds[0], bounds[1], rel_tol=1e-3), (
@@ -461,8 +462,8 @@ assert math.isclose(bounds[3], bounds[2], rel_tol=1e-3), (
 #
 # ## Projected queries taken for unit variance { #projection-variance }
 #
-# The division by the root of head_dim makes scores of variance one *if* queries and keys have variance one. After
-# `nn.Linear` as it starts they do not.
+# The division by the root of head_dim gives scores of variance one *if* queries and keys have variance one. After a
+# fresh `nn.Linear` they do not.
 
 # %% tags=["hide-input"]
 tokens = draw(20_000, 96)
@@ -486,24 +487,25 @@ off["projection-variance"] = 1 - of_scores
 exhibits.plate("projection-variance", normal)
 
 # %% [markdown]
-# A query's variance is 0.33<!--= of_query -->: `nn.Linear` draws evenly between bounds that give a third. The
-# scores' is the square of that, 0.11<!--= of_scores -->, and a softmax starts flatter than the scaling promises.
-# With matrices of variance one over the input's width it is 1.0<!--= normal -->: there the mistake **hides**. **Caught
-# by** measuring scores, not inputs. **Fix:** choose the initialization, and say which.
+# A query's variance is 0.33<!--= of_query -->: `nn.Linear` draws evenly between bounds that give a third. The scores
+# have its square, 0.11<!--= of_scores -->, and a softmax starts flatter than the scaling promises. With matrices whose
+# variance is one over the input's width it is 1.0<!--= normal -->, and there the mistake **hides**. **Caught by**
+# measuring scores, not inputs. **Fix:** choose the initialization, and say which.
 
 # %% [markdown]
 # ## Exercises
 #
-# `print(check(name, answer))`, with `check` of `unmasked.exercises`, judges an answer by the name in brackets: [how to
+# Each exercise has a name in brackets. Import `check` from `unmasked.exercises` and run
+# `print(check("weights-that-tell", answer))`: it tells you whether you are right, and usually what went wrong. [How to
 # do the exercises](../install.md#do-the-exercises).
 #
-# **Weights that tell** (`weights-that-tell`). Write `fill(module)`, which fills an `nn.MultiheadAttention` in such a
-# way that every mistake shows. Biases left out, a matrix not transposed, heads exchanged, rows read head by head: all
-# are tried on it.
+# **Weights that tell** (`weights-that-tell`). Write `fill(module)`, which fills an `nn.MultiheadAttention` so that
+# every mistake shows. It is tried with biases left out, a matrix not transposed, heads exchanged, and rows read head by
+# head.
 #
 # ??? question "Hint"
 #
-#     What every one of them wants: no two numbers alike, and none of them zero.
+#     All of them show if no two numbers are alike and none is zero.
 
 # %% tags=["solution"]
 from unmasked.exercises import check

@@ -2,8 +2,8 @@
 # # What does the backward pass of attention compute?
 #
 # **Five matrix products, and one sum for each query, give the gradients of query, key and value.** The forward pass
-# takes two. Training hands in the gradient of the loss by the context, $\partial L / \partial O$<!-- unchecked: it is
-# given -->; the weights are computed once more; and then:
+# takes two. Training hands in the gradient of the loss by the context,
+# $\partial L / \partial O$<!-- unchecked: it is given -->. The weights are computed once more, and then:
 
 # %% tags=["imports"]
 import inspect
@@ -28,15 +28,15 @@ lines = source[source.index("    d_value =") : source.index("    return Gr")]
 print(textwrap.dedent(lines).rstrip())
 
 # %% [markdown]
-# Leave a part out, and all shapes still agree:
+# If you leave a part out, all shapes still agree:
 #
 # {{ plot.table(["What is left out", "Query is off by", "Key is off by", "Value is off by"], costs).markdown() }}
 #
 # *Computed with torch {{ torch.__version__.split("+")[0] }} on the {{ query.device.type.upper() }}.* Each entry is the
-# largest difference from autograd's gradient, of the largest entry of that gradient, in float64.
+# largest difference from autograd's gradient, as a share of that gradient's largest entry, in float64.
 #
-# You need these lines to write a kernel, an `autograd.Function`, or attention on several devices. They also tell what
-# the [root of d](scale.py) does for training, and that is not what many texts say.
+# You need these lines to write a kernel, an `autograd.Function`, or attention on several devices. They also show what
+# the [root of d](scale.py) does for training, which is not what many texts say.
 #
 # **You should know** [what attention computes](../learn/attention.py) and how the
 # [softmax is differentiated](scale.py#what-a-sure-softmax-does-to-gradients). **You will know** each of the five
@@ -55,22 +55,22 @@ print(textwrap.dedent(lines).rstrip())
 #
 # A value went into every context with some weight, and gets the gradients of the contexts back with the same weights.
 # The third line goes back through the softmax. Raise one score, and its own weight grows while all the others of the
-# row shrink. So the gradient of a score is that of its weight, less what the whole row loses:
+# row shrink. So the gradient of a score comes from that of its weight, less what the whole row loses:
 #
 # $$\frac{\partial L}{\partial s_{ij}} = a_{ij} \left(\frac{\partial L}{\partial a_{ij}} - D_i\right), \qquad D_i =
 # \sum_{l} a_{il} \frac{\partial L}{\partial a_{il}} \tag{9.2}$$
 # <!-- where: s, v, g = random("n m", "m c", "n c"); s = s.requires_grad_(); a = attention_weights(s);
 # L = (a @ v * g).sum(); D = (g * (a @ v)).sum(-1) -->
 #
-# The sum $D_i$ runs over all keys. But the weighted average of the values is the context, so the same number comes out
-# of the context and its gradient, feature by feature:
+# The sum $D_i$ runs over all keys. But the context is the weighted average of the values, so the context and its
+# gradient, multiplied feature by feature, give the same number:
 #
 # $$D_i = o_i \cdot \frac{\partial L}{\partial o_i} \tag{9.3}$$
 # <!-- where: s, v, g = random("n m", "m c", "n c"); o = (attention_weights(s) @ v).requires_grad_();
 # L = (o * g).sum(); D = ((g @ v.mT) * attention_weights(s)).sum(-1) -->
 #
-# That is why a fused kernel keeps its output for the backward pass: $D$ can be had before any weight is computed again.
-# The last two lines go back through the product of queries and keys. Both have the scale:
+# That is why a fused kernel keeps its output for the backward pass: it can compute $D$ before any weight is computed
+# again. The last two lines go back through the product of queries and keys, and both have the scale:
 #
 # $$\frac{\partial L}{\partial Q} = \frac{1}{\sqrt{d_k}} \frac{\partial L}{\partial S} K, \qquad \frac{\partial
 # L}{\partial K} = \frac{1}{\sqrt{d_k}} \left(\frac{\partial L}{\partial S}\right)^\top Q \tag{9.4}$$
@@ -114,8 +114,8 @@ assert raised[2] > 0 and (raised < 0).sum() == len(raised) - 1, (
 # %% [markdown]
 # ## What is hidden gets nothing
 #
-# A weight that is zero makes the gradient of its score zero, by (9.2). So under a causal mask no gradient goes from a
-# token to the keys of later ones. Here are the gradients of the scores of one head, for random tokens:
+# By (9.2), a weight of zero makes the gradient of its score zero. So under a causal mask no gradient goes from a token
+# to the keys of later ones. Here are the gradients of the scores of one head, for random tokens:
 
 # %%
 torch.manual_seed(1)
@@ -125,8 +125,8 @@ context = attention_weights(scores, is_causal=True) @ values
 (of_scores,) = torch.autograd.grad(context, scores, torch.ones(5, 4))
 
 # %% tags=["hide-input"]
-#| caption: The gradients of the scores under a causal mask. Above the diagonal they are zero, and not only small. Each
-#|   row sums to zero. The first query sees one key, whose weight cannot move, so its gradient is zero.
+#| caption: The gradients of the scores under a causal mask. Above the diagonal they are exactly zero. Each row sums to
+#|   zero. The first query sees one key, whose weight cannot move, so its gradient is zero.
 plot.grid(of_scores, allowed=masks.causal(5), axes=("queries", "keys"))
 
 # %% [markdown]
@@ -135,7 +135,7 @@ plot.grid(of_scores, allowed=masks.causal(5), axes=("queries", "keys"))
 
 # %% tags=["claims"]
 assert not of_scores.triu(1).any() and of_scores.tril()[1:].any(), (
-    "Above the diagonal they are zero, and not only small"
+    "Above the diagonal they are exactly zero"
 )
 assert of_scores.sum(-1).abs().max() < 1e-12 < of_scores.sum(0).abs().max(), (
     "Each row sums to zero"
@@ -148,9 +148,9 @@ assert of_scores[0].abs().max() < 1e-12, (
 # ## Backward without the whole matrix
 #
 # A fused kernel never keeps the weights. It keeps the context and, for each query, the logarithm of the sum of the
-# exponentials of its scores. The exponential of a score less that logarithm is its weight, so the weights of some keys
-# can be had without the others, and the backward pass, too, can [go by parts](tiles.py#merging-parts). The argument
-# `saved` hands context and logarithm on:
+# exponentials of its scores. The exponential of a score less that logarithm is its weight. So the weights of some keys
+# can be computed without the others, and the backward pass, too, can [go by parts](tiles.py#merging-parts). The
+# argument `saved` passes context and logarithm on:
 
 # %%
 saved = tiled_attention(query, key, value, is_causal=True)
@@ -172,7 +172,7 @@ whole = attention_backward(grad_context, *inputs, is_causal=True)
 
 # %% [markdown]
 # Each part gives its own keys their whole gradients, and the queries a part of theirs, which add up. A ring of devices,
-# each with a part of the keys, goes back in the same way.
+# each with some of the keys, goes back in the same way.
 
 # %% tags=["claims"]
 assert (
@@ -186,7 +186,7 @@ assert (
 # %% [markdown]
 # ## A backward pass of your own, and its test
 #
-# An `autograd.Function` puts the two passes together. Here the forward pass is PyTorch's fused kernel, and the backward
+# An `autograd.Function` puts the two passes together. Here the forward pass is PyTorch's fused kernel and the backward
 # pass is the one above:
 
 
@@ -203,8 +203,8 @@ class Attention(torch.autograd.Function):
 
 
 # %% [markdown]
-# The check for your own tests compares with finite differences, in float64, with sizes that all differ. The second line
-# tests second derivatives, which a gradient penalty needs:
+# The check for your own tests compares gradients with finite differences, in float64, with sizes that all differ. Its
+# last line tests second derivatives, which a gradient penalty needs:
 
 # %%
 torch.manual_seed(3)
@@ -216,16 +216,16 @@ print(torch.autograd.gradcheck(Attention.apply, small))
 print(torch.autograd.gradgradcheck(Attention.apply, small))
 
 # %% [markdown]
-# PyTorch's fused kernels have no second derivative. The lines above have one, because they are made of operations that
-# can be differentiated. What to switch for [a second derivative](kernels.py#a-second-derivative) is a line.
+# PyTorch's fused kernels have no second derivative. The lines above do, because they are made of operations that can be
+# differentiated. One line switches PyTorch to a kernel with [a second derivative](kernels.py#a-second-derivative).
 
 # %% [markdown]
 # ## Without the root, most gradients vanish, and the rest are huge
 #
 # Many texts say that without the root of d the softmax saturates, its gradients vanish, and nothing is learned. The
-# first two are right. Measure it: 512<!--= examples --> random queries look for one of 16<!--= keys --> words each.
-# Words and queries have 256<!--= width --> features, and the loss is how far the context is from the value of the word.
-# The table has the gradients of the matrix that makes the queries, with the root and without:
+# first two are right. To measure it, let each of 512<!--= examples --> random queries look for one of 16<!--= keys -->
+# words. Words and queries have 256<!--= width --> features, and the loss is the distance of the context from the value
+# of the word. The table describes the gradients of the matrix that makes the queries, with the root and without:
 
 # %% tags=["hide-input"]
 #| caption: What {{ examples }} examples give: the share of those whose scores have a gradient under a hundredth of
@@ -246,12 +246,12 @@ plot.table(
 # *Computed with torch {{ torch.__version__.split("+")[0] }} on the {{ of_query.device.type.upper() }}.*
 #
 # Without the root, more than a third of the examples have next to no gradient at their scores: the softmax has made up
-# its mind, and they teach nothing. This is what the root is for. But the matrix learns from the others, and loudly. One
-# over the root of d is also a factor of equation (9.4), on the way from the scores to the query, and now it is missing.
-# So all gradients together are {{ unscaled.norm / scaled.norm :.0f}} times as large, while the median falls. And the
-# two halves of the batch agree less: what comes from a few examples is mostly noise. A learning rate that fits the one
-# does not fit the other, and clipping cuts nearly every step. Adam divides by the size of the gradients, so that it
-# minds no factor. But the noise stays.
+# its mind, and these examples teach nothing. This is what the root is for. But the matrix learns from the others, and
+# loudly. One over the root of d is also a factor of equation (9.4), on the way from the scores to the query, and now it
+# is missing. So all gradients together are {{ unscaled.norm / scaled.norm :.0f}} times as large, while the median
+# falls. And the two halves of the batch agree less, because what comes from a few examples is mostly noise. A learning
+# rate that suits one case does not suit the other, and clipping cuts nearly every step. Adam divides by the size of the
+# gradients, so a common factor does not disturb it, but the noise stays.
 
 # %% tags=["claims"]
 assert unscaled.quiet > 1 / 3 > scaled.quiet, (
@@ -265,11 +265,12 @@ assert (
 # %% [markdown]
 # ## Exercises
 #
-# `print(check(name, answer))`, with `check` of `unmasked.exercises`, judges an answer by the name in brackets: [how to
-# do the exercises](../install.md#do-the-exercises).
+# Each exercise has a name in brackets. Import `check` from `unmasked.exercises` and run
+# `print(check("row-sums", answer))`: it tells you whether you are right, and usually what went wrong. [How to do the
+# exercises](../install.md#do-the-exercises).
 #
 # **Row sums** (`row-sums`). Write a function of the gradient of the context and of the context, which returns $D$ of
-# equation (9.3), a number for each query.
+# equation (9.3), with a number for each query.
 #
 # ??? question "Hint"
 #

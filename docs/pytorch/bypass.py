@@ -1,8 +1,8 @@
 # %% [markdown]
 # # The weight bypass
 #
-# **`nn.MultiheadAttention` adds four<!--= len(blocks(module)) --> matrices and their biases to attention. They are off
-# when you make all four the identity and the biases zero: with one head, the module then returns plain
+# **`nn.MultiheadAttention` adds four<!--= len(blocks(module)) --> matrices and their biases to attention. To switch
+# them off, make all four the identity and the biases zero: with one head, the module then returns plain
 # self-attention.** `unmasked.bypass_(module)` does it in one line. The identity has ones on its diagonal and zeros
 # elsewhere, so multiplying by it changes nothing:
 
@@ -34,17 +34,17 @@ plot.grid(panels, rows=rows, axes=("output features", "input features"))
 # %% [markdown]
 # Attention alone has nothing to learn: it compares the tokens of a sequence, and averages them. PyTorch's module
 # multiplies its input by three learned matrices before it does so, and the result by one more afterwards. A *bias* is a
-# vector that is added after each multiplication. Switched off, the module shows what in a result is attention and what
-# was learned. Between a bypassed module and attention alone this page finds nothing but rounding. The bypass is exact
+# vector that is added after each multiplication. With all of these switched off, you can tell what in a result is
+# attention and what was learned: a bypassed module differs from attention alone only by rounding. The bypass is exact
 # with one head, zero biases, frozen parameters, no dropout and nothing appended. [What the bypass
-# needs](#what-the-bypass-needs) measures the damage of each.
+# needs](#what-the-bypass-needs) measures the damage when one of these is missing.
 #
-# *Computed with torch {{ torch.__version__.split("+")[0] }} on the {{ fresh.device.type.upper() }}.* (*Weights* are
-# here the numbers of the average. What is learned is called matrices and biases.)
+# *Computed with torch {{ torch.__version__.split("+")[0] }} on the {{ fresh.device.type.upper() }}.* (*Weights* here
+# are the numbers of the average; what is learned is called matrices and biases.)
 #
 # **You should know** some Python, and what a layer, a gradient and a training step are; the
-# [glossary](../notation.md#glossary) has the other terms. **You will know** what the module computes, how to switch its
-# matrices off and why that works, what breaks it, and how a fresh module is initialized.
+# [glossary](../notation.md#glossary) explains the other terms. **You will know** what the module computes, how to
+# switch its matrices off and why that works, what breaks it, and how a fresh module is initialized.
 
 # %% tags=["claims"]
 assert 0.3 < (fresh > 0).float().mean() < 0.7 and len(fresh.unique()) > 60, (
@@ -58,7 +58,7 @@ assert 0.3 < (fresh > 0).float().mean() < 0.7 and len(fresh.unique()) > 60, (
 # on to [what the module adds](#what-the-module-adds).)
 #
 # A sequence is a matrix with one row for each *token*: a word, or a piece of one. The row is the token's *embedding*,
-# the list of numbers that stands for it. Below are three invented tokens of four numbers each. Attention replaces every
+# the list of numbers that stands for it. Below are three made-up tokens of four numbers each. Attention replaces every
 # row by an average of all rows, in three steps.
 
 # %%
@@ -81,17 +81,18 @@ plot.grid({"scores": scores, "weights": weights}, queries=["a", "b", "c"])
 # %% [markdown]
 # **Scores.** A *dot product* compares two tokens: multiply their rows entry by entry, and add up. `x @ x.mT` holds the
 # dot product of every token with every token (`.mT` turns rows into columns). Each is divided by the square root of the
-# row's length, here 2<!--= math.sqrt(x.size(1)) -->. The first token with itself has the dot product 2<!--= (x[0] @
-# x[0]).item() -->, so the score 1<!--= scores[0, 0].item() -->; with either of the others it has 1<!--= (x[0] @
-# x[1]).item() if torch.isclose(scores[0, 1], scores[0, 2]) else None -->, so 0.5<!--= scores[0, 1].item() -->.
+# row's length, here 2<!--= math.sqrt(x.size(1)) -->. The first token's dot product with itself is
+# 2<!--= (x[0] @ x[0]).item() -->, so its score is 1<!--= scores[0, 0].item() -->; with either of the others the dot
+# product is 1<!--= (x[0] @ x[1]).item() if torch.isclose(scores[0, 1], scores[0, 2]) else None --> and the score
+# 0.5<!--= scores[0, 1].item() -->.
 #
-# **Weights.** The *softmax* makes positive numbers that sum to one of a row of scores: it raises *e* to each, and
-# divides by the sum. In the first row, that is 2.718<!--= scores[0, 0].exp().item() --> and twice 1.649<!--= scores[0,
-# 1].exp().item() -->, their sum is 6.016<!--= scores[0].exp().sum().item() -->, and so the token keeps 45%<!--=
-# weights[0, 0].item() --> of itself and takes 27%<!--= weights[0, 1].item() --> of each other.
+# **Weights.** The *softmax* turns a row of scores into positive numbers that sum to one: it raises *e* to each score,
+# and divides by the sum of the results. In the first row these are 2.718<!--= scores[0, 0].exp().item() --> and twice
+# 1.649<!--= scores[0, 1].exp().item() -->. Their sum is 6.016<!--= scores[0].exp().sum().item() -->, so the token keeps
+# 45%<!--= weights[0, 0].item() --> of itself and takes 27%<!--= weights[0, 1].item() --> of each other.
 #
-# **Context.** The weights average the tokens. All tokens end in 1<!--= x[0, 3].item() -->, so every average does too.
-# With $X$ for the matrix of tokens and $d$ for the length of its rows, the three steps are
+# **Context.** The tokens are averaged by these weights. All tokens end in 1<!--= x[0, 3].item() -->, so every average
+# does too. With $X$ for the matrix of tokens and $d$ for the length of its rows, the three steps are
 #
 # $$\operatorname{SelfAttention}(X) = \operatorname{softmax}\left(\frac{X X^\top}{\sqrt{d}}\right) X \tag{3.1}$$
 # <!-- where: X = random("n d"); SelfAttention = lambda tokens: self_attention(tokens).context -->
@@ -107,7 +108,7 @@ assert torch.allclose(weights.sum(-1), torch.ones(3), atol=1e-6), (
 )
 assert (weights > 0).all() and torch.allclose(
     weights.sum(-1), torch.ones(3), atol=1e-6
-), "The softmax makes positive numbers that sum to one of a row of scores"
+), "The softmax turns a row of scores into positive numbers that sum to one"
 assert torch.allclose(context[:, 3], torch.ones(3), atol=1e-6), (
     "All tokens end in 1, so every average does too"
 )
@@ -118,9 +119,9 @@ assert torch.allclose(plain.context, context, atol=1e-6) and torch.allclose(
 # %% [markdown]
 # ## What the module adds
 #
-# Now PyTorch's module. It takes the tokens three times: as *queries* (what looks), as *keys* (what is looked at) and as
-# *values* (what is averaged). In *self*-attention they are one sequence. `embed_dim` is the length of a row, whose
-# numbers are called *features*, and one *head* compares whole rows.
+# PyTorch's module takes the tokens three times: as *queries* (what looks), as *keys* (what is looked at) and as
+# *values* (what is averaged). In *self*-attention all three are the same sequence. `embed_dim` is the length of a row,
+# whose numbers are called *features*, and one *head* compares whole rows.
 
 # %%
 torch.manual_seed(3)
@@ -153,9 +154,9 @@ def as_if_trained(embed_dim, **options):
 
 # %% [markdown]
 # The weights that it returns differ from those above by up to 0.29<!--= (learned - weights).abs().max().item() -->, and
-# the parameters say why.
+# the list of parameters shows why.
 #
-# `in_proj_weight` holds three square matrices, one below the other: query's, key's and value's. They are *packed*, so
+# `in_proj_weight` holds three square matrices, one below the other, for query, key and value. They are *packed*, so
 # that one multiplication applies them all. `out_proj` holds the fourth, which is applied to the averages. With $W$ for
 # the matrices and $b$ for the biases, the module computes
 #
@@ -184,8 +185,8 @@ assert nn.MultiheadAttention(
 #
 # `copy_` writes numbers into a parameter that exists, and `torch.no_grad()` keeps that out of the gradients. The
 # identity goes into `in_proj_weight` three times, one below the other. Then the parameters are *frozen*: they get no
-# more gradients. A gradient that is left from a step before is thrown away, because an optimizer would still use it.
-# That is the weight bypass, here on a matrix `x` of three rows and four columns.
+# more gradients. A gradient left over from an earlier step is thrown away, because an optimizer would still use it.
+# That is the weight bypass, here for tokens of four numbers.
 
 
 # %%
@@ -210,13 +211,13 @@ print("output", output, "weights", weights, sep="\n")
 
 # %% [markdown]
 # The weights are those of the figure above, and each row of the output is the average that they make of the tokens. A
-# difference of the last digits would be rounding: a `float32` keeps about seven<!--=
-# round(-math.log10(torch.finfo(torch.float32).eps)) --> digits, and the next number after one is larger by 1.2e-07<!--=
-# torch.finfo(torch.float32).eps -->. No difference is more than a few such steps.
+# difference in the last digits would be rounding: a `float32` keeps about
+# seven<!--= round(-math.log10(torch.finfo(torch.float32).eps)) --> digits, and the next number after one is larger by
+# 1.2e-07<!--= torch.finfo(torch.float32).eps -->. No difference is more than a few such steps.
 
 # %% [markdown] tags=["check"]
-# That is measured with the weights returned, without them (PyTorch then runs other code, a *fused* kernel where it
-# can), and for a batch.
+# This holds with the weights returned, without them (PyTorch then runs other code, a *fused* kernel where it can), and
+# for a batch.
 
 
 # %% tags=["check"]
@@ -248,7 +249,7 @@ assert max(gaps) < 4 * torch.finfo(torch.float32).eps, (
 # ## The same in one line
 #
 # `bypass_` is this recipe in one call. The underscore at its end says, as in PyTorch, that it changes what it is given.
-# `is_bypassed` tells whether a module is bypassed, and if not, why:
+# `is_bypassed` says whether a module is bypassed and, if it is not, why:
 
 # %%
 torch.manual_seed(4)
@@ -276,7 +277,7 @@ assert all(
 # %% [markdown]
 # ## The word *ship*
 #
-# Now with words. In "I must go back to my ship and to my crew", which words does *ship* take from?
+# In "I must go back to my ship and to my crew", which words does *ship* take from?
 #
 # The vectors come with the package and have 50<!--= tokens.size(1) --> numbers each; they are [GloVe's
 # vectors](../learn/attention.py#words-as-vectors).
@@ -293,8 +294,8 @@ before = layer(tokens, tokens, tokens)[1][ship].detach()
 after = bypass_(layer)(tokens, tokens, tokens)[1][ship]
 
 # %% tags=["hide-input"]
-#| caption: What *ship* takes from each word. With the matrices of a fresh module, all words get alike. With the bypass,
-#|   more than half stays with *ship*, and *crew* comes second.
+#| caption: What *ship* takes from each word. With the matrices of a fresh module, all words get about the same. With
+#|   the bypass, more than half stays with *ship*, and *crew* comes second.
 rows = torch.stack([before, after])
 plot.grid(
     rows.mT, "weights", rows=words, columns=["fresh module", "bypassed"]
@@ -303,7 +304,7 @@ plot.grid(
 # %% [markdown]
 # As initialized, *ship* keeps {{ before[ship] :.0%}} of itself, and takes nearly equal parts from the other words.
 # Bypassed, it keeps 55%<!--= after[ship] --> and takes 13%<!--= after[words.index("crew")] --> from *crew*, more than
-# from any other word. No matrix has learned that: it was in the embeddings all along. The embedding of *ship* began
+# from any other word. No matrix learned that; it was in the embeddings all along. The embedding of *ship* began
 # [1.5213, 0.1052, 0.3816, -0.5080]<!--= tokens[ship, :4].tolist() -->. Now it begins [1.0387, 0.1033, 0.3426,
 # -0.4320]<!--= of_ship[:4].tolist() -->: the word has become a mixture.
 
@@ -321,7 +322,7 @@ assert (
     "the identity and the biases zero: with one head, the module then returns plain self-attention"
 )
 assert before.max() < 2 * before.min(), (
-    "With the matrices of a fresh module, all words get alike"
+    "With the matrices of a fresh module, all words get about the same"
 )
 assert after[ship] > 0.5 and after.argsort()[-2] == words.index("crew"), (
     "more than half stays with ship, and crew comes second"
@@ -334,30 +335,30 @@ assert before.max() < 2 * before.min(), (
 # %% [markdown]
 # ## What the bypass needs
 #
-# Each row of this table but the first breaks one condition. It tells what `is_bypassed` says first, what *ship* keeps
-# of itself, and how far the output is off from plain self-attention.
+# Each row of this table but the first breaks one condition. It shows what `is_bypassed` says first, how much *ship*
+# keeps of itself, and how far the output is from plain self-attention.
 #
 # {{ plot.table(["Broken", "`is_bypassed` says", "*ship* keeps", "Off by"], rows_of_conditions).markdown() }}
 #
-# The biases hardly move *ship*'s weight, from {{ conditions["nothing"][0] :.0%}} to {{ conditions["biases kept"][0]
-# :.0%}}, but they put the output off by {{ conditions["biases kept"][1] :.2f}}. Weights that look right prove little:
-# compare outputs.
+# The biases hardly move *ship*'s weight, from {{ conditions["nothing"][0] :.0%}} to
+# {{ conditions["biases kept"][0] :.0%}}, but they move the output by {{ conditions["biases kept"][1] :.2f}}. Weights
+# that look right prove little, so compare outputs.
 #
 # - **One head.** Each of [several heads](#with-several-heads) compares and averages a slice of the features, and no
 #   identity can undo that.
 # - **Zero biases.** They start at zero, so a bypass that forgets them works on a fresh module, and fails once they have
-#   moved. (Some change nothing: one of the keys alone, which raises all scores of a query alike, and one of the output
-#   that takes back the values'.)
-# - **Frozen.** To an optimizer the identity is a start like any other. Left trainable, it is gone after one step (of
-#   *Adam*, a common optimizer). `requires_grad_(False)` alone does not save it: if a gradient is left from a step
-#   before, the optimizer moves the frozen parameter all the same. `bypass_` clears the gradients, and the same step
-#   then changes nothing.
+#   moved. (Some biases change nothing: a bias of the keys alone, which raises all scores of a query by the same amount,
+#   and a bias of the output that takes back the bias of the values.)
+# - **Frozen.** To an optimizer the identity is a starting point like any other: left trainable, it is gone after one
+#   step (of *Adam*, a common optimizer). `requires_grad_(False)` alone does not save it. If a gradient is left over
+#   from an earlier step, the optimizer moves the frozen parameter all the same. `bypass_` clears the gradients, and the
+#   same step then changes nothing.
 # - **Dropout off.** In training mode, `dropout` drops some weights at random and enlarges the others. `.eval()`
 #   switches to evaluation mode, which drops none.
-# - **Nothing appended.** `add_zero_attn` appends a token of zeros to keys and values, `add_bias_kv` a learned one.
-#   Neither was in the sequence, and both take their share of the weights.
-# - **Packed matrices.** If keys or values have a length of their own (`kdim`, `vdim`), the matrices are not packed, for
-#   they are not square, and no identity fits.
+# - **Nothing appended.** `add_zero_attn` appends a token of zeros to keys and values, and `add_bias_kv` appends a
+#   learned one. Neither was in the sequence, and both take their share of the weights.
+# - **Packed matrices.** If keys or values have a length of their own (`kdim`, `vdim`), the matrices are not packed.
+#   They are not square either, so no identity fits.
 #
 # `bypass_` refuses what it cannot make plain. This call raises a `ValueError`, *{{ refused }}*:
 
@@ -416,11 +417,11 @@ assert harmless[new] < 1e-5 and conditions["biases kept"][1] > 0.02, (
     "so a bypass that forgets them works on a fresh module, and fails once they have moved"
 )
 assert harmless[of_keys] < 1e-5 and harmless[of_values] < 1e-5, (
-    "Some change nothing: one of the keys alone, which raises all scores of a query alike, and one of the output"
+    "a bias of the keys alone, which raises all scores of a query by the same amount, and a bias of the output"
 )
 assert conditions["one step of Adam"][1] > 0.02, "it is gone after one step"
 assert conditions["frozen with a gradient"][1] > 0.02, (
-    "if a gradient is left from a step before, the optimizer moves the frozen parameter all the same"
+    "If a gradient is left over from an earlier step, the optimizer moves the frozen parameter all the same"
 )
 assert (dropped == 0).any() and (dropped > plain.weights)[
     dropped > 0
@@ -440,7 +441,7 @@ assert (dropped == 0).any() and (dropped > plain.weights)[
 # X = split_heads(tokens, H); O = split_heads(many(tokens, tokens, tokens)[0], H)
 # -->
 #
-# The root is that of the slice's length, not the row's:
+# The root is that of the slice's length, not of the row's:
 
 # %%
 torch.manual_seed(12)
@@ -452,11 +453,11 @@ by_slice = self_attention(split_heads(batch, 3))
 expected = merge_heads(by_slice.context)
 
 # %% [markdown]
-# `output` equals `expected`. The weights that the module returns are the mean over the heads. No head has used them,
-# and averaging the tokens with them does not give the output.
+# `output` equals `expected`. The weights that the module returns are the mean over the heads. No head used them, and
+# averaging the tokens with them does not give the output.
 #
-# In evaluation mode, and with nothing to train, PyTorch has a shortcut: one function instead of its usual steps. Only
-# an even number of heads takes it, and the result is the same.
+# In evaluation mode, when nothing is trained, PyTorch has a shortcut: one function instead of its usual steps. Only an
+# even number of heads takes it, and the result is the same.
 
 # %% tags=["check"]
 shortcut = {}
@@ -481,7 +482,7 @@ assert (
     > 0.01
     and apart(mean_weights @ batch, expected) > 0.1
 ), (
-    "No head has used them, and averaging the tokens with them does not give the output"
+    "No head used them, and averaging the tokens with them does not give the output"
 )
 assert all(
     taken == (count % 2 == 0) and off < 1e-5
@@ -510,8 +511,8 @@ queries_turned = turned(tokens, tokens, tokens)[0]
 
 # %% [markdown]
 # `both_turned` is the output of plain self-attention. If only the queries turn, they are compared with keys that point
-# elsewhere, and the outputs differ by up to {{ apart(queries_turned, plain.context) :.1f}}. What is not shared can do
-# nothing, too: any matrix that has an inverse, for the query, if the key has this inverse, transposed.
+# elsewhere, and the outputs differ by up to {{ apart(queries_turned, plain.context) :.1f}}. Query and key need not even
+# share a matrix: the query can have any matrix that has an inverse, if the key has the transpose of this inverse.
 
 # %% tags=["check"]
 torch.manual_seed(15)
@@ -529,15 +530,15 @@ assert (
     < 1e-4
     < apart(shear @ shear.T, torch.eye(50))
 ), (
-    "any matrix that has an inverse, for the query, if the key has this inverse, transposed"
+    "the query can have any matrix that has an inverse, if the key has the transpose of this inverse"
 )
 
 # %% [markdown]
 # ## Off for a while
 #
-# `bypassed` switches a module off for one block, for example to look into a trained model. Then it puts everything
-# back: matrices, biases, and what was trainable, also when the block fails. The parameters remain the same objects, so
-# an optimizer still holds them.
+# `bypassed` switches a module off for one block of code, for example to look into a trained model. Then it puts
+# everything back, matrices, biases and what was trainable, even if the block fails. The parameters remain the same
+# objects, so an optimizer still holds them.
 
 # %%
 torch.manual_seed(14)
@@ -560,11 +561,12 @@ assert (
 # %% [markdown]
 # ## Where fresh matrices come from
 #
-# A fresh module draws its matrices at random, evenly up to a bound and down to its negative. For `in_proj_weight` that
-# is *Xavier*'s, $\sqrt{6 / (\text{rows} + \text{columns})}$<!-- unchecked: the draw itself is held against it below
-# -->. Packing counts here: the draw sees one matrix with three times as many rows as columns. `out_proj` is drawn as
-# PyTorch's layer of one matrix, `nn.Linear`, draws it, and the biases are zero. The same draws, made one by one, give
-# the same module:
+# A fresh module draws its matrices at random, evenly between a bound and its negative. For `in_proj_weight` the bound
+# is *Xavier*'s,
+# $\sqrt{6 / (\text{rows} + \text{columns})}$<!-- unchecked: the draw itself is held against it below -->. Packing
+# matters here: the draw sees one matrix with three times as many rows as columns. `out_proj` is drawn as `nn.Linear`,
+# PyTorch's layer of one matrix, draws its own, and the biases are zero. The same draws, made one by one, give the same
+# module:
 
 # %%
 torch.manual_seed(15)
@@ -578,9 +580,9 @@ torch.testing.assert_close(wide.out_proj.weight, linear.weight)
 torch.testing.assert_close(wide.in_proj_weight, packed)
 
 # %% [markdown]
-# With an `embed_dim` of 512<!--= wide.embed_dim -->, packing makes the bound 0.0541<!--= bounds[3 * 512] -->; square
-# matrices would have 0.0765<!--= bounds[512] -->. To start a module of your own as PyTorch's starts, draw the packed
-# matrix and cut it into three.
+# With an `embed_dim` of 512<!--= wide.embed_dim -->, packing makes the bound 0.0541<!--= bounds[3 * 512] -->, where
+# square matrices would have 0.0765<!--= bounds[512] -->. To start a module of your own the way PyTorch's starts, draw
+# the packed matrix and cut it into three.
 
 # %% tags=["check"]
 bounds = {rows: math.sqrt(6 / (rows + 512)) for rows in (3 * 512, 512)}
@@ -589,7 +591,7 @@ bounds = {rows: math.sqrt(6 / (rows + 512)) for rows in (3 * 512, 512)}
 assert all(
     0.999 < end / bounds[3 * 512] < 1.001
     for end in (wide.in_proj_weight.max(), -wide.in_proj_weight.min())
-), "evenly up to a bound and down to its negative"
+), "evenly between a bound and its negative"
 assert (
     apart(wide.in_proj_weight, packed) < 1e-6
     and apart(wide.out_proj.weight, linear.weight) < 1e-6
@@ -600,7 +602,7 @@ assert (
 #
 # Without [`batch_first=True`](../museum/heads.py#batch-first-forgotten), the module reads its input as (tokens, batch,
 # features). A batch of one sequence with three tokens is then three sequences with one token each, and a token that is
-# alone gives all weight to itself. Nothing complains: the output has the shape that it should have.
+# alone gives all its weight to itself. Nothing complains, because the output has the shape that it should have.
 
 # %%
 torch.manual_seed(16)
@@ -613,8 +615,8 @@ for candidate in (right, wrong):
     print("output", tuple(output.shape), "weights", tuple(weights.shape))
 
 # %% [markdown]
-# The wrong output *is* the input. Its rows of weights sum to one, as they should: every weight is one. A check asks
-# what attention is for: change one token, and see which outputs notice.
+# The wrong output *is* the input. Its rows of weights sum to one, as they should: every weight is one. To find the
+# mistake, change one token, and see which outputs notice.
 
 
 # %%
@@ -636,8 +638,9 @@ assert apart(output, one) < 1e-6 and (weights - 1).abs().max() < 1e-6, (
 # %% [markdown]
 # ## Exercises
 #
-# `print(check(name, answer))`, with `check` of `unmasked.exercises`, judges an answer by the name in brackets: [how to
-# do the exercises](../install.md#do-the-exercises).
+# Each exercise has a name in brackets. Import `check` from `unmasked.exercises` and run
+# `print(check("undo-the-root", answer))`: it tells you whether you are right, and usually what went wrong. [How to do
+# the exercises](../install.md#do-the-exercises).
 #
 # Each asks for a module: begin with `bypass_(nn.MultiheadAttention(50, 1, batch_first=True))`.
 #
@@ -682,15 +685,15 @@ check("plain-average", even)
 # ??? success "Why it works"
 #
 #     Queries of zeros have the dot product zero with every key, and equal scores get equal weights. Keys of zeros would
-#     do too.
+#     do as well.
 #
 # **Hide a matrix** (`hidden-matrix`). Put a random matrix where the value's identity was, and repair the output with
 # `out_proj`. Why do the attention weights not change?
 #
 # ??? question "Hint"
 #
-#     Multiplying every value by a matrix and then averaging gives the same as averaging first and multiplying then. So
-#     what undoes the matrix can wait until after the average: its *inverse*, `matrix.inverse()`.
+#     Multiplying every value by a matrix and then averaging gives the same as averaging first and multiplying
+#     afterwards. So what undoes the matrix can wait until after the average: its *inverse*, `matrix.inverse()`.
 
 # %% tags=["solution"]
 torch.manual_seed(19)
@@ -708,8 +711,8 @@ check("hidden-matrix", hidden)
 # %% [markdown]
 # ??? success "Why the weights do not change"
 #
-#     They come from queries and keys alone. And the output can be repaired because averaging and multiplying by a
-#     matrix may change places: the inverse undoes the matrix after the average as well as before it.
+#     They come from queries and keys alone. The output can be repaired because averaging and multiplying by a matrix
+#     may change places: the inverse undoes the matrix after the average as well as before it.
 
 # %% tags=["remove-cell"]
 assert check("undo-the-root", unscaled)
@@ -719,7 +722,7 @@ assert check("hidden-matrix", hidden)
 # %% [markdown]
 # ## What to read next
 #
-# - [Attention in ten minutes](../learn/attention.py) takes (3.1) apart on the *ship* sentences.
+# - [What is attention?](../learn/attention.py) takes (3.1) apart with a pencil.
 # - [Is my multi-head attention right?](from_scratch.py) builds the whole module and compares it with PyTorch's.
 # - [Notation](../notation.md) defines every symbol; the [API reference](../reference/index.md) has `bypass_`,
 #   `bypassed` and `is_bypassed`.

@@ -1,8 +1,8 @@
 # %% [markdown]
 # # Is my KV cache right?
 #
-# **It is right if a prefill, chunks and single steps give what the whole sequence gives at once. Compare all three:
-# with most mistakes the prefill is still right.** Here is how far the outputs are off, as a share of their size:
+# **It is right if a prefill, chunks and single steps give what the whole sequence gives at once. Compare all three,
+# because most mistakes leave the prefill right.** This is how far the outputs are off, as a share of their size:
 #
 # {{ plot.table(["What is wrong", "Prefill", "Chunk", "Single steps"], rows).markdown() }}
 #
@@ -13,9 +13,9 @@
 #
 # ## Prefill, chunks, steps
 #
-# The first tokens of a text are handed over together; that is the *prefill*. Long ones go in several *chunks*. Then the
-# model writes, and each *step* has one token. A cache must not show which of these came when. So cut one sequence in
-# all these ways:
+# The first tokens of a text are handed over together, which is called the *prefill*; a long text goes in several
+# *chunks*. Then the model writes, and each *step* brings one token. The outputs must not depend on how the text was
+# cut. So cut one sequence in all these ways:
 
 # %% tags=["imports"]
 import copy
@@ -42,16 +42,16 @@ parts = [layer(part, cache=cache) for part in x.split(lengths, dim=1)]
 torch.allclose(torch.cat(parts, dim=1), whole, atol=1e-5)
 
 # %% [markdown]
-# The layer makes a `KVCache` of its own heads, which takes its memory once. A step writes its own key and value there,
-# and attends to a view of what is stored: nothing is copied. The sections below make one mistake each, in a cache that
-# is written by hand, with tensors of (batch, heads, tokens, head_dim).
+# The layer makes a `KVCache` for its own heads, which takes its memory once. A step writes its key and value there and
+# attends to a view of what is stored, so nothing is copied. Each section below makes one mistake, in a cache written by
+# hand, with tensors of (batch, heads, tokens, head_dim).
 
 # %% [markdown]
 # ## Where does a query stand?
 #
-# New queries are the *last* tokens. `is_causal=True` of PyTorch's function takes them for the first: it is [aligned at
-# the top left](masks.py#more-keys-than-queries)<!--~ link: the mask is drawn there -->. A prefill has as many queries
-# as keys, and so it is right. A single query sees the first key alone, whatever it asks, and the model [forgets what is
+# New queries are the *last* tokens, but `is_causal=True` of PyTorch's function takes them for the first: it is [aligned
+# at the top left](masks.py#more-keys-than-queries)<!--~ link: the mask is drawn there -->. A prefill has as many
+# queries as keys, so it comes out right. A single query sees the first key alone, and the model [forgets what is
 # between its first token and its newest](https://github.com/pytorch/pytorch/issues/144858)<!--~ link: a report -->.
 
 # %%
@@ -72,7 +72,7 @@ def attend(q, keys, values):
 
 # %% [markdown]
 # PyTorch has the mask, too: `torch.nn.attention.bias.causal_lower_right(queries, keys)`. Leave the mask out for a
-# single query. It would hide nothing, and someone would have to make it and to read it.
+# single query: it would hide nothing, and it costs time to make and to read.
 
 # %% tags=["check"]
 from torch.nn.attention.bias import causal_lower_right
@@ -91,14 +91,14 @@ assert torch.allclose(attend(three, keys, values), lower_right, atol=1e-5), (
     "PyTorch has the mask, too: torch.nn.attention.bias.causal_lower_right"
 )
 assert masks.causal(1, 9).all(), (
-    "Leave the mask out for a single query. It would hide nothing"
+    "Leave the mask out for a single query: it would hide nothing"
 )
 
 # %% [markdown]
 # ## What lies in memory that is not used?
 #
 # A cache of fixed size has room that no token has taken yet. Many programs attend to all of it and hide the rest with a
-# mask. Then what lies there must be finite. A hidden value has the weight zero, and zero times NaN is NaN.
+# mask. Then what lies there must be finite, because a hidden value has the weight zero, and zero times NaN is NaN.
 # `torch.empty` hands out memory as an earlier tensor left it, and [sometimes there is a NaN in
 # it](https://github.com/Dao-AILab/flash-attention/issues/2374)<!--~ link: a report -->.
 
@@ -121,9 +121,9 @@ assert poisoned.isnan().all(), "Every number of poisoned is NaN"
 # %% [markdown]
 # ## Which axis grows?
 #
-# `torch.cat` makes a cache in one line, and the axis is easily wrong. With tensors of (batch, heads, tokens, head_dim)
-# it is `dim=2`<!--~ the third axis -->. Here it is the first axis, and there is one sequence, whose text comes token by
-# token:
+# `torch.cat` makes a cache in one line, and it is easy to get the axis wrong. For tensors of (batch, heads, tokens,
+# head_dim) it is `dim=2`<!--~ the third axis -->. Here it is the first axis, of a single sequence whose text comes
+# token by token:
 
 # %%
 torch.manual_seed(2)
@@ -150,9 +150,9 @@ def raises(sequences, prefilled):
 raised = [raises(1, 3), raises(2, 1)]
 
 # %% [markdown]
-# Nothing raises: the one query is broadcast to two sequences, each of which has one key. So the context is a value, and
-# no average. With a prefill of several tokens, or with a batch of two, an error comes at once. So test with more tokens
-# than one and more sequences than one, in sizes that all differ.
+# Nothing raises: the one query is broadcast to two sequences, each of which has one key. So the context is just a
+# value, and nothing is averaged. A prefill of several tokens, or a batch of two, would raise an error at once. So test
+# with more than one token and more than one sequence, in sizes that all differ.
 
 # %% tags=["claims"]
 assert (
@@ -160,17 +160,17 @@ assert (
     and grown.size(1) == 2
     and torch.allclose(wrong, grown[1], atol=1e-5)
 ), (
-    "Nothing raises: the one query is broadcast to two sequences, each of which has one key. So the context is a value"
+    "the one query is broadcast to two sequences, each of which has one key. So the context is just a value"
 )
 assert raised == [True, True], (
-    "With a prefill of several tokens, or with a batch of two, an error comes at once"
+    "A prefill of several tokens, or a batch of two, would raise an error at once"
 )
 
 # %% [markdown]
 # ## Positions go on counting
 #
 # A model with rotary positions turns queries and keys by the place where they stand. The place of a new token is the
-# number of tokens before it, and not zero. Keys are stored turned, and are never turned again:
+# number of tokens before it, not zero. Keys are turned before they are stored, and never again:
 
 # %%
 past, tokens = cache.length, 1
@@ -188,14 +188,14 @@ turned_keys = layer.rotary(made, torch.arange(12))
 
 # %% tags=["claims"]
 assert torch.allclose(stored_keys, turned_keys, atol=1e-5), (
-    "Keys are stored turned, and are never turned again"
+    "Keys are turned before they are stored, and never again"
 )
 
 # %% [markdown]
 # ## Beams: keys and values move together
 #
 # A beam search drops some sequences and goes on from others. Their keys and values must move in the same way, in every
-# layer. `cache.reorder(order)` moves both; a draft that was refused is forgotten by `cache.crop(length)`.
+# layer. `cache.reorder(order)` moves both, and `cache.crop(length)` forgets a draft that was refused.
 
 # %%
 order = torch.tensor([1, 0])  # each goes on from the other's text
@@ -207,10 +207,10 @@ torch.allclose(layer(x[:, 6:], cache=cache), layer(swapped)[:, 6:], atol=1e-5)
 # %% [markdown]
 # ## In bfloat16 it differs, and nothing is wrong
 #
-# A step is another matrix product than the whole sequence, so it [adds in another
-# order](https://github.com/huggingface/transformers/issues/25420)<!--~ link: a long thread about it -->. In float32
-# that is hardly seen. In bfloat16 it is, and it looks like a bug. To tell, compare both with the same layer in float64.
-# If the step is no farther from the truth than the whole sequence is, the difference is rounding.
+# A step's matrix product has another shape than the whole sequence's, so it [adds in another
+# order](https://github.com/huggingface/transformers/issues/25420)<!--~ link: a long thread about it -->. In float32 you
+# will hardly see it; in bfloat16 you will, and it looks like a bug. To find out, compare both with the same layer in
+# float64. If the step is no farther from the truth than the whole sequence is, the difference is rounding.
 
 # %% tags=["hide-input"]
 #| caption: How far outputs are off, as a share of their size. The steps are about as far from float64 as the whole
@@ -232,11 +232,11 @@ plot.table(
 # %% [markdown]
 # *Computed with torch {{ torch.__version__.split("+")[0] }} on the {{ x.device.type.upper() }}.*
 #
-# Rounding decides now and then which of two words is the likelier one. From there on, two texts are different. So
+# Now and then rounding decides which of two words is the likelier one, and from there on the two texts differ. So
 # compare logits, not texts.
 
 # %% tags=["claims"]
-assert rounding["float32"][0] < 1e-5, "In float32 that is hardly seen"
+assert rounding["float32"][0] < 1e-5, "In float32 you will hardly see it"
 assert all(
     1 / 3 < steps / once < 3 for _, once, steps in rounding.values()
 ), (
@@ -246,9 +246,10 @@ assert all(
 # %% [markdown]
 # ## Padding on the left
 #
-# A batch of prompts is padded on the left, so that all go on at one place. The mask then has to hide the padding from
-# every query, in every step. And a model with a table of positions must count from the first *real* token: it knows no
-# text that begins in the middle. Below, the second prompt has three padding tokens:
+# A batch of prompts is padded on the left, so that all of them continue at the same place. The mask then has to hide
+# the padding from every query, in every step. And a model with a table of positions must count from the first *real*
+# token, because it was never trained on a text that begins in the middle. Below, the second prompt has three padding
+# tokens:
 
 # %%
 torch.manual_seed(4)
@@ -265,8 +266,8 @@ places
 
 # %% [markdown]
 # With `positions_of`, the padded prompt gets what it gets alone. Without it the outputs are off by {{ off_by :.0%}} of
-# their size, and [nothing tells](https://github.com/huggingface/transformers/issues/29029)<!--~ link: a report -->. A
-# rotary model bears the shift, because a score depends on distances alone; the mask it needs as well.
+# their size, and [nothing warns you](https://github.com/huggingface/transformers/issues/29029)<!--~ link: a report -->.
+# A rotary model bears the shift, because its scores depend on distances alone, but it needs the mask as well.
 #
 # In a step, the mask has one key more than before: `masks.padding(lengths + 1, keys + 1, side="left")`<!--~ a call -->,
 # where `lengths` counts the real tokens. The new token has the position `places[:, -1:] + 1`<!--~ code -->.
@@ -301,11 +302,11 @@ assert torch.allclose(stepped[1:], by_itself, atol=1e-5), (
 # %% [markdown]
 # ### Rows that see nothing
 #
-# Under a causal mask, the first query of a padded prompt sees nothing at all. A softmax over minus infinity alone is
-# NaN, and so many programs take the lowest finite number, `torch.finfo(dtype).min`, in its place. By hand, that row is
-# then the mean of the values, of those that are hidden, too, and so it is by PyTorch's function on a CPU. (On a GPU its
-# kernels *efficient* and *cudnn* gave zeros, seen on an H100 with PyTorch 2.11<!--~ measured there -->.) This does no
-# harm, until two such masks, one for the future and one for the padding, are *added*:
+# Under a causal mask, the first query of a padded prompt sees nothing at all. A softmax of nothing but minus infinity
+# is NaN, so many programs use the lowest finite number, `torch.finfo(dtype).min`, instead. Computed by hand, that row
+# is then the mean of all values, the hidden ones included, and PyTorch's function gives the same on a CPU. (On a GPU
+# its kernels *efficient* and *cudnn* gave zeros, seen on an H100 with PyTorch 2.11<!--~ measured there -->.) This does
+# no harm until two such masks, one for the future and one for the padding, are *added*:
 
 # %%
 lowest = torch.finfo(torch.float32).min
@@ -319,14 +320,15 @@ theirs = F.scaled_dot_product_attention(
 )
 
 # %% [markdown]
-# The sum overflows to minus infinity, and the row is NaN. Combine masks as booleans, `masks.combine(causal, padding)`,
-# and turn them into numbers once. This library gives such a row zeros; nobody reads it.
+# The sum overflows to minus infinity, and the row is NaN. So combine masks as booleans,
+# `masks.combine(causal, padding)`, and turn them into numbers once. This library gives such a row zeros, and nobody
+# reads it.
 
 # %% tags=["claims"]
 assert (hidden.softmax(-1) - 1 / 5).abs().max() < 1e-6 and torch.allclose(
     theirs, keys[:, :, :5].mean(-2, keepdim=True), atol=1e-5
 ), (
-    "that row is then the mean of the values, of those that are hidden, too, and so it is by PyTorch's function"
+    "that row is then the mean of all values, the hidden ones included, and PyTorch's function gives the same"
 )
 assert (
     not plain(prompts, allowed=real)[1, :3].sub(plain.out_proj.bias).any()
@@ -335,7 +337,7 @@ assert (
 # %% [markdown]
 # ## A window: the cache as a ring
 #
-# With a sliding window a query sees the last few tokens only, so the cache need not keep the others. The newest token
+# With a sliding window a query sees only the last few tokens, so the cache need not keep the others: the newest token
 # takes the place of the oldest. The keys are then no longer in the order of the text:
 
 # %%
@@ -347,13 +349,13 @@ print(ring.positions)  # whose key is where
 
 # %% [markdown]
 # The order does not matter to a single query: it sees every key of the ring, and each key was turned by its own
-# position before it was stored. So a step needs no mask. The ring takes less than half of the memory of the whole cache
-# here. (A chunk that overruns the ring is given a copy, with what it overwrites.) What was overwritten does not come
-# back, so `crop` can take back one token, and no draft of several.
+# position before it was stored. So a step needs no mask. Here the ring takes less than half of the memory of the whole
+# cache. (A chunk that overruns the ring works on a copy, which still has what it overwrites.) What was overwritten does
+# not come back, so `crop` can take back a single token, but not a draft of several.
 
 # %% tags=["claims"]
 assert 2 * ring.bytes < cache.bytes, (
-    "The ring takes less than half of the memory of the whole cache here"
+    "Here the ring takes less than half of the memory of the whole cache"
 )
 
 # %% [markdown]
@@ -372,23 +374,24 @@ plot.table(
 )
 
 # %% [markdown]
-# A step reads all of that once. `torch.cat` makes a new cache for each token: it reads and writes everything once more.
-# After 1,000<!--= grown_by --> steps, `torch.cat` has copied {{ copied :,}} keys, and `KVCache` has written each key
-# once: {{ grown_by :,}} of them. Memory that is taken once has its price, too: `max_tokens` is paid from the start.
+# A step reads all of that once. `torch.cat` makes a new cache for each token, so it reads and writes everything once
+# more. After 1,000<!--= grown_by --> steps, `torch.cat` has copied {{ copied :,}} keys, and `KVCache` has written each
+# key once: {{ grown_by :,}} of them. The price of taking the memory once is that `max_tokens` is paid for from the
+# start.
 
 # %% tags=["check"]
 grown_by = 1000
 copied = sum(range(1, grown_by + 1))
 
 # %% [markdown]
-# A cache stores numbers, and no history of how they came about. So `KVCache` refuses keys that want a gradient, and
-# says so: generate under `torch.no_grad()`.
+# A cache stores numbers without the history that a gradient needs. So `KVCache` refuses keys that want a gradient, and
+# tells you to generate under `torch.no_grad()`.
 
 # %% [markdown]
 # ## The check for your own tests
 #
-# `model(tokens, cache)` stands for your model: it returns logits of (batch, tokens, words), with None for a cache those
-# of the whole text. `new_cache()` makes an empty cache. The sequences differ, and no two sizes are alike.
+# `model(tokens, cache)` stands for your model: it returns logits of (batch, tokens, words), and with None instead of a
+# cache those of the whole text. `new_cache()` makes an empty cache. The sequences differ, and no two sizes are alike.
 
 
 # %%
@@ -406,8 +409,8 @@ def test_a_cache_changes_nothing(model, new_cache, vocabulary):
 
 
 # %% [markdown]
-# Run it in float32, or in float64 if you can. Of the mistakes in the table it finds those of one sequence. Padding and
-# beams need a batch: compare each sequence of it with the same sequence alone.
+# Run it in float32, or in float64 if you can. It finds every mistake in the table that shows within one sequence.
+# Padding and beams need a batch: compare each of its sequences with the same sequence alone.
 
 # %% tags=["check"]
 named = {
@@ -472,17 +475,18 @@ assert max(shares["nothing"]) < 1e-5, (
     "It is right if a prefill, chunks and single steps give what the whole sequence gives at once"
 )
 assert sum(each[0] < 1e-5 for each in mistakes) > len(mistakes) / 2, (
-    "Compare all three: with most mistakes the prefill is still right"
+    "Compare all three, because most mistakes leave the prefill right"
 )
 assert caught == ["top left", "memory", "positions"], (
-    "Of the mistakes in the table it finds those of one sequence"
+    "It finds every mistake in the table that shows within one sequence"
 )
 
 # %% [markdown]
 # ## Exercises
 #
-# `print(check(name, answer))`, with `check` of `unmasked.exercises`, judges an answer by the name in brackets: [how to
-# do the exercises](../install.md#do-the-exercises).
+# Each exercise has a name in brackets. Import `check` from `unmasked.exercises` and run
+# `print(check("chunk-mask", answer))`: it tells you whether you are right, and usually what went wrong. [How to do the
+# exercises](../install.md#do-the-exercises).
 #
 # **The mask of a chunk** (`chunk-mask`). Write a function of `past`, the number of tokens in the cache, and `tokens`,
 # the number of new ones. It returns the boolean mask, `True` for *may attend*, of the new queries and all keys.

@@ -4,18 +4,19 @@
 # **Give it the matrices and biases of `torch.nn.MultiheadAttention`, and compare more than the output.** Some
 # twenty<!--= round(lines, -1) --> lines of tensor code differ from PyTorch's layer by less than 0.00001: in the output,
 # in the weights of every head, in every gradient. The package behind this site agrees in each of {{ len(drawn) }}
-# combinations of the layer's options. Such a comparison is worth as much as these four:
+# combinations of the layer's options. Such a comparison is only as good as these four things:
 #
 # 1. **Sizes** that all differ, and are more than one: of the batch, the heads, the features in a head.
 # 2. **Biases** filled with random numbers, and masks that shut something out, of every kind you support.
-# 3. **More than the output**: *every head's* weights, not their average, and the gradients of inputs and parameters.
+# 3. **More than the output**: the weights of *every head*, not their average, and the gradients of inputs and
+#    parameters.
 # 4. **One check that needs no reference**: as long as it is finite, what may not be seen changes nothing.
 #
-# This page runs layers that pass without them, and measures how wrong each is.
+# This page runs layers that pass when one of them is missing, and measures how wrong each layer is.
 #
 # **You should know** Python, that tensors have shapes, and what a layer, a gradient and a step of training are. The
-# words of attention are explained as they come, and in the [glossary](../notation.md#glossary); [Attention in
-# ten minutes](../learn/attention.py) takes more time over the idea.
+# words of attention are explained as they come, and in the [glossary](../notation.md#glossary); [What is
+# attention?](../learn/attention.py) takes more time over the idea.
 #
 # **You will know** each step of multi-head attention with its shape, how PyTorch packs four<!--= sum(p.numel() for p in
 # theirs.parameters() if p.dim() == 2) / embed_dim**2 --> matrices into two<!--= sum(p.dim() == 2 for p in
@@ -54,9 +55,9 @@ def gap(a, b):
 #
 # Attention reads *tokens*, words or pieces of words, each given as a list of numbers, its *embedding*. Sequences of
 # tokens are handled together, as a *batch*. Attention takes three inputs: the **queries** are the tokens that look, the
-# **keys** the tokens that are looked at, and each key has a **value**, which is what a query takes away from it.
+# **keys** are the tokens that are looked at, and each key has a **value**, which is what a query takes away from it.
 #
-# Choose sizes that differ: equal sizes let an exchange of axes go unnoticed.
+# Choose sizes that all differ, because with equal sizes nobody notices when two axes are exchanged.
 
 # %%
 batch, num_heads, head_dim, queries, keys = 2, 3, 4, 5, 7
@@ -80,15 +81,16 @@ assert not (theirs.in_proj_bias.any() or theirs.out_proj.bias.any()), (
 
 # %% [markdown]
 # `batch_first=True` says that the first axis counts the sequences of the batch; by default PyTorch takes it for the
-# tokens. The layer multiplies by four<!--= sum(p.numel() for p in theirs.parameters() if p.dim() == 2) / embed_dim**2
-# --> square matrices and stores two<!--= sum(p.dim() == 2 for p in theirs.parameters()) -->: those for query, key and
-# value are *packed*, one below the other, into the 36<!--= len(theirs.in_proj_weight) --> rows of `in_proj_weight`. The
-# fourth, `out_proj.weight`, comes after attention. (PyTorch calls them weights. On this page *weights* are the numbers
-# with which attention averages; what is learned we call matrices and biases.)
+# tokens. The layer multiplies by
+# four<!--= sum(p.numel() for p in theirs.parameters() if p.dim() == 2) / embed_dim**2 --> square matrices and stores
+# two<!--= sum(p.dim() == 2 for p in theirs.parameters()) -->: those for query, key and value are *packed*, one below
+# the other, into the 36<!--= len(theirs.in_proj_weight) --> rows of `in_proj_weight`. The fourth, `out_proj.weight`,
+# comes after attention. (PyTorch calls these matrices weights; on this page *weights* are the numbers with which
+# attention averages.)
 #
-# **Both biases start at zero**. Code that forgets them agrees with a new layer, until training moves them. (The
-# gradient of the key's is zero but for rounding; the [second exercise](#exercises) says why.) Fill them before you
-# compare anything.
+# **Both biases start at zero**. Code that forgets them agrees with a new layer until training moves them, so fill them
+# before you compare anything. (The gradient of the key's bias is zero but for rounding; the [second
+# exercise](#exercises) says why.)
 
 # %%
 untrained = deepcopy(theirs)
@@ -119,15 +121,15 @@ assert gap(project(query, w_q, b_q), query @ w_q.T + b_q) < 1e-5, (
 )
 
 # %% [markdown]
-# Papers write the product without the transpose, which invites `query @ w_q`. The matrix is square, so that runs, and
-# it is off by 3.0<!--= gap(query @ w_q, query @ w_q.T) -->.
+# Papers write the product without the transpose, which invites `query @ w_q`. That runs, because the matrix is square,
+# and it is off by 3.0<!--= gap(query @ w_q, query @ w_q.T) -->.
 #
 # ## Split into heads
 #
-# One attention gives each query one average of the values. With several *heads* a query takes several averages, each
-# with weights of its own, and each of a part of the features. The first head has the first four features of every
-# token, the second the next four, and so on. So `num_heads` must divide the width of the heads together. PyTorch's
-# layer calls this width `embed_dim`. Other code calls it `d_out`, and the width of the tokens that come in, which may
+# A single attention gives each query one average of the values. With several *heads* a query takes several averages,
+# each with its own weights and over its own part of the features. The first head has the first four features of every
+# token, the second the next four, and so on. So `num_heads` must divide the width of all heads together. PyTorch's
+# layer calls this width `embed_dim`; other code calls it `d_out`, and calls the width of the incoming tokens, which may
 # differ, `d_in`.
 
 
@@ -148,9 +150,9 @@ v = split(project(value, w_v, b_v))
 nn.MultiheadAttention(embed_dim, num_heads=5)
 
 # %% [markdown]
-# Two axes now have to be told apart, `num_heads` and `head_dim`. Where their sizes are equal, a split that exchanges
-# them [has the right shape and wrong values](../museum/heads.py#swapped-view)<!--~ link: it tells what the mistake does
-# -->.
+# There are now two axes to tell apart, `num_heads` and `head_dim`. Where their sizes are equal, a split that exchanges
+# them [has the right shape and wrong
+# values](../museum/heads.py#swapped-view)<!--~ link: it tells what the mistake does -->.
 
 # %% tags=["claims"]
 assert q[:, 0].equal(projected[..., :4]) and q[:, 1].equal(
@@ -163,9 +165,9 @@ assert q[:, 0].equal(projected[..., :4]) and q[:, 1].equal(
 # ## Scores, weights, context
 #
 # Within a head every query is compared with every key by a *dot product*: multiply feature by feature and add up. The
-# dot products, divided by the square root of the number of features in a head, are the **scores**. The *softmax* makes
-# positive **weights** of a row of scores: it raises $e$ to each of them and divides by their sum, so that a row sums to
-# one. The average of the values by these weights is the **context**.
+# dot products, divided by the square root of the number of features in a head, are the **scores**. The *softmax* turns
+# a row of scores into positive **weights**: it raises $e$ to each score and divides by the sum of the results, so that
+# a row sums to one. The average of the values by these weights is the **context**.
 #
 # A *mask* says which keys a query may see. Ours is *causal*: no query sees a later token. The queries stand for the
 # last five of seven tokens, so the first of them sees three keys and the last all seven. What may not be seen gets a
@@ -187,7 +189,7 @@ context, weights = attend(q, k, v, allowed)
 # Without the mask, that is the formula of the paper that introduced it (Vaswani et al. 2017, section
 # 3.2.1, equation 1)<!--~ reference -->:
 #
-# $$\operatorname{Attention}(Q, K, V) = \operatorname{softmax}\left(\frac{Q K^\top}{\sqrt{d_k}}\right) V \tag{7.1}$$
+# $$\operatorname{Attention}(Q, K, V) = \operatorname{softmax}\left(\frac{Q K^\top}{\sqrt{d_k}}\right) V \tag{8.1}$$
 # <!-- where: Q, K, V = random("n d_k", "m d_k", "m d_v");
 # Attention = lambda Q, K, V: attend(Q, K, V, torch.ones(n, m, dtype=torch.bool))[0] -->
 
@@ -205,8 +207,8 @@ assert not weights[..., ~allowed].any() and weights[..., allowed].all(), (
 # %% [markdown]
 # ## Merge and project
 #
-# The heads go side by side again, each token's features together, and the fourth matrix mixes them. To undo the split,
-# undo its steps in reverse: first transpose back, then join the last two axes.
+# The heads go side by side again, so that each token has its features together, and the fourth matrix mixes them. To
+# undo the split, undo its steps in reverse: first transpose back, then join the last two axes.
 
 
 # %%
@@ -233,8 +235,8 @@ lines = sum(len(inspect.getsource(f).strip().splitlines()) for f in functions)
 
 # %% [markdown]
 # That is the whole layer. The paper defines it head by head (Vaswani et al. 2017, section 3.2.2)<!--~ reference -->,
-# each head with matrices of its own. In PyTorch's layer those are rows: head $h$ has the $h$-th $d_k$ rows of each
-# matrix. So PyTorch's layer can be compared with the definition:
+# each head with matrices of its own. In PyTorch's layer these are the rows of one matrix: head $h$ has the $h$-th group
+# of $d_k$ rows. So it can be compared with the definition:
 
 
 # %% tags=["check"]
@@ -250,7 +252,7 @@ def by_pytorch(Q, K, V, W_Q, W_K, W_V, W_O):
 # $$\begin{aligned}
 # \operatorname{MultiHead}(Q, K, V) &= \operatorname{Concat}(\text{head}_1, \dots, \text{head}_H) \, W_O^\top \\
 # \text{head}_h &= \operatorname{Attention}(Q \, {W_Q^{(h)}}^\top, K \, {W_K^{(h)}}^\top, V \, {W_V^{(h)}}^\top)
-# \end{aligned} \tag{7.2}$$
+# \end{aligned} \tag{8.2}$$
 # <!-- where: H, d_k, d = num_heads, head_dim, embed_dim;
 # Q, K, V, W_Q, W_K, W_V, W_O = random("n d", "m d", "m d", "H d_k d", "H d_k d", "H d_k d", "d d");
 # Attention = lambda Q, K, V: attend(Q, K, V, torch.ones(n, m, dtype=torch.bool))[0];
@@ -258,7 +260,7 @@ def by_pytorch(Q, K, V, W_Q, W_K, W_V, W_O):
 # Concat = lambda *heads: torch.cat(heads, dim=-1);
 # MultiHead = lambda Q, K, V: by_pytorch(Q, K, V, W_Q, W_K, W_V, W_O) -->
 #
-# The paper's matrices are these, transposed.
+# The paper's matrices are the transposes of these.
 
 # %% tags=["claims"]
 assert merge(q).equal(projected), (
@@ -269,8 +271,8 @@ assert merge(q).equal(projected), (
 # ## Compare: output, every head, every gradient
 #
 # PyTorch takes the mask the other way round: in `nn.MultiheadAttention` a `True` means *may not* be seen. It returns
-# the weights averaged over the heads, unless you say `average_attn_weights=False`. To compare gradients, make one
-# number of the output, the mean of its squares, and differentiate it by every input and parameter.
+# the weights averaged over the heads, unless you say `average_attn_weights=False`. To compare gradients, turn the
+# output into one number, the mean of its squares, and differentiate it by every input and parameter.
 
 # %%
 blocked = ~allowed
@@ -292,8 +294,8 @@ for name, difference in found.items():
     print(f"{name:<32} {difference:.1g}")
 
 # %% [markdown]
-# Such differences are a few roundings of numbers with 32 bits. The layer of this site's library agrees, too, with these
-# lines and with PyTorch:
+# Such differences are a few roundings of numbers with 32 bits. This site's own layer agrees, too, with these lines and
+# with PyTorch:
 
 # %%
 ours = layouts.from_torch(theirs)
@@ -327,7 +329,7 @@ assert max(found.values()) < 1e-5 and len(found) == 3 + len(inputs), (
     "differ from PyTorch's layer by less than 0.00001: in the output, in the weights of every head, in every gradient"
 )
 assert of_key_bias.abs().max() < 1e-6 < of_query_bias.abs().max(), (
-    "The gradient of the key's is zero but for rounding"
+    "The gradient of the key's bias is zero but for rounding"
 )
 assert not their_weights[..., blocked].any(), (
     "in nn.MultiheadAttention a True means may not be seen"
@@ -351,16 +353,15 @@ assert max(gap(our_causal, each) for each in (output, their_output)) < 1e-5, (
 # %% [markdown]
 # ## Why no table of weights?
 #
-# A *fused* kernel is one routine for all of these steps, and it does without the table of (queries, keys): it takes the
-# keys a few at a time, by an [online softmax](tiles.py). Where a kernel cannot do what is asked, PyTorch leaves it
-# without a word, and makes the table after all. [Which kernel ran](kernels.py), what it cost, and what to switch for a
-# second derivative, has a page of its own.
+# A *fused* kernel is one routine for all of these steps. It does without the table of (queries, keys), because it takes
+# the keys a few at a time, by an [online softmax](tiles.py). Where the kernel cannot do what is asked, PyTorch silently
+# leaves it and makes the table after all. [Which kernel ran](kernels.py) and what it cost has a page of its own.
 
 # %% [markdown]
 # ## A check without a reference
 #
 # Change the value of one token and see which outputs move. They must be those of the queries that may see it, *and no
-# others*. A large change tells a small weight from rounding.
+# others*. Make the change large, so that even a small weight stands out from rounding.
 
 
 # %%
@@ -386,7 +387,7 @@ plot.grid(reach(merge), "moved", queries=range(queries), keys=range(keys))
 # A row is a query, and a column the value of a token. [The broken layer](#one-broken-one-right), with the right shapes
 # and the right weights, fails here.
 #
-# The value must be finite. Zero times NaN is NaN. So a NaN in a place that is masked, such as the unused end of a cache
+# The value must be finite, because zero times NaN is NaN. A NaN in a masked place, such as the unused end of a cache
 # from `torch.empty`, reaches every query, in PyTorch's layer as well.
 
 # %% tags=["check"]
@@ -412,15 +413,15 @@ assert not allowed[:-1, -1].any() and all(
 # ## Where options meet
 #
 # A layer with every option off is the easy part. The constructor of PyTorch's layer has {{ len(constructor) }} options,
-# and a call has {{ len(use) }} more. In all combinations that were tried, nothing but rounding tells the library's
-# layer from PyTorch's.
+# and a call has {{ len(use) }} more. In all combinations that were tried, the library's layer differs from PyTorch's by
+# nothing but rounding.
 #
 # Not tried are inference without gradients, `is_causal`, and queries that may see nothing: there the library differs
 # from PyTorch on purpose. The last is shown [below, with what hides it](#what-hides-a-mistake), the others in [the
 # museum, on masks](../museum/masks.py#is-causal-is-a-hint).
 #
 # [One option](heads.py#a-pair-that-comes-from-no-sequence)<!--~ link: a pair that is appended --> is often misread:
-# `add_bias_kv` adds no bias to the keys, it appends a key.
+# `add_bias_kv` does not add a bias to the keys, it appends a key.
 
 # %% tags=["check"]
 constructor, use = figures.CONSTRUCTOR, figures.CALL
@@ -429,10 +430,9 @@ every = list(itertools.product(*choices))
 drawn = random.Random(4).sample(every, 200)
 
 # %% [markdown] tags=["check"]
-# All combinations together are {{ len(every) :,}}. Draw {{ len(drawn) }} of them. For any four options, every
-# combination of their values is among the drawn. Build PyTorch's layer for each, with random matrices *and biases*,
-# and inputs and masks that suit it. Run it and its copy in the package, in float64, under one seed, so that even the
-# dropout is the same.
+# Of the {{ len(every) :,}} combinations, {{ len(drawn) }} are drawn at random: for any four options, every combination
+# of their values is among them. Each is run in PyTorch's layer, with random matrices *and biases*, and in its copy in
+# the package, in float64 and under one seed, so that even the dropout is the same.
 
 # %% tags=["check"]
 torch.manual_seed(6)
@@ -441,21 +441,19 @@ largest
 
 # %% tags=["claims"]
 assert max(largest.values()) < 1e-12, (
-    "In all combinations that were tried, nothing but rounding tells the library's layer from PyTorch's"
+    "In all combinations that were tried, the library's layer differs from PyTorch's by nothing but rounding"
 )
 assert all(
     len({tuple(values[i] for i in some) for values in drawn})
     == math.prod(len(choices[i]) for i in some)
     for some in itertools.combinations(range(len(choices)), 4)
-), (
-    "For any four options, every combination of their values is among the drawn"
-)
+), "for any four options, every combination of their values is among them"
 
 # %% [markdown]
 # ## What hides a mistake
 #
-# **Biases of zero.** Here is a copy that forgets all biases, compared with the layer as it was made, and again after
-# its biases were filled.
+# **Biases of zero.** This copy, which forgets all biases, is compared with the layer as it was made and after its
+# biases were filled.
 
 # %%
 zero = {n: p * 0 if "bias" in n else p for n, p in state.items()}
@@ -466,8 +464,8 @@ print(f"as made: {as_made:.1g}   filled: {filled:.2f}")
 
 # %% [markdown]
 # **The average over the heads.** Suppose queries and keys count the heads in one order and values in another. Each head
-# then averages the values of its neighbor. The average of the weights is what it was; every head's weights, and the
-# context, are not:
+# then averages the values of its neighbor. The average of the weights stays what it was, but every head's weights
+# change, and so does the context:
 
 # %%
 rolled = attend(q.roll(1, dims=1), k.roll(1, dims=1), v, allowed)
@@ -478,9 +476,9 @@ print(f"weights of each head: {gap(rolled_weights, their_weights):.2f}")
 print(f"context:              {gap(rolled_context, context):.2f}")
 
 # %% [markdown]
-# **A mask, an axis, a mode.** Three slips in the call leave every shape as it should be. A mask of
+# **A mask, an axis, a mode.** Three slips in the call leave every shape as it should be: a mask made for
 # `scaled_dot_product_attention`, in which `True` means *may* be seen; a layer without `batch_first`, which takes the
-# first axis for the tokens and lets sequences attend to one another; weights that are read in training, where *dropout*
+# first axis for the tokens and lets sequences attend to one another; and weights read during training, where *dropout*
 # sets some to zero and enlarges the others:
 
 # %% tags=["hide-input"]
@@ -496,11 +494,11 @@ print(f"rows sum to {sums.min():.2f} up to {sums.max():.2f}")
 
 # %% [markdown]
 # The inverted mask leaves the last query no key. PyTorch makes that row NaN, *not a number*. With `need_weights=False`,
-# on a CPU, it gives the bias of the output. Self-attention (query, key and value the same tensor) has a third answer:
-# in evaluation without gradients ([a row that allows nothing](masks.py#when-a-row-allows-nothing)), with a boolean mask
-# and an even number of heads, the row is NaN again. The package gives the bias. The other four<!--=
-# inverted.isfinite().all(dim=-1)[0].sum() --> queries see the future alone, and look like any result.
-# ([Masks](masks.py) has the whole table.) A floating mask, in both layers, is *added* to the scores.
+# on a CPU, it gives the bias of the output. In self-attention (query, key and value the same tensor) there is a third
+# answer: in evaluation without gradients ([a row that allows nothing](masks.py#when-a-row-allows-nothing)), with a
+# boolean mask and an even number of heads, the row is NaN again. The package gives the bias. The other
+# four<!--= inverted.isfinite().all(dim=-1)[0].sum() --> queries see only the future, and their numbers look like any
+# others. ([Masks](masks.py) has the whole table.) A floating mask, in both layers, is *added* to the scores.
 
 # %% tags=["check"]
 additive = masks.additive_from_allowed(allowed)  # zero, or minus infinity
@@ -544,7 +542,7 @@ assert (
     and (rolled_weights - their_weights).abs().amax((0, 2, 3)).min() > 0.1
     and gap(rolled_context, context) > 0.1
 ), (
-    "The average of the weights is what it was; every head's weights, and the context, are not"
+    "The average of the weights stays what it was, but every head's weights change, and so does the context"
 )
 assert allowed[-1].all() and inverted[:, -1].isnan().all(), (
     "The inverted mask leaves the last query no key. PyTorch makes that row NaN"
@@ -581,14 +579,14 @@ right, wrong = gap(output, their_output), gap(broken, their_output)
 print(f"right: {right:.1g}   broken: {wrong:.2f}")
 
 # %% [markdown]
-# Merged right, feature $h \cdot d_k + j$ of a token is feature $j$ of head $h$, both counted from zero, of the *same*
-# token. With $O$ for the context and $M$ for the merged one,
+# In the right merge, feature $h \cdot d_k + j$ of a token is feature $j$ of head $h$, both counted from zero, of the
+# *same* token. With $O$ for the context and $M$ for the merged one,
 #
-# $$M_{t,\, h \cdot d_k + j} = O_{h, t, j} \qquad h = 0, \dots, H - 1 \tag{7.3}$$
+# $$M_{t,\, h \cdot d_k + j} = O_{h, t, j} \qquad h = 0, \dots, H - 1 \tag{8.3}$$
 # <!-- where: O = random("H n d_k"); M = merge(O[None])[0] -->
 #
-# Merged as it lies, a token's row is filled from several tokens. The shapes are right, every head's weights are right,
-# and the output is wrong for every query:
+# If the context is merged as it lies, each token's row is filled from several tokens. The shapes are right, every
+# head's weights are right, and the output is wrong for every query:
 
 # %% tags=["hide-input"]
 #| caption: How far the output is off if it is merged without transposing: a column for each query and a row for each
@@ -609,7 +607,7 @@ plot.grid(whose, queries=range(queries), keys=range(keys))
 # %% [markdown]
 # The first query may see three keys, and the broken layer shows it five. The second may see four and gets all seven:
 # the future leaks in through the merge, behind a mask that is right. With one head, or with one token, both merges are
-# the same: a test of that size cannot tell.
+# the same, so a test of that size cannot tell them apart.
 
 # %% tags=["claims"]
 assert (
@@ -639,8 +637,9 @@ assert all(
 # %% [markdown]
 # ## Exercises
 #
-# `print(check(name, answer))`, with `check` of `unmasked.exercises`, judges an answer by the name in brackets: [how to
-# do the exercises](../install.md#do-the-exercises).
+# Each exercise has a name in brackets. Import `check` from `unmasked.exercises` and run
+# `print(check("multi-head", answer))`: it tells you whether you are right, and usually what went wrong. [How to do the
+# exercises](../install.md#do-the-exercises).
 #
 # **The whole layer** (`multi-head`). Write `layer(query, key, value, state, num_heads)` without a mask, where `state`
 # is the `state_dict` of an `nn.MultiheadAttention` with `batch_first=True`. Return the output.
@@ -665,8 +664,8 @@ check("multi-head", layer)
 
 # %% [markdown]
 # **Which bias is never missed?** (`bias-never-missed`) Leave out one of `b_q`, `b_k`, `b_v` and the output's `b_o` at a
-# time, and measure the output. One of them makes no difference to any output, so that no comparison of outputs can miss
-# it. Answer with its name.
+# time, and measure the output. One of them makes no difference to any output, so no comparison of outputs notices that
+# it is gone. Answer with its name.
 #
 # ??? question "Hint"
 #
@@ -689,8 +688,8 @@ check("bias-never-missed", min(missed, key=missed.get))
 # ??? success "Why"
 #
 #     With the key bias, all scores of a query grow by the same number, the query's dot product with the bias. A softmax
-#     does not change when one number is added to a whole row. So no output depends on this bias, and its gradient is
-#     zero but for rounding. Plain gradient descent therefore leaves the bias where it is. Adam divides a gradient by
+#     does not change when the same number is added to a whole row. So no output depends on this bias, and its gradient
+#     is zero but for rounding. Plain gradient descent therefore leaves the bias where it is. Adam divides a gradient by
 #     its own size, rounding included, and so makes the bias wander, without any effect on the output.
 
 # %% [markdown]

@@ -1,10 +1,10 @@
 # %% [markdown]
 # # MQA, GQA, MLA: how small can the cache be?
 #
-# **As small as what it keeps of a token: a key and a value for each head that has its own, or one short latent for all
-# heads.** Here are four kinds of attention in one model, which has 32<!--= layers --> layers, and 32<!--= heads -->
-# heads of 128<!--= head_dim --> features in each, and keeps its cache in bfloat16<!--=
-# str(dtype).removeprefix("torch.") -->:
+# **As small as what it keeps of each token: a key and a value for each head that has its own, or one short latent for
+# all heads.** Here are four kinds of attention in one model, which has 32<!--= layers --> layers, and 32<!--= heads -->
+# heads of 128<!--= head_dim --> features in each, and keeps its cache in
+# bfloat16<!--= str(dtype).removeprefix("torch.") -->:
 
 # %% tags=["imports"]
 import textwrap
@@ -19,9 +19,10 @@ from unmasked.latent import LatentAttention
 from unmasked.positions import Rotary
 
 # %% tags=["hide-input"]
-#| caption: What four kinds of attention keep of a token, and of a sequence of {{ tokens :,}} tokens. Shared by groups
-#|   of four<!--= heads // kinds["grouped (GQA)"] -->, the cache is a quarter<!--= table["grouped (GQA)"] / table["every
-#|   head its own (MHA)"] -->; the latent is smaller than that, and larger than one head for all.
+#| caption: What four kinds of attention keep of a token, and of a sequence of {{ tokens :,}} tokens. Where groups of
+#|   four<!--= heads // kinds["grouped (GQA)"] --> share, the cache is a
+#|   quarter<!--= table["grouped (GQA)"] / table["every head its own (MHA)"] -->; the latent is smaller than that, and
+#|   larger than one head for all.
 layers, heads, head_dim, tokens = 32, 32, 128, 131_072
 dtype = torch.bfloat16
 kinds = {
@@ -55,10 +56,10 @@ plot.table(
 
 # %% [markdown]
 # <!--~ 3, 8: the name of a model -->
-# The cache must be read whole for every token that is written: for long texts and large batches its size is also the
-# time of a step. Llama 3 8B keeps 131,072 bytes<!--= table["grouped (GQA)"] --> a token, as the second row has it. The
-# latent of the last row has the 512<!--~ its size in the paper --> features of DeepSeek-V2, and 64<!--~ its size in the
-# paper --> more for positions.
+# The whole cache must be read for every token that is written, so for long texts and large batches its size decides how
+# long a step takes. Llama 3 8B keeps 131,072 bytes<!--= table["grouped (GQA)"] --> a token, as in the second row. The
+# latent in the last row has the 512<!--~ its size in the paper --> features of DeepSeek-V2, and
+# 64<!--~ its size in the paper --> more for positions.
 #
 # **You should know** [how heads are split](heads.py) and what a [KV cache][unmasked.cache.KVCache] is. **You will
 # know** which heads share, what goes wrong there without an error, what a latent is good for, and how to test all of
@@ -74,7 +75,7 @@ assert (
 # %% [markdown]
 # ## Which head uses which?
 #
-# With as many heads of keys as of queries, nothing is shared: that is ordinary multi-head attention. With fewer,
+# With as many heads of keys as of queries nothing is shared, as in ordinary multi-head attention. With fewer,
 # *neighbors* share:
 
 # %%
@@ -94,13 +95,14 @@ repeated = F.scaled_dot_product_attention(
 torch.allclose(grouped, repeated, atol=1e-6)
 
 # %% [markdown]
-# The first three heads of queries use the first head of keys, the other three the second. `enable_gqa` says that it is
-# meant, and the flash kernel copies nothing for it (on a GPU it takes 16<!--~ float16, bfloat16 --> bits a number:
-# float32 goes to math, which copies); `repeat_interleave` makes a copy as large as the cache was to be without sharing.
+# The first three heads of queries use the first head of keys, the other three the second. `enable_gqa` says that this
+# is intended, and the flash kernel copies nothing for it (on a GPU it takes 16<!--~ float16, bfloat16 --> bits a
+# number; float32 goes to math, which copies). `repeat_interleave` makes a copy as large as the cache would be without
+# sharing.
 #
 # ### The trap: `repeat` for `repeat_interleave`
 #
-# `k.repeat` gives the same shape. But it puts one whole copy behind the other, so that heads of queries alternate
+# `k.repeat` gives the same shape, but it puts one whole copy behind the other, so that heads of queries alternate
 # between the heads of keys:
 
 # %%
@@ -112,9 +114,9 @@ off
 
 # %% [markdown]
 # Two of the six heads are off, by up to 2.8<!--= off.max() -->; the others happen to get the right keys. A model that
-# is trained with this order learns around it. A checkpoint that was trained with the other order does not: it answers
-# nonsense, and nothing fails. With one head of keys, or as many as queries, both orders are the same, so that a test
-# needs a number in between.
+# is trained in this order learns to live with it. A checkpoint that was trained in the other order answers nonsense,
+# and nothing fails. With one head of keys, or as many as queries, both orders are the same, so a test needs a number in
+# between.
 
 # %% tags=["claims"]
 assert torch.allclose(grouped, repeated, atol=1e-5), (
@@ -124,7 +126,7 @@ assert torch.equal(
     k.repeat(1, 3, 1, 1).unflatten(1, (3, 2)),
     k.unsqueeze(1).expand(-1, 3, -1, -1, -1),
 ), (
-    "But it puts one whole copy behind the other, so that heads of queries alternate between the heads of keys"
+    "but it puts one whole copy behind the other, so that heads of queries alternate between the heads of keys"
 )  # to the bit: copies
 assert off.lt(1e-5).tolist() == [True, False, True] * 2, (
     "Two of the six heads are off, by up to 2.8; the others happen to get the right keys"
@@ -142,8 +144,8 @@ assert all(
 # %% [markdown]
 # ### The trap: one head is broadcast
 #
-# Without `enable_gqa`, two heads of keys for six of queries are refused. One head is not: it is broadcast, whether it
-# is meant or not.
+# Without `enable_gqa`, two heads of keys for six of queries are refused. One head is not: it is broadcast, whether you
+# meant it or not.
 
 
 # %%
@@ -163,22 +165,22 @@ meant = F.scaled_dot_product_attention(
 [torch.allclose(one, each, atol=1e-5) for each in (meant, grouped)]
 
 # %% [markdown]
-# That is right for multi-query attention, where one head is meant. Where the heads were lost on the way, by a slice, a
-# mean or a wrong `view`, it hides the mistake: the result is off by up to 2.8<!--= (one - grouped).abs().max() -->, and
-# no shape tells.
+# That is right for multi-query attention, where one head is all there is. But where a slice, a mean or a wrong `view`
+# has lost the others on the way, it hides the mistake: the result is off by up to
+# 2.8<!--= (one - grouped).abs().max() -->, and no shape shows it.
 
 # %% tags=["claims"]
 assert torch.allclose(one, meant, atol=1e-5), (
-    "One head is not: it is broadcast, whether it is meant or not"
+    "One head is not: it is broadcast, whether you meant it or not"
 )
-assert one.shape == grouped.shape, "and no shape tells"
+assert one.shape == grouped.shape, "and no shape shows it"
 
 # %% [markdown]
 # ## A latent for all heads
 #
 # Multi-head latent attention (MLA) keeps neither keys nor values, but one vector $c$ for each token, a projection of
-# its features. Each head has a matrix $U$ that makes its key of $c$, and another one for its value. So every head has
-# keys of its own, and the cache does not grow with the number of heads:
+# its features. Each head has a matrix $U$ that makes its key from $c$, and another that makes its value. So every head
+# has keys of its own, and the cache does not grow with the number of heads:
 
 # %%
 torch.manual_seed(1)
@@ -197,14 +199,15 @@ torch.allclose(torch.cat(steps, dim=1), at_once, atol=1e-6), cache.bytes
 #
 # ### Absorbed
 #
-# To make all keys again at each step would cost more than the small cache saves. But a score is a product of three, and
-# the brackets can stand elsewhere:
+# Making all keys again at each step would cost more than the small cache saves. But a score is a product of three
+# factors, and the brackets can be moved:
 #
 # $$q^\top (U c) = (U^\top q)^\top c$$
 # <!-- where: q, U, c = random("d", "d m", "m") -->
 #
-# The right side never makes a key. It takes the matrix to the query, of which there is one a step. The values' matrix
-# goes behind the average in the same way. What is left is attention with one head of keys, which are the latents:
+# The right side never makes a key. It applies the matrix to the query, and a step has only one. In the same way, the
+# matrix of the values can wait until after the average. What is left is attention with one head of keys, which are the
+# latents:
 
 # %%
 with torch.no_grad():
@@ -213,14 +216,14 @@ with torch.no_grad():
 torch.allclose(expanded, absorbed, atol=1e-6)
 
 # %% [markdown]
-# Both agree up to rounding. Expanded is for training and for prompts, as it multiplies fewer numbers there; absorbed is
-# for steps. `LatentAttention` chooses by itself.
+# Both agree up to rounding. The expanded form is for training and prompts, where it multiplies fewer numbers, and the
+# absorbed one is for steps. `LatentAttention` chooses by itself.
 
 # %% [markdown]
 # ### The trap: which root?
 #
-# The absorbed query has as many features as the latent. Who divides its scores by the root of *that* number, as
-# `F.scaled_dot_product_attention` does unless it is told, gets other weights:
+# The absorbed query has as many features as the latent. If its scores are divided by the root of *that* number, as
+# `F.scaled_dot_product_attention` does by default, other weights come out:
 
 # %%
 up = layer.key_up.weight.unflatten(0, (3, 8))  # heads head_dim latent_dim
@@ -238,17 +241,17 @@ expanded_context = scores.softmax(-1) @ latents
 
 # %% tags=["claims"]
 assert torch.allclose(right, expanded_context, atol=1e-5), (
-    "The root belongs to the eight features of a head's key, which the scores would have had expanded"
+    "The right root is that of the eight features of a head's key, as in the expanded form"
 )
 
 # %% [markdown]
-# The root belongs to the eight features of a head's key, which the scores would have had expanded; the other is off by
-# up to {{ (wrong - right).abs().max() :.3f}}, small enough to pass for rounding.
+# The right root is that of the eight features of a head's key, as in the expanded form. The other is off by up to
+# {{ (wrong - right).abs().max() :.3f}}, small enough to pass for rounding.
 #
 # ### Why positions have features of their own
 #
-# A rotary embedding turns a key by its position. The turn stands between $U$ and the query's matrix, is another one for
-# each token, and cannot be absorbed: if the latents are turned instead, other scores come out.
+# A rotary embedding turns a key by its position. This turn stands between $U$ and the query's matrix and differs from
+# token to token, so it cannot be absorbed. If the latents are turned instead, other scores come out.
 
 # %%
 turn, turn_latent, at = Rotary(8), Rotary(12), torch.arange(7)
@@ -258,8 +261,8 @@ tried = turn_latent(query @ up, at) @ turn_latent(latents, at).mT
 
 # %% [markdown]
 # The scores are off by {{ (wanted - tried).abs().max() / wanted.abs().max() :.0%}} of the largest. So MLA gives each
-# query a few features more, for the position alone, and each token one key of as many, which all heads share and the
-# cache keeps beside the latent. The root then counts them, too:
+# query a few more features, for the position alone. Each token gets one key with as many, which all heads share, and
+# which the cache keeps beside the latent. The root then counts them, too:
 
 # %%
 torch.manual_seed(2)
@@ -286,8 +289,8 @@ turned.bytes_per_token(12, 4), apart.abs().max() < 1e-6
 # %% [markdown]
 # ## The check for your own tests
 #
-# Take a number of heads of keys that is neither one nor all, hold the layer to one that repeats them, and look at what
-# the cache really takes:
+# Choose a number of heads of keys that is neither one nor all, compare the layer with one that repeats them, and look
+# at what the cache really takes:
 
 # %%
 torch.manual_seed(3)
@@ -310,16 +313,17 @@ assert kept.bytes == 100 * KVCache.bytes_per_token(2, 4)
 # %% [markdown]
 # ## Exercises
 #
-# `print(check(name, answer))`, with `check` of `unmasked.exercises`, judges an answer by the name in brackets: [how to
-# do the exercises](../install.md#do-the-exercises).
+# Each exercise has a name in brackets. Import `check` from `unmasked.exercises` and run
+# `print(check("shared-heads", answer))`: it tells you whether you are right, and usually what went wrong. [How to do
+# the exercises](../install.md#do-the-exercises).
 #
 # **Share without a copy** (`shared-heads`). Write `attend(q, k, v)` for q of (batch, heads, queries, head_dim), and k
-# and v of (batch, kv_heads, keys, head_dim), whose heads are fewer: attention without a mask, by products and a
-# softmax. Do not repeat k or v, and use no function for attention.
+# and v of (batch, kv_heads, keys, head_dim), which have fewer heads. It computes attention without a mask, by products
+# and a softmax. Do not repeat k or v, and use no function for attention.
 #
 # ??? question "Hint"
 #
-#     Give the queries one axis more: `unflatten` splits that of the heads. A product broadcasts over the rest.
+#     Give the queries one more axis: `unflatten` splits that of the heads. A product broadcasts over the rest.
 
 
 # %% tags=["solution"]

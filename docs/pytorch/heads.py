@@ -4,11 +4,11 @@
 # **Side by side: the matrices of all heads are blocks of one matrix, so one product computes every head. Then each
 # token's features are dealt out, the first ones to the first head, the next ones to the next head.** In code that is
 # `view` to (batch, tokens, heads, head_dim), and then `transpose` to (batch, heads, tokens, head_dim). The transpose is
-# not optional. `view` straight to (batch, heads, tokens, head_dim) has the right shape, and where this page [follows
+# not optional: a `view` straight to (batch, heads, tokens, head_dim) has the right shape, but where this page [follows
 # one number](#follow-one-number-the-split) it puts 67%<!--= misplaced --> of the numbers in the wrong place.
 #
-# The picture follows the numbers of three tokens to two heads and back. A letter is a token, a digit a feature. Step
-# through it, and choose a wrong way to see beside the right one.
+# The picture follows the numbers of three tokens to two heads and back. A letter stands for a token, a digit for a
+# feature. Step through it, and choose a wrong way to see it beside the right one.
 
 # %% tags=["imports"]
 import inspect
@@ -44,10 +44,10 @@ from unmasked.heads import (
 from unmasked.trace import trace
 
 # %% tags=["hide-input"]
-#| caption: The tens of a number are the token from which it comes, the ones the feature. Split right, a head has its
-#|   own features of every token. Viewed without the transpose, it has all features of the first token, then some of the
-#|   next. With the axes of the view swapped, it has every second feature. Merged without transposing back, a row holds
-#|   features of several tokens.
+#| caption: The tens of a number are the token that it comes from, and the ones are the feature. In the right split, a
+#|   head has its own features of every token. In a view without the transpose, it has all features of the first token,
+#|   then some of the next. With the axes of the view swapped, it has every second feature. In a merge without
+#|   transposing back, a row holds features of several tokens.
 #| script: ../../src/unmasked/figures/split.js
 #| data: {"tokens": len(few), "heads": len(into_heads), "head_dim": into_heads.size(-1)}
 few, into_heads, viewed, swapped, merged = figures.splits(3, 2, 3)
@@ -71,14 +71,14 @@ HTML("".join(each._repr_html_() for each in grids))
 # merge without mixing tokens, the shape of every step of multi-head attention, and a test that a wrong merge cannot
 # pass.
 #
-# Why a model has [several heads](../learn/heads.py), and what more of them cost, is told on a page of its own.
+# Why a model has [several heads](../learn/heads.py), and what more of them cost, has a page of its own.
 
 # %% [markdown]
 # ## Five ways, one result
 #
-# Give each head a matrix of its own, stacked along a first axis: (heads, in_dim, head_dim). The definition of what they
-# do is a loop over heads. All sizes differ here, so that an exchange of axes is noticed; and in_dim, the width of the
-# input, need not be what the heads have together.
+# Give each head a matrix of its own, stacked along a first axis: (heads, in_dim, head_dim). What they do is defined by
+# a loop over heads. All sizes differ here, so that an exchange of axes is noticed, and in_dim, the width of the input,
+# need not be the width of all heads together.
 
 # %%
 torch.manual_seed(1)
@@ -116,7 +116,7 @@ same = {
 
 # %% [markdown]
 # All of them give what the loop gives. The package has them too, as `project_loop`, `project_bmm`, `project_einsum` and
-# `project_linear`. The last is what models run, and what an `nn.Linear` computes, which keeps its matrix transposed, as
+# `project_linear`. Models run the last one. An `nn.Linear` computes the same, but keeps its matrix transposed, as
 # (features out, features in).
 
 # %% tags=["check"]
@@ -139,16 +139,16 @@ assert all(
     "The package has them too, as project_loop, project_bmm, project_einsum and project_linear"
 )
 assert torch.equal(into_heads[0], few[:, :3]), (
-    "Split right, a head has its own features of every token"
+    "In the right split, a head has its own features of every token"
 )
 
 
 # %% [markdown]
 # ## Follow one number: the split
 #
-# To see where each number goes, let it say where it comes from. Again, the tens are the token and the ones the feature:
-# 25<!--= tagged[2, 5] --> is feature 5<!--= tagged[2, 5] % 10 --> of token 2<!--= tagged[2, 5] // 10 -->. Both are
-# counted from zero.
+# To see where each number goes, let it say where it comes from. Again the tens are the token and the ones are the
+# feature: 25<!--= tagged[2, 5] --> is feature 5<!--= tagged[2, 5] % 10 --> of token 2<!--= tagged[2, 5] // 10 -->. Both
+# are counted from zero.
 
 # %%
 tagged = 10 * torch.arange(3)[:, None] + torch.arange(8)  # tokens features
@@ -156,9 +156,9 @@ split = tagged.view(3, 2, 4).transpose(0, 1)  # heads tokens head_dim
 direct = tagged.view(2, 3, 4)  # the same shape
 
 # %% [markdown]
-# Split right, the first head has the first four features of every token. A [view
+# The right split gives the first head the first four features of every token. A [view
 # alone](../museum/heads.py#view-without-transpose) deals the numbers out as they lie in memory: the same head gets
-# *all* features of the first token, then half of the next one's. A view only renames; it moves nothing.
+# *all* features of the first token, then half of the next one's. A view only renames the places; it moves nothing.
 
 # %% tags=["check"]
 misplaced = (direct != split).double().mean()
@@ -176,7 +176,7 @@ plot.grid(
 # $$q_{h, t, j} = x_{t,\, h \cdot d_k + j} \qquad h = 0, \dots, H - 1 \tag{6.2}$$
 # <!-- where: y = random("H n d_k"); x = merge_heads(y[None])[0]; q = split_heads(x, H) -->
 #
-# Backwards, feature `f` belongs to head `f // d_k`, and stands at place `f % d_k` of it.
+# In the other direction, feature `f` belongs to head `f // d_k`, where it has the place `f % d_k`.
 
 # %% [markdown]
 # Memory is one long row $m$, token after token. For head $h$ and token $t$, the right split $q$ and the direct view $z$
@@ -189,9 +189,9 @@ plot.grid(
 # <!-- where: y = random("n H*d_k"); m = y.flatten(); q = split_heads(y, H); z = y.view(H, n, d_k) -->
 #
 # Take place 0<!--~ a place of our choice --> of token 1<!--~ likewise --> of head 0<!--~ likewise -->: the split reads
-# number 8<!--= tagged.flatten().tolist().index(split[0, 1, 0]) --> of the row, the direct view number 4<!--=
-# tagged.flatten().tolist().index(direct[0, 1, 0]) -->. The two agree everywhere if there is one head, or one token:
-# tests of such a size pass.
+# number 8<!--= tagged.flatten().tolist().index(split[0, 1, 0]) --> of the row, the direct view number
+# 4<!--= tagged.flatten().tolist().index(direct[0, 1, 0]) -->. With one head, or with one token, the two agree
+# everywhere, so a test of such a size passes.
 
 # %% tags=["claims"]
 assert split[0].equal(tagged[:, :4]) and split[1].equal(tagged[:, 4:]), (
@@ -201,16 +201,16 @@ assert direct[0].flatten().tolist() == [*range(8), *range(10, 14)], (
     "the same head gets all features of the first token, then half of the next one's"
 )
 assert direct.data_ptr() == tagged.data_ptr(), (
-    "A view only renames; it moves nothing"
+    "A view only renames the places; it moves nothing"
 )
 assert all(
     split[feature // 4, :, feature % 4].equal(tagged[:, feature])
     for feature in range(8)
-), "feature f belongs to head f // d_k, and stands at place f % d_k of it"
+), "feature f belongs to head f // d_k, where it has the place f % d_k"
 assert all(
     each.view(heads, -1, 8 // heads).equal(split_heads(each, heads))
     for each, heads in ((tagged, 1), (tagged[:1], 2))
-), "The two agree everywhere if there is one head, or one token"
+), "With one head, or with one token, the two agree everywhere"
 assert direct.shape == split.shape, (
     "(batch, heads, tokens, head_dim) has the right shape"
 )
@@ -227,18 +227,18 @@ back = context.transpose(0, 1)  # tokens heads head_dim
 joined = back.reshape(3, 8)  # tokens features
 
 # %% [markdown]
-# `joined` equals `tagged`. With `view` in the place of `reshape`, PyTorch says *{{ refused }}*:
+# `joined` equals `tagged`. With `view` instead of `reshape`, PyTorch says *{{ refused }}*:
 
 # %% tags=["hide-output"]
 #| raises: RuntimeError: view size is not compatible
 back.view(3, 8)
 
 # %% [markdown]
-# A transposed tensor lies in memory as before and is only read with other steps: {{ context.stride() }} becomes {{
-# back.stride() }}. So `view` refuses to join axes whose numbers do not lie one after the other. `reshape` copies them
-# where it must; `.contiguous().view(...)` makes the copy visible. The error helps, because it comes exactly where the
-# numbers have to move. With a head_dim of one there is no error, so a test of that size does not notice that
-# `contiguous()` is missing.
+# A transposed tensor lies in memory as before and is only read with other steps: {{ context.stride() }} becomes
+# {{ back.stride() }}. So `view` refuses to join axes whose numbers do not lie one after the other. `reshape` copies
+# them where it must, and `.contiguous().view(...)` makes the copy visible. The error is helpful, because it comes
+# exactly where the numbers have to move. With a head_dim of one there is no error, so a test of that size does not
+# notice that `contiguous()` is missing.
 
 # %% tags=["check"]
 try:
@@ -262,7 +262,7 @@ assert one.shape == (3, 2), "With a head_dim of one there is no error"
 # ## Every step with its shape
 #
 # The steps are: project, split, compare, mask, average, merge, project. `@` multiplies the last two axes and leaves
-# batch and heads alone, so the middle is the same code as for one head.
+# batch and heads alone, so the code in the middle is the same as for one head.
 
 
 # %%
@@ -296,13 +296,12 @@ plot.table(
 )
 
 # %% [markdown]
-# The result is the one of the package's own layer with the same matrices. The mask has no axes for batch and heads: its
+# The result is that of the package's own layer with the same matrices. The mask has no axes for batch and heads: its
 # 25<!--= masks.causal(tokens).numel() --> entries serve all 150<!--= batch * num_heads * tokens**2 --> weights by
 # broadcasting. The last matrix mixes the heads.
 #
-# The parameters of `nn.MultiheadAttention` are four square matrices and four biases, whatever the number of heads is.
-# With `kdim` and `vdim`, the matrices of the key and of the value are as wide as these say; `add_bias_kv` adds two
-# vectors.
+# The parameters of `nn.MultiheadAttention` are four square matrices and four biases for any number of heads. With
+# `kdim` and `vdim`, the matrices of key and value have those widths, and `add_bias_kv` adds two vectors.
 
 # %% tags=["check"]
 torch.manual_seed(0)
@@ -321,24 +320,24 @@ with_four, with_one, with_widths, with_pair = (
 
 # %% tags=["claims"]
 assert torch.allclose(steps.result, layer(x), atol=1e-5), (
-    "The result is the one of the package's own layer with the same matrices"
+    "The result is that of the package's own layer with the same matrices"
 )
 assert with_four == with_one == 4 * 12**2 + 4 * 12, (
-    "four square matrices and four biases, whatever the number of heads is"
+    "four square matrices and four biases for any number of heads"
 )
 assert with_widths == 2 * 12**2 + 12 * (10 + 9) + 4 * 12, (
-    "the matrices of the key and of the value are as wide as these say"
+    "the matrices of key and value have those widths"
 )
 assert with_pair == with_four + 2 * 12, "add_bias_kv adds two vectors"
 
 # %% [markdown]
 # ## One matrix for query, key and value too
 #
-# A step further, the matrices of query, key and value are packed into one: a single product then does all nine<!--= 3 *
-# num_heads -->. Their rows come in one of two orders. PyTorch's `in_proj_weight` has all of the query's first, then the
-# key's, then the value's. Other code goes head by head: query, key and value of the first head, then those of the next.
-# The shapes are the same. Below, `in_turn` reads the rows in the first order, and `by_head` in the second, as the
-# package's `fused_qkv` does.
+# The matrices of query, key and value can be packed into one as well, so that a single product computes all
+# nine<!--= 3 * num_heads --> projections. The rows come in one of two orders, and the shape is the same. PyTorch's
+# `in_proj_weight` has all of the query's rows first, then the key's, then the value's. Other code goes head by head:
+# query, key and value of the first head, then those of the next. Below, `in_turn` reads the rows in the first order,
+# and `by_head` in the second, as the package's `fused_qkv` does.
 
 # %%
 torch.manual_seed(6)
@@ -356,8 +355,9 @@ by_head = (
 )
 
 # %% [markdown]
-# Read [head by head](../museum/weights.py#interleaved-qkv), the projections are off by up to {{ off :.1f}}. Putting the
-# rows into the other order mends it: [the page on layouts](layouts.py) converts between the orders that libraries use.
+# Read [head by head](../museum/weights.py#interleaved-qkv), the projections are off by up to {{ off :.1f}}. The cure is
+# to put the rows into the other order: [the page on layouts](layouts.py) converts between the orders that libraries
+# use.
 
 # %% tags=["check"]
 off = max((a - b).abs().max() for a, b in zip(in_turn, by_head))
@@ -376,15 +376,16 @@ assert all(
 ), "by_head in the second, as the package's fused_qkv does"
 assert all(
     torch.allclose(a, b, atol=1e-5) for a, b in zip(in_turn, mended)
-), "Putting the rows into the other order mends it"
+), "The cure is to put the rows into the other order"
 
 # %% [markdown]
 # ## Fewer heads for keys and values
 #
 # A model that writes keeps the keys and values of all tokens so far, its *cache*. To make it smaller, several heads of
 # the queries share one head of keys and values (*grouped* heads; one for all is *multi-query*). The heads that share
-# are neighbors: with six heads of queries and two of keys, the first three use the first. `repeat_interleave` copies
-# the heads that way. `repeat` has the same shape, and gives each key head to the wrong queries:
+# are neighbors: with six heads of queries and two of keys, the first three use the first head of keys.
+# `repeat_interleave` copies the heads that way. `repeat` gives the same shape, and the wrong queries for each head of
+# keys:
 
 # %%
 torch.manual_seed(7)
@@ -402,9 +403,9 @@ in_turn_heads = [x.repeat(1, 3, 1, 1) for x in (keys, values)]
 # Attention to `neighbors` gives `grouped`. Attention to `in_turn_heads` is off by up to {{ apart.abs().max() :.1f}}.
 #
 # What does it save? Llama 3<!--~ a name -->, in its version with eight billion parameters, has 8<!--= kv_heads -->
-# heads of keys. A sequence of 8,192<!--= context_length --> tokens, with 16 bits<!--= 8 * torch.bfloat16.itemsize --> a
-# number, takes 1 GiB<!--= takes[kv_heads] --> of cache. With as many heads of keys as of queries it would take
-# 4 GiB<!--= takes[32] -->.
+# heads of keys. With 16 bits<!--= 8 * torch.bfloat16.itemsize --> a number, a sequence of 8,192<!--= context_length -->
+# tokens takes 1 GiB<!--= takes[kv_heads] --> of cache. With as many heads of keys as of queries it would take 4
+# GiB<!--= takes[32] -->.
 
 # %% tags=["check"]
 off_by_neighbors, apart = (
@@ -428,8 +429,8 @@ assert off_by_neighbors.abs().max() < 1e-5, (
 # %% [markdown]
 # ## A merge that looks right
 #
-# A common mistake merges without transposing back. The shape is right, the weights of the heads are right, and each
-# token's output is put together from several tokens:
+# A common mistake is to merge without transposing back. The shape is right and the weights of the heads are right, but
+# each token's output is put together from several tokens:
 
 
 # %%
@@ -449,10 +450,10 @@ print(probes.sees_the_future(lambda x: attend_with(x, broken_merge), x))
 
 # %% [markdown]
 # The two differ by {{ gap :.1f}}. The check that tells them apart needs no reference: under a causal mask, change a
-# later token, and no earlier one may move. The right merge passes it; through [the broken
+# later token; the output of no earlier one may move. The right merge passes it; through [the broken
 # merge](../museum/heads.py#merge-without-transpose) the future leaks in, behind a mask that is right.
 #
-# Where would the broken merge pass? With one head or one token the two are equal. So test with several of both.
+# With one head or one token the broken merge would pass, because the two are then equal. So test with several of both.
 
 # %% tags=["check"]
 gap = (attend_with(x, broken_merge) - attend_with(x, merge_heads)).abs().max()
@@ -468,10 +469,11 @@ assert probes.sees_the_future(
 # ## A pair that comes from no sequence
 #
 # Two options of `nn.MultiheadAttention` take a key and a value from no sequence. `add_bias_kv=True` appends a learned
-# pair, `add_zero_attn=True` a pair of zeros. Six words that ask eleven then get weights of shape `(6, 12)`<!--=
-# grown[0] -->, with both options `(6, 13)`<!--= grown[2] -->. In spite of its name `add_bias_kv` adds nothing *to* the
-# keys. ([Cross-attention](../learn/cross.py) without options has a page of its own.) To see attention alone, take a
-# module with one head whose matrices are the identity ([the bypass](bypass.py)), and look at what it has to learn:
+# pair, and `add_zero_attn=True` a pair of zeros. The weights of six words that look at eleven then have the shape
+# `(6, 12)`<!--= grown[0] -->, and `(6, 13)`<!--= grown[2] --> with both options. In spite of its name, `add_bias_kv`
+# adds nothing *to* the keys. ([Cross-attention](../learn/cross.py) without options has a page of its own.) To see
+# attention alone, take a module with one head whose matrices are the identity ([the bypass](bypass.py)), and look at
+# what it has to learn:
 
 # %%
 told = "I must go back to my ship and to my crew".lower().split()
@@ -502,7 +504,7 @@ grown = [tuple(module(Y, X, X)[1].shape) for module in modules]
 
 # %% [markdown]
 # `bias_k` and `bias_v` are one key and one value. They are appended *after* the projections, and no matrix is applied
-# to them. By hand that is a `cat`. For all queries there is then one key more to choose from:
+# to them. By hand that is a `cat`, after which all queries have one more key to choose from:
 
 # %%
 bias_k, bias_v = learned.bias_k[0], learned.bias_v[0]  # 1 features
@@ -563,9 +565,9 @@ assert torch.allclose(alone[0], bias_v[0], atol=1e-5), (
 # <!-- where: q, k, v, b = random("n d", "m d", "m d_v", "d_v");
 # o, a = attend(q, k, v, need_weights=True) -->
 #
-# That is the output of a layer with another bias at its end. (The same holds for the key's part of `in_proj_bias`: it
-# moves no output, and is not missed, as [an exercise](from_scratch.py#exercises) shows.) Appended, the pair competes
-# with the others. Take twice the vector of *order* for both, and compare:
+# That is the output of a layer with another bias at its end. (The key's part of `in_proj_bias` is such a shift: no
+# output depends on it, as [an exercise](from_scratch.py#exercises) shows.) A pair that is appended competes with the
+# others. Take twice the vector of *order* for both, and compare:
 
 # %%
 factor = 2
@@ -589,7 +591,7 @@ def by_pytorch(q, k, v, b_k, b_v):
 
 
 # %% [markdown]
-# Added to all keys, the vector moves no weight, but for rounding. Appended, it takes 88%<!--= share --> of *order*'s
+# Added to all keys, the vector moves no weight, except by rounding. Appended, it takes 88%<!--= share --> of *order*'s
 # weight from the words. In full, with $b_K$ and $b_V$ for the pair, what `add_bias_kv` computes for each query is
 #
 # $$o_i = \frac{e^{t_i} \, b_V + \sum_{j=1}^{m} e^{s_{ij}} \, v_j}{e^{t_i} + \sum_{l=1}^{m} e^{s_{il}}},
@@ -602,15 +604,15 @@ assert torch.allclose(shifted.context, context + pair, atol=1e-4), (
     "And a vector added to all values is added to their average"
 )
 assert shift_gap < 1e-6, (
-    "Added to all keys, the vector moves no weight, but for rounding"
+    "Added to all keys, the vector moves no weight, except by rounding"
 )
 
 # %% [markdown]
 # ## What a place to go is good for
 #
-# *order* found nothing like itself in the other sentence, and had to take something. A pair that is learned can be the
-# place to go instead. Let it learn just that: `bias_v` is zero, so who goes there takes nothing, and `bias_k` is
-# trained to draw the words that the other sentence does not have, and no others.
+# *order* found nothing like itself in the other sentence, but had to take something. A learned pair can give such a
+# word a place to go, and below it learns just that: `bias_v` is zero, so a word that goes there takes nothing, and
+# `bias_k` is trained to attract the words that the other sentence does not have, and no others.
 
 # %%
 absent = torch.tensor([word not in told for word in asked])
@@ -627,15 +629,15 @@ trained_output, trained = (each.detach() for each in learned(Y, X, X))
 
 # %% tags=["hide-input"]
 #| caption: What the six words take from the eleven others and from the trained pair, which is the last column. The rows
-#|   of *ship* and *and* stay within the words, those of the other four give nearly everything to the pair.
+#|   of *ship* and *and* stay within the words; those of the other four give nearly everything to the pair.
 plot.grid(trained, "weights", queries=asked, keys=[*told, "pair"])
 
 # %% [markdown]
-# After a hundred steps *we*, *process*, *your* and *order* leave at least 0.98<!--= trained[absent, -1].min() --> to
-# the pair, and take little: the norm of *order*'s output falls from 4.62<!--= context[5].norm() --> to 0.11<!--=
-# trained_output[5].norm() -->. *ship* leaves 0.01<!--= trained[3, -1] -->, and keeps 55%<!--= trained[3, 6]
-# --> for the other *ship*. In a model nobody sets such a goal, but training finds the use: without a pair, models let
-# the first token of a text be the place to go, which is called an *attention sink*.
+# After a hundred steps *we*, *process*, *your* and *order* give at least 0.98<!--= trained[absent, -1].min() --> to the
+# pair, and take little from the words: the norm of *order*'s output falls from 4.62<!--= context[5].norm() --> to
+# 0.11<!--= trained_output[5].norm() -->. *ship* gives it 0.01<!--= trained[3, -1] -->, and keeps
+# 55%<!--= trained[3, 6] --> for the other *ship*. Nobody sets a real model such a goal, but training finds the use:
+# without a pair, models make the first token of a text the place to go, which is called an *attention sink*.
 
 # %% tags=["claims"]
 assert (
@@ -643,7 +645,7 @@ assert (
     and trained[~absent, -1].max() < 0.1
     and trained[absent, -1].min() > 0.9
 ), (
-    "The rows of ship and and stay within the words, those of the other four give nearly everything to the pair"
+    "The rows of ship and and stay within the words; those of the other four give nearly everything to the pair"
 )
 assert trained.size(1) == len(told) + 1, (
     "and from the trained pair, which is the last column"
@@ -662,7 +664,7 @@ assert trained.size(1) == len(told) + 1, (
 # a = zeros(q, k, k)[1][:, :-1] -->
 #
 # Since the value is zero as well, what the pair gets is lost to the output. How much it gets depends on the scores.
-# Here *order* is multiplied by numbers that fall, and so its scores fall, too:
+# Here *order* is multiplied by ever smaller numbers, so its scores fall, too:
 
 # %% tags=["hide-input"]
 #| caption: What *order*, multiplied by four numbers, takes from the words beside a pair of zeros, and the norm of its
@@ -684,10 +686,10 @@ plot.table(
 # %% [markdown]
 # *Computed with torch {{ torch.__version__.split("+")[0] }} on the {{ X.device.type.upper() }}.*
 #
-# With its own scores *order* takes 0.99<!--= rows[0][0] --> from the words. A query of zeros finds twelve keys alike
-# and takes 0.92, eleven twelfths, from them. With the scores of the last row it takes 0.00<!--= rows[-1][0] -->, and
-# its output nearly vanishes. Without the pair it takes a full average however badly the words fit. With both options
-# the learned pair comes first, then the zeros.
+# With its own scores *order* takes 0.99<!--= rows[0][0] --> from the words. A query of zeros scores all twelve keys
+# alike, so it takes eleven twelfths, 0.92, from the words. With the scores of the last row it takes
+# 0.00<!--= rows[-1][0] -->, and its output nearly vanishes. Without the pair it takes a full average, no matter how
+# badly the words fit. With both options, the learned pair comes before the zeros.
 
 # %% tags=["check"]
 all_keys = torch.cat([X, two.bias_k[0], torch.zeros(1, 50)])
@@ -695,16 +697,16 @@ expected = attention_scores(Y, all_keys).softmax(dim=-1)
 
 # %% tags=["claims"]
 assert (zeros(0 * Y[5:], X, X)[1] - 1 / 12).abs().max() < 1e-6, (
-    "A query of zeros finds twelve keys alike and takes 0.92, eleven twelfths, from them"
+    "A query of zeros scores all twelve keys alike, so it takes eleven twelfths, 0.92, from the words"
 )
 assert torch.allclose(two(Y, X, X)[1], expected, atol=1e-6), (
-    "With both options the learned pair comes first, then the zeros"
+    "With both options, the learned pair comes before the zeros"
 )
 
 # %% [markdown]
 # ## A shift that looks right
 #
-# Here is the misreading as code, a layer that adds `bias_k` to the keys and `bias_v` to the values. It loads the
+# This is the misreading as code: a layer that adds `bias_k` to the keys and `bias_v` to the values. It loads the
 # parameters of PyTorch's module without complaint, and its output has the right shape:
 
 
@@ -730,8 +732,8 @@ wrong_by, right_by = (
 )
 
 # %% [markdown]
-# It is off by 1.93<!--= wrong_by -->. On a fresh module the mistake is smaller, for both vectors start near zero. The
-# check that tells them apart needs no reference: move `bias_k` alone. A layer that uses it must give another output.
+# It is off by 1.93<!--= wrong_by -->. On a fresh module the mistake is smaller, because both vectors start near zero.
+# Again the check needs no reference: move `bias_k` alone, and a layer that uses it must give another output.
 
 
 # %%
@@ -765,10 +767,10 @@ by_sgd, by_adam = (
 )
 
 # %% [markdown]
-# The right one does, the broken one does not. The gradient of `bias_k` is then zero but for rounding, and training has
-# nothing to teach it. Plain gradient descent leaves it where it is. Adam divides a gradient by its own size, and so
-# makes steps of what is only rounding: it moves the vector more than ten times as far. A parameter that moves is not
-# yet one that learns.
+# The right one does, the broken one does not. In the broken layer the gradient of `bias_k` is zero but for rounding, so
+# there is nothing to learn from. Plain gradient descent leaves it where it is. Adam divides a gradient by its own size,
+# and so turns mere rounding into steps: it moves the vector more than ten times as far. A parameter that moves does not
+# always learn.
 
 # %% tags=["claims"]
 assert right_by < 1e-6 and uses_bias_k(right) and not uses_bias_k(broken), (
@@ -780,8 +782,9 @@ assert by_adam > 10 * by_sgd, "it moves the vector more than ten times as far"
 # %% [markdown]
 # ## Exercises
 #
-# `print(check(name, answer))`, with `check` of `unmasked.exercises`, judges an answer by the name in brackets: [how to
-# do the exercises](../install.md#do-the-exercises).
+# Each exercise has a name in brackets. Import `check` from `unmasked.exercises` and run
+# `print(check("split-heads", answer))`: it tells you whether you are right, and usually what went wrong. [How to do the
+# exercises](../install.md#do-the-exercises).
 #
 # **Split** (`split-heads`). Write `split(x, num_heads)` for x of (batch, tokens, features).
 #

@@ -1,17 +1,17 @@
 # %% [markdown]
 # # Which kernel ran, and what did it cost?
 #
-# **Ask PyTorch's profiler: `kernels_of(f, ...)` names the kernel that ran and the memory it took.** One argument can
-# make a call leave the fused kernel, with the same shapes and without a warning. Here is one causal call of four heads
-# and 1,024<!--= tokens --> tokens, and what makes it leave:
+# **Ask PyTorch's profiler: `kernels_of(f, ...)` names the kernel that ran and the memory it took.** A single argument
+# can make a call leave the fused kernel, with the same shapes and without a warning. Here is one causal call of four
+# heads and 1,024<!--= tokens --> tokens, and what makes it leave:
 #
 # {{ plot.table(["What is different", "Runs", "Takes", "To have the fused kernel back"], rows).markdown() }}
 #
 # *Computed with torch {{ torch.__version__.split("+")[0] }} on the {{ q.device.type.upper() }}.* The memory is the most
-# that is allocated at once, with the result.
+# that is allocated at any moment, the result included.
 #
 # **You should know** [why a fused kernel needs no N x N matrix](tiles.py). **You will know** how to see which kernel
-# runs, before a call and after it, what makes PyTorch leave the fused one, how exact each is, and what to switch for a
+# runs, before a call and after it, what makes PyTorch leave the fused one, how exact each is, and which switch gives a
 # second derivative.
 
 # %% tags=["imports"]
@@ -31,8 +31,8 @@ torch.set_num_threads(1)  # a fused kernel has a buffer for each thread
 # %% [markdown]
 # ## After a call
 #
-# The function runs what it is given once, under `torch.profiler`, and lists the operators of attention that it saw.
-# Give it a function, a layer or a whole model:
+# Give `kernels_of` a function, a layer or a whole model: it runs that once, under `torch.profiler`, and lists the
+# operators of attention that it saw.
 
 # %%
 torch.manual_seed(0)
@@ -46,10 +46,10 @@ dropped = kernels_of(attend, q, k, v, is_causal=True, dropout_p=0.1)
 print(fused, dropped, sep="\n\n")
 
 # %% [markdown]
-# The first call runs flash, the fused kernel. The second one runs math, which makes the whole table of scores, several
-# times: one table of four heads takes 16 MiB<!--= heads * tokens**2 * q.itemsize -->. So dropout takes {{
-# dropped.peak_bytes / fused.peak_bytes :.0f}} times the memory. On a CPU no fused kernel drops weights. If your model
-# runs out of memory in training alone, look here first.
+# The first call runs flash, the fused kernel. The second runs math, since on a CPU no fused kernel drops weights. Math
+# makes the whole table of scores, and several times: a single table of the four heads is 16
+# MiB<!--= heads * tokens**2 * q.itemsize -->, so dropout takes {{ dropped.peak_bytes / fused.peak_bytes :.0f}} times
+# the memory. If your model runs out of memory only in training, look here first.
 
 # %% [markdown] tags=["check"]
 # The table above: `changes` makes each call, and tries its remedy as well. Warnings are recorded.
@@ -68,23 +68,23 @@ shapes = {changes[each].shape for each in ("nothing", "`dropout_p=0.1`")}
 
 # %% tags=["claims"]
 assert not told_of and len(shapes) == 1, (
-    "One argument can make a call leave the fused kernel, with the same shapes and without a warning"
+    "A single argument can make a call leave the fused kernel, with the same shapes and without a warning"
 )
 assert all(each.mended == ("flash",) for each in changes.values()), (
     "To have the fused kernel back"
 )
 assert fused.names == ("flash",) and dropped.names == ("math",), (
-    "The first call runs flash, the fused kernel. The second one runs math"
+    "The first call runs flash, the fused kernel. The second runs math"
 )
 assert not any(
     each.can_run for each in sdpa_backends(q, k, v, dropout_p=0.1)[:3]
-), "On a CPU no fused kernel drops weights"
+), "on a CPU no fused kernel drops weights"
 
 # %% [markdown]
 # ## Before a call
 #
-# `sdpa_backends` says which kernels can run for given tensors, and why the others cannot, in PyTorch's words; what they
-# leave out stands in parentheses. It makes no table of scores:
+# `sdpa_backends` says which kernels can run for given tensors and why the others cannot, in PyTorch's own words, with
+# what those leave out in parentheses. It makes no table of scores:
 
 # %%
 for name, inputs, options in (
@@ -96,9 +96,8 @@ for name, inputs, options in (
     print(f"{name}: {flash.why_not or 'it runs'}")
 
 # %% [markdown]
-# `unmasked.attend` brings what it can into the form that the kernel takes: it adds the
-# batch, pads narrow values, and makes the last axis contiguous. For those three rows of the table it runs the fused
-# kernel.
+# `unmasked.attend` brings tensors into the form that the kernel takes, where it can: it adds the batch, pads narrow
+# values, and makes the last axis contiguous. For those three rows of the table it runs the fused kernel.
 #
 # Put this into the tests of your model, with inputs as in training:
 
@@ -123,9 +122,9 @@ mended = [
 ]
 
 # %% [markdown]
-# PyTorch has one more way to leave what you wrote: in evaluation without gradients, its encoder layers run on a [fast
-# path](masks.py#train-is-not-eval-the-fast-path), which reads masks in its own way. `kernels_of` lists it, and
-# `takes_fast_path` says whether a call takes it, and why not.
+# There is one more way in which PyTorch leaves what you wrote: in evaluation without gradients, its encoder layers run
+# on a [fast path](masks.py#train-is-not-eval-the-fast-path), which reads masks in its own way. `kernels_of` lists it,
+# and `takes_fast_path` says whether a call takes it or why it does not.
 
 # %% tags=["claims"]
 assert asked < q.nbytes / 100, "It makes no table of scores"
@@ -139,7 +138,7 @@ assert "fast path" in in_evaluation and "fast path" not in in_training, (
 # %% [markdown]
 # ## How exact is each?
 #
-# The fused kernel and the formula round differently. Here is the error of the context against float64, for the same
+# The fused kernel and the formula round differently. This is the error of the context against float64, for the same
 # inputs in each type:
 
 # %% tags=["hide-input"]
@@ -153,9 +152,9 @@ plot.table(["", "fused", "by hand", "math backend"], by_dtype, "{:.0e}")
 # %% [markdown]
 # *Computed with torch {{ torch.__version__.split("+")[0] }} on the {{ wide.device.type.upper() }}.*
 #
-# In float32 all agree to the sixth digit. So a test that compares two ways to compute attention needs a tolerance. The
-# same holds for the ways to run one layer. By hand and with the fused kernel, a layer gives the same, and so it does
-# when it is compiled or exported. The package's tests hold both to it, and see that they still run the fused kernel:
+# In float32 all agree to the sixth digit, so a test that compares two ways to compute attention needs a tolerance.
+# Within it, a layer gives the same by hand and with the fused kernel, compiled and exported. The package's tests hold
+# the last two to that, and see that they still run the fused kernel:
 #
 # ```py
 # compiled = torch.compile(layer, fullgraph=True)
@@ -174,7 +173,7 @@ assert max(by_dtype["float32"]) < 1e-6 < min(by_dtype["float16"]), (
 # %% [markdown]
 # ## A second derivative
 #
-# A gradient penalty differentiates a gradient. PyTorch's fused kernels have no second derivative, and the last line
+# A gradient penalty differentiates a gradient, and PyTorch's fused kernels have no second derivative: the last line
 # raises a RuntimeError: *derivative for aten::_scaled_dot_product_flash_attention_for_cpu_backward is not implemented*.
 
 
@@ -191,7 +190,7 @@ small = torch.randn(1, 2, 5, 8, requires_grad=True)
 penalty(small)
 
 # %% [markdown]
-# Switch to the math backend for that call, which has one:
+# For that call, switch to the math backend, which has one:
 
 # %%
 with sdpa_kernel(SDPBackend.MATH):
@@ -213,16 +212,16 @@ assert (
     "derivative for aten::_scaled_dot_product_flash_attention_for_cpu_backward is not implemented"
 )
 assert second.isfinite().all() and second.any(), (
-    "Switch to the math backend for that call, which has one"
+    "For that call, switch to the math backend, which has one"
 )
 
 # %% [markdown]
 # ## What a GPU would show
 #
 # The tables of this page are those of a CPU. On an NVIDIA GPU there are three fused kernels, flash, efficient and
-# cudnn. They drop weights themselves, so dropout does not leave them; flash takes tensors in half precision only; and
-# each has shapes of its own. The same two functions say so, with the reasons that PyTorch gives, and the memory is the
-# GPU's. The package's tests run them there, for each combination of tensors that they try on a CPU.
+# cudnn. They drop weights themselves, so dropout no longer makes a call leave them. Flash takes tensors in half
+# precision only, and each kernel has its own demands on shapes. The same two functions tell you, with PyTorch's reasons
+# and the GPU's memory. The package's tests run them there, for each combination of tensors that they try on a CPU.
 
 # %% tags=["claims"]
 assert [each.name for each in sdpa_backends(q, k, v)][:-1] == [
@@ -234,8 +233,8 @@ assert [each.name for each in sdpa_backends(q, k, v)][:-1] == [
 # %% [markdown]
 # ## Newer versions
 #
-# From PyTorch 2.14<!--= border --> on, a CPU does otherwise in two ways. Whichever is installed, this page is held to
-# its side:
+# From PyTorch 2.14<!--= border --> on, two things differ on a CPU. This page is checked against the version that is
+# installed:
 #
 # - Up to 2.13<!--= before -->, three axes leave the fused kernel, and so does one head of keys for several of queries,
 #   which is [broadcast](grouped.py#the-trap-one-head-is-broadcast). From 2.14<!--= border --> on, both run on the fused
@@ -244,7 +243,7 @@ assert [each.name for each in sdpa_backends(q, k, v)][:-1] == [
 #   math refuses the two. From 2.14<!--= border --> on, every kernel refuses them. Pass one mask, made with
 #   `masks.combine`.
 #
-# `sdpa_backends` and `kernels_of` ask the PyTorch that is installed.
+# `sdpa_backends` and `kernels_of` ask your own PyTorch.
 
 # %% tags=["check"]
 before, border = "2.13", "2.14"
@@ -275,7 +274,8 @@ assert older or not together.can_run, "every kernel refuses them"
 # %% [markdown]
 # ## Exercises
 #
-# `print(check(name, answer))`, with `check` of `unmasked.exercises`, judges an answer by the name in brackets: [how to
+# Each exercise has a name in brackets. Import `check` from `unmasked.exercises` and run
+# `print(check("back-to-the-kernel", answer))`: it tells you whether you are right, and usually what went wrong. [How to
 # do the exercises](../install.md#do-the-exercises).
 #
 # **Back to the kernel** (`back-to-the-kernel`). Write a function of `query, key, value` with three axes each, (heads,
@@ -284,8 +284,8 @@ assert older or not together.can_run, "every kernel refuses them"
 #
 # ??? question "Hint"
 #
-#     There are three reasons to leave the kernel at once. Columns of zeros that are added to the values change nothing
-#     in the others.
+#     Three things at once make the call leave the kernel. Columns of zeros that are added to the values change nothing
+#     in the other columns.
 
 # %% tags=["solution"]
 from unmasked.exercises import check

@@ -2,8 +2,8 @@
 # # Where are my weights? Five layouts
 #
 # **Find your layout in this table; then `layouts.convert` carries the weights to any other without losing a bit.**
-# Libraries keep the matrices of query, key and value together or apart, in one order or another, and as nn.Linear has
-# them or transposed:
+# Libraries keep the matrices of query, key and value together or apart, in one order or another, and transposed or as
+# in `nn.Linear`:
 #
 # {{ plot.table(["Layout", f"Shape, of {num_heads} heads of {head_dim}", "Order of the rows", "Met in"],
 # rows).markdown() }}
@@ -11,9 +11,9 @@
 # Packed and interleaved have the same shape, so nothing complains if one is loaded as the other, and the keys come out
 # wrong, off by 6.0<!--= wrong -->.
 #
-# **You should know** [how one matrix holds many heads](heads.py). **You will know** how PyTorch packs its matrices
-# and how to take them apart, how each layout is used, how to tell them from one another, and how to load weights
-# without tying two models together.
+# **You should know** [how one matrix holds many heads](heads.py). **You will know** how PyTorch packs its matrices and
+# how to take them apart, how each layout is used, how to tell them apart, and how to load weights without tying two
+# models together.
 
 # %% tags=["imports"]
 import itertools
@@ -46,8 +46,8 @@ packed = {name: x.detach().clone() for name, x in theirs.state_dict().items()}
 # ## Packed: PyTorch's own
 #
 # `in_proj_weight` has the rows of the query's matrix, then the key's, then the value's. `chunk` takes them apart;
-# within each, the first four rows belong to the first head. nn.Linear and its kin keep (features out, features in), so
-# the product is with the transpose:
+# within each, the first four rows belong to the first head. Like `nn.Linear`, PyTorch keeps each matrix as (features
+# out, features in), so the product is with the transpose:
 
 # %%
 w_q, w_k, w_v = packed["in_proj_weight"].chunk(3)
@@ -65,8 +65,8 @@ attended = F.scaled_dot_product_attention(q, k, v)
 by_parts = theirs.out_proj(merge_heads(attended))
 
 # %% [markdown]
-# `x @ w_k`, without the transpose, runs as well, since the matrix is square, and is off by up to 3.3<!--=
-# (x @ w_k - x @ w_k.T).abs().max() -->.
+# Without the transpose, `x @ w_k` runs as well, because the matrix is square, and is off by up to
+# 3.3<!--= (x @ w_k - x @ w_k.T).abs().max() -->.
 
 # %% tags=["claims"]
 assert torch.allclose(by_parts, theirs(x, x, x)[0], atol=1e-5), (
@@ -154,8 +154,8 @@ assert all(
 # ## Same shape, another order
 #
 # Which row belongs to what? Call query, key and value the three<!--= len(packed["in_proj_weight"]) / embed_dim -->
-# *parts*. The packed order counts part, head, place in the head; the interleaved one counts head, part, place. So two
-# axes change places, and nothing else:
+# *parts*. The packed order counts part, head, place in the head; the interleaved one counts head, part, place. So only
+# two axes change places:
 
 # %%
 w = packed["in_proj_weight"].unflatten(0, (3, num_heads, head_dim))
@@ -177,8 +177,8 @@ panels = figures.shades(blocks, rows=3 * embed_dim)
 figures.labelled(plot.heatmap(panels), blocks)
 
 # %% [markdown]
-# So the shape does not tell. Names often do, and `layouts.layout_of` reads them. If all you have is a tensor, compare
-# the output with one that is known to be right, which is the only proof:
+# So the shape does not tell you which order it is. Names often do, and `layouts.layout_of` reads them. If a tensor is
+# all you have, the only proof is to compare its output with one that is known to be right:
 
 # %%
 assert layouts.layout_of(packed) == "packed"
@@ -208,8 +208,8 @@ assert blocks["interleaved"] == 3 * [0, 1, 2], (
 #
 # In a language model one input serves as queries, keys and values, and it may be wider or narrower than the heads
 # together. `CausalSelfAttention` is such a layer, and keeps its rows packed, under the name `qkv`. Here is what it
-# computes, step by step, under `trace`, which records every operation with its shapes, and tells the names of the axes
-# by their sizes:
+# computes, step by step, under `trace`, which records every operation with its shapes and names the axes by their
+# sizes:
 
 # %%
 torch.manual_seed(8)
@@ -279,7 +279,7 @@ moved, stayed = moves_the_original(alias), moves_the_original(copy)
 moved, stayed
 
 # %% [markdown]
-# One step on the aliased layer moved the original by 0.015<!--= moved -->; one on the copy left it alone. The check:
+# One step on the aliased layer moved the original by 0.015<!--= moved -->; one on the copy left it alone. To check,
 # compare `untyped_storage().data_ptr()`, the address at which a tensor's memory begins, or train one and look at the
 # other. (Plain `data_ptr()` is the address of the tensor's own first number: it differs for the key's and the value's
 # chunk, though they share the memory.)
@@ -299,8 +299,8 @@ assert w_k.data_ptr() != w_v.data_ptr() and of_key == of_value, (
 # %% [markdown]
 # ## Loading a checkpoint
 #
-# A checkpoint holds all layers of a model, by the names that its family uses. `layouts.load` takes one layer out, and
-# converts it to a layout of ours:
+# A checkpoint holds all layers of a model, under the names that its family uses. `layouts.load` takes out one layer and
+# converts it to one of these layouts:
 #
 # {{ plot.table(["Family", "Names of a layer", "Layout", "Rotary embeddings turn"], families).markdown() }}
 #
@@ -334,8 +334,8 @@ mended = (careful(x, x, x)[0] - expected).abs().max().item()
 str(told), f"{off:.1f}", f"{mended:.1g}"
 
 # %% [markdown]
-# The first is off by 1.6<!--= off -->, the second by nothing but rounding. Compare outputs after every conversion;
-# shapes prove nothing. If you name the wrong family, the error says which one the names look like:
+# The first is off by 1.6<!--= off -->, the second by nothing but rounding. Shapes prove nothing, so compare outputs
+# after every conversion. If you name the wrong family, the error says which one the names look like:
 
 # %%
 try:
@@ -347,11 +347,11 @@ else:
 print(textwrap.fill(named, 76))
 
 # %% [markdown]
-# Mistral and Qwen2 have the names of Llama. Their key heads are fewer than their query heads: pass `num_kv_heads`, and
-# the result fits a `CausalSelfAttention` with as many. Which features are turned together by [rotary
-# embeddings](positions.py)<!--~ link: the page asks which is mine --> no name and no shape tells: *Llama* from
-# transformers pairs the two halves of a head, *Llama* as Meta released it pairs neighbors. Weights loaded for the other
-# pairing raise no error, and every score is wrong.
+# Mistral and Qwen2 have the names of Llama. They have fewer key heads than query heads, so pass `num_kv_heads`, and the
+# result fits a `CausalSelfAttention` with as many. No name and no shape shows which features [rotary
+# embeddings](positions.py)<!--~ link: the page asks which is mine --> turn together: *Llama* from transformers pairs
+# the two halves of a head, *Llama* as Meta released it pairs neighbors. Weights loaded for the other pairing raise no
+# error, but the scores are wrong.
 
 # %% tags=["claims"]
 assert mended < 1e-5, "the second by nothing but rounding"
@@ -362,7 +362,8 @@ assert "look like those of family 'gpt_neox'" in named, (
 # %% [markdown]
 # ## Exercises
 #
-# `print(check(name, answer))`, with `check` of `unmasked.exercises`, judges an answer by the name in brackets: [how to
+# Each exercise has a name in brackets. Import `check` from `unmasked.exercises` and run
+# `print(check("one-head-of-packed", answer))`: it tells you whether you are right, and usually what went wrong. [How to
 # do the exercises](../install.md#do-the-exercises).
 #
 # **Take PyTorch apart** (`one-head-of-packed`). Write `head_weights(in_proj_weight, num_heads, head)`, which returns

@@ -10,7 +10,7 @@
 # *Computed with torch {{ torch.__version__.split("+")[0] }} on the {{ query.device.type.upper() }}.*
 #
 # **You should know** [what a mask is](masks.py), and what a softmax does. **You will know** how to write a window, a
-# sink and a soft-cap, what PyTorch's fused function cannot do of these and FlexAttention can, and a test that counts
+# sink and a soft-cap, which of these FlexAttention can do and PyTorch's fused function cannot, and a test that counts
 # the keys that a token sees.
 
 # %% tags=["imports"]
@@ -52,11 +52,11 @@ assert gallery["W keys before it"][-1].sum() == window[-1].sum() + 1, (
 # %% [markdown]
 # ## Sliding windows
 #
-# A layer with a window lets each token see the nearest tokens before it. Its cache is as long as the window, whatever
-# the text. The library's `masks.sliding_window` counts the query's own key; so does `sliding_window` in transformers,
-# to which the project's tests hold it. FlashAttention, and PyTorch's `varlen_attn`, count keys *beside* it:
-# `window_size=(left, right)`. Whoever hands the one number to the other is off by one key, as [transformers
-# was](https://github.com/huggingface/transformers/issues/39408), with one kernel and [not with
+# A layer with a window lets each token see the nearest tokens before it, so its cache is no longer than the window,
+# however long the text. The library's `masks.sliding_window` counts the query's own key; so does `sliding_window` in
+# transformers, as the project's tests make sure. FlashAttention and PyTorch's `varlen_attn` count only the keys
+# *beside* it: `window_size=(left, right)`. If you pass one count where the other is meant, you are off by one key, as
+# [transformers was](https://github.com/huggingface/transformers/issues/39408), with one kernel and [not with
 # another](https://github.com/huggingface/transformers/issues/29623).
 
 # %% tags=["check"]
@@ -85,9 +85,9 @@ wrong = attend(query, key, value, allowed=one_more).context
 print(f"off by {(wrong - right).abs().max():.1f}")
 
 # %% [markdown]
-# That is no rounding. Yet the model mostly still answers, so that nobody looks for it.
+# That is far too much for rounding. Yet the model mostly still gives sensible answers, so nobody looks for the mistake.
 #
-# Every layer sees what the layer below has gathered, and so the windows add up. With three layers of such windows, the
+# Every layer sees what the layer below has gathered, so the windows add up. With three layers of such windows, the
 # newest token knows of six others: two for each layer.
 
 # %% tags=["claims"]
@@ -105,11 +105,11 @@ assert known == 1 + 3 * 2 == 7, (
 # %% [markdown]
 # ## Two things called sink
 #
-# Models give much of their attention to the first tokens, whatever these are: weights must sum to one, so what has
-# nowhere to go goes there. A window that slides past the first tokens takes this place away, and the text falls apart.
-# Both remedies are called sinks.
+# Models give much of their attention to the first tokens, no matter which these are: weights must sum to one, so
+# attention that has nowhere to go goes there. A window that slides past the first tokens takes this place away, and the
+# text falls apart. There are two remedies, and both are called sinks.
 #
-# One remedy keeps a few *tokens* in sight beside the window. It is a mask, the last one of the figure:
+# One remedy keeps a few *tokens* in sight beside the window. It is a mask, the last one in the figure:
 
 # %%
 kept = masks.causal(9) & (torch.arange(9) < 2)  # the first two tokens
@@ -117,8 +117,8 @@ streaming = masks.sliding_window(9, window=W) | kept
 print(int(streaming[-1].sum()))
 
 # %% [markdown]
-# The other adds a *number* to the softmax, learned by each head, as GPT-OSS has it. It is one more score $b_h$, of no
-# key: what falls to it goes nowhere, and the weights of a row sum to less than one.
+# The other adds a *number* to the softmax, which each head learns, as in GPT-OSS. It is one more score, $b_h$, that
+# belongs to no key: its share goes nowhere, and the weights of a row sum to less than one.
 #
 # $$a_{hij} = \frac{e^{s_{hij}}}{e^{b_h} + \sum_{l=1}^{n} e^{s_{hil}}} \tag{28.1}$$
 # <!-- where: H = 3; s = random("H n n"); b = random("H"); a = attention_weights(s, sinks=b) -->
@@ -141,11 +141,12 @@ at_zero, at_minus_infinity = (
 with_zero_key = F.pad(scores, (0, 1)).softmax(-1)[..., :-1]
 
 # %% [markdown]
-# A sink of zero is not no sink: it takes as much as a key whose score is zero. No sink is minus infinity. So a
+# A sink of zero still takes as much as a key whose score is zero. To have no sink, set it to minus infinity. So a
 # checkpoint whose sinks are left out, or are loaded as zeros, gives wrong outputs and no error.
 #
-# `F.scaled_dot_product_attention` has no argument for sinks. But a sink is a key with one score for every query, and
-# with a value of zero. One more feature makes such a key, and the fused kernel, which wants four axes, does the rest:
+# `F.scaled_dot_product_attention` has no argument for sinks. But a sink is a key with the same score for every query,
+# and with a value of zero. One more feature makes such a key, and the fused kernel, which wants four axes, does the
+# rest:
 
 
 # %%
@@ -170,13 +171,13 @@ assert torch.allclose(sunk, longer.softmax(-1)[..., :-1], atol=1e-5), (
 )
 assert (sunk.sum(-1) < 1).all(), "weights of a row sum to less than one"
 assert torch.allclose(at_zero, with_zero_key, atol=1e-6), (
-    "A sink of zero is not no sink: it takes as much as a key whose score is zero"
+    "A sink of zero still takes as much as a key whose score is zero"
 )
 assert torch.allclose(at_minus_infinity, scores.softmax(-1), atol=1e-6), (
-    "No sink is minus infinity"
+    "To have no sink, set it to minus infinity"
 )
 assert (fused - eager).abs().max() < 1e-5, (
-    "But a sink is a key with one score for every query, and with a value of zero"
+    "But a sink is a key with the same score for every query, and with a value of zero"
 )
 assert kernels_of(fused_with_sinks, *batch, sinks).names == ("flash",), (
     "the fused kernel, which wants four axes, does the rest"
@@ -185,19 +186,19 @@ assert kernels_of(fused_with_sinks, *batch, sinks).names == ("flash",), (
 # %% [markdown]
 # ## A soft-cap comes before the mask
 #
-# Gemma 2<!--~ a name --> bounds its scores $s$: however large a dot product gets, what joins the softmax stays below a
+# Gemma 2<!--~ a name --> bounds its scores $s$: however large a dot product gets, what enters the softmax stays below a
 # cap $c$ of 50<!--~ Gemma 2's -->.
 #
 # $$z_{ij} = c \tanh(s_{ij} / c) \tag{28.2}$$
 # <!-- where: q, k = random("n d", "n d"); c = 1.5; s = attention_scores(q, k)
 # z = attention_scores(q, k, softcap=c) -->
 #
-# The order decides. A hidden score is minus infinity. Capped *after* the mask it becomes minus the cap, a score like
-# any other, and the future leaks in:
+# The order matters. A hidden score is minus infinity. If it is capped *after* the mask, it becomes minus the cap, a
+# score like any other, and the future leaks in:
 
 # %% tags=["hide-input"]
-#| caption: The weight of the future in the first row, capped after the mask. The smaller the cap, the larger the leak;
-#|   at Gemma's it is too small to be seen in a test.
+#| caption: The weight of the future in the first row, if scores are capped after the mask. The smaller the cap, the
+#|   larger the leak; at Gemma's it is too small to be seen in a test.
 future = ~masks.causal(9)
 leaked = figures.leaks(scores, (50.0, 20.0, 10.0, 5.0))
 plot.table(
@@ -214,7 +215,7 @@ torch.testing.assert_close(capped.context, hidden.softmax(-1) @ value)
 # %% [markdown]
 # PyTorch's fused function has no soft-cap either. Models that need one run with `eager`, with
 # [FlashAttention](https://github.com/huggingface/transformers/pull/31887), or with FlexAttention. In this library,
-# `softcap` and `sinks` take the eager implementation by themselves, and `implementation="fused"` refuses them:
+# `softcap` and `sinks` choose the eager implementation by themselves, and `implementation="fused"` refuses them:
 
 # %% tags=["hide-output"]
 #| raises: ValueError: needs implementation="eager"
@@ -225,7 +226,7 @@ assert (capped.context - hidden.softmax(-1) @ value).abs().max() < 1e-5, (
     "and a soft-cap comes before the mask"
 )
 assert (attention_scores(1e3 * query, key, softcap=50.0).abs() <= 50).all(), (
-    "however large a dot product gets, what joins the softmax stays below a cap"
+    "however large a dot product gets, what enters the softmax stays below a cap"
 )
 assert leaked[5.0] > 0.1, "a score like any other, and the future leaks in"
 assert leaked[5.0] > leaked[10.0] > leaked[20.0] > 1e-12 > leaked[50.0], (
@@ -235,9 +236,9 @@ assert leaked[5.0] > leaked[10.0] > leaked[20.0] > 1e-12 > leaked[50.0], (
 # %% [markdown]
 # ## FlexAttention
 #
-# FlexAttention takes the rules as functions: `mask_mod` says who may see whom, and `score_mod` changes a score.
-# Compiled, they become part of one kernel, on a GPU and, forward alone, on a CPU. A block mask says which tiles need no
-# work at all:
+# FlexAttention takes the rules as functions: `mask_mod` says who may see whom, and `score_mod` changes a score. When
+# compiled, they become part of one kernel on a GPU and, for the forward pass alone, on a CPU. A block mask says which
+# tiles need no work at all:
 
 
 # %%
@@ -257,8 +258,8 @@ ours = attend(query, key, value, allowed=window, softcap=5.0).context
 torch.testing.assert_close(by_flex[0], ours)
 
 # %% [markdown]
-# Write such a function and you have a new mask to get wrong. `create_mask` makes a matrix of it, to be compared with
-# one that you trust; and `masks.mask_mod` makes a function of a matrix, for masks that no rule gives:
+# Every such function is one more mask to get wrong. `create_mask` turns it into a matrix that you can compare with one
+# you trust. `masks.mask_mod` turns a matrix into a function, for masks that follow no rule:
 
 # %%
 made = create_mask(in_window, None, None, 9, 9, device="cpu")
@@ -270,16 +271,16 @@ looked_up = create_mask(
 assert torch.equal(looked_up[0, 0], streaming)
 
 # %% [markdown]
-# Without `torch.compile`, `flex_attention` holds the whole matrix of scores, as eager code does; so do the cells above.
-# On a CPU, compiled or not, it raises `NotImplementedError` on inputs that need gradients: "FlexAttention does not
-# support backward on CPU".
+# Without `torch.compile`, `flex_attention` holds the whole matrix of scores, as eager code does; so it does in the
+# cells above. On a CPU, compiled or not, it raises `NotImplementedError` on inputs that need gradients: "FlexAttention
+# does not support backward on CPU".
 
 # %% tags=["hide-output"]
 #| raises: NotImplementedError: does not support backward on CPU
 flex_attention(query[None].requires_grad_(), key[None], value[None])
 
 # %% [markdown]
-# A block mask is made for one size. The mask of the whole text is refused when a model writes, token by token, by an
+# A block mask is made for one size. When a model writes token by token, the mask of the whole text is refused by an
 # error that begins with "block_mask was created for". Up to PyTorch 2.13 it is a `ValueError`, and from 2.14 on a
 # `RuntimeError`:
 
@@ -293,9 +294,9 @@ else:
     raise AssertionError("it took the block mask of another size")
 
 # %% [markdown]
-# The message offers to crop the mask. That keeps its upper left corner, in which the newest token stands at the
-# beginning. Take the row of tiles instead in which the token stands, and count the query from its place. Then the mask
-# is made once, for the whole text; to make another for each token is right, too, and takes longer.
+# The message offers to crop the mask. That keeps its upper left corner, as if the newest token stood at the beginning.
+# Instead take the row of tiles in which the token stands, and count the query from its place. Then the mask is made
+# only once, for the whole text. Making another for each token is right, too, but takes longer.
 
 
 # %%
@@ -332,20 +333,20 @@ assert type(too_long) is (
     ValueError if torch.__version__ < "2.14" else RuntimeError
 ), "Up to PyTorch 2.13 it is a ValueError, and from 2.14 on a RuntimeError"
 assert corner.nonzero().tolist() == [[0, 0]], (
-    "That keeps its upper left corner, in which the newest token stands at the beginning"
+    "That keeps its upper left corner, as if the newest token stood at the beginning"
 )
 assert all(
     step.to_dense()[0, 0, 0].equal(small.to_dense()[0, 0, place // 2])
     for place, step in enumerate(steps)
-), "Take the row of tiles instead in which the token stands"
+), "Instead take the row of tiles in which the token stands"
 assert torch.allclose(torch.cat(decoded, dim=2)[0], right, atol=1e-5), (
-    "Then the mask is made once, for the whole text"
+    "Then the mask is made only once, for the whole text"
 )
 
 # %% [markdown]
 # ## The check for your own tests
 #
-# A gradient counts the keys that a token sees. It asks nobody how they count:
+# A gradient shows how many keys a token really sees, however a window is counted:
 
 
 # %%
@@ -366,7 +367,8 @@ assert keys_seen(my_attention) == W
 # %% [markdown]
 # ## Exercises
 #
-# `print(check(name, answer))`, with `check` of `unmasked.exercises`, judges an answer by the name in brackets: [how to
+# Each exercise has a name in brackets. Import `check` from `unmasked.exercises` and run
+# `print(check("window-with-sinks", answer))`: it tells you whether you are right, and usually what went wrong. [How to
 # do the exercises](../install.md#do-the-exercises).
 #
 # **Windows with sinks** (`window-with-sinks`). Write `mask(tokens, window, sinks)`: a token sees `window` keys, its own

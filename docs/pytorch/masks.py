@@ -2,7 +2,7 @@
 # # What does each interface make of my mask?
 #
 # **PyTorch's attention function reads `True` as *may attend*; its modules read `True` as *may not attend*.** The wrong
-# way round raises no error. Here is what each of them takes:
+# way round raises no error. This is what each of them takes:
 #
 # {{ plot.table(["Interface and argument", "True means", "Shapes that it takes", "A floating mask is"],
 # rows).markdown() }}
@@ -10,12 +10,12 @@
 # *Computed with torch {{ torch.__version__.split("+")[0] }} on the {{ y.device.type.upper() }}.*
 #
 # **You should know** [what a mask is for](../learn/masks.py). **You will know** which mask each interface of PyTorch
-# wants, what it answers to a row that allows nothing, and a test that tells of any module whether it sees the future.
+# wants, what it answers to a row that allows nothing, and a test that shows whether a module sees the future.
 #
 # ## What each interface makes of `True`
 #
 # Give each interface a mask in which the first query has `False` for the last key, and then the same mask inverted.
-# Change the last token. If the first token's output moves, the first query did see the last key.
+# Each time, change the last token: if the first token's output moves, the first query did see the last key.
 
 # %% tags=["imports"]
 import itertools
@@ -110,9 +110,9 @@ told = [
 ]
 
 # %% [markdown]
-# Every shape that an interface takes, it reads in one way.
+# An interface reads every shape that it takes in the same way.
 #
-# `~mask` turns one kind into the other. `masks.blocked_from_allowed` does so too, and brings a mask with an axis of
+# `~mask` turns one kind into the other. So does `masks.blocked_from_allowed`, which also brings a mask with an axis of
 # heads into the shape that `nn.MultiheadAttention` wants. Choose an interface, paint a mask, and take its code:
 
 # %% tags=["hide-input", "no-snippet"]
@@ -169,7 +169,7 @@ assert all(
     for call, names in zip(calls.values(), taken)
 ), "The wrong way round raises no error"
 assert all(len(each) == 1 for each in told), (
-    "Every shape that an interface takes, it reads in one way"
+    "An interface reads every shape that it takes in the same way"
 )
 assert all(
     each.flatten()[0] and not each[..., -1].flatten()[0]
@@ -180,9 +180,9 @@ assert all(
 # %% [markdown]
 # ## Padding: which shape, and which way round
 #
-# A batch of two sequences has a padding mask of (batch, keys). `nn.MultiheadAttention` wants just that, with `True` for
-# what is padding. The function wants (batch, 1, 1, keys)<!--~ axes of length one -->, with `True` for what is real:
-# `masks.padding(lengths)`.
+# A batch of two sequences has a padding mask of (batch, keys). `nn.MultiheadAttention` wants exactly that, with `True`
+# for what is padding, while the function wants (batch, 1, 1, keys)<!--~ axes of length one -->, with `True` for what is
+# real: `masks.padding(lengths)`.
 
 # %%
 lengths = torch.tensor([3, 2])
@@ -193,7 +193,7 @@ by_function = F.scaled_dot_product_attention(q, q, q, attn_mask=real)
 by_module, _ = module(y, y, y, key_padding_mask=~real[:, 0, 0])
 
 # %% [markdown]
-# A mask of (batch, keys) in the function is read as (queries, keys). The call raises an error, but for two cases. With
+# The function reads a mask of (batch, keys) as (queries, keys), and the call raises an error in all but two cases. With
 # one sequence, both shapes mean the same. With as many queries as sequences, it [shuts out the wrong
 # keys](../museum/masks.py#mask-polarity)<!--~ link: a neighbor --> without a word.
 
@@ -210,7 +210,7 @@ two, ends = q[:, :, :2], real[:, 0, 0]  # as many queries as sequences
 misread = attend(two, q, q, attn_mask=ends)
 
 # %% [markdown]
-# A row of padding still gets some output itself. Leave it out of the loss and of every average.
+# A row of padding still gets an output of its own, so leave it out of the loss and of every average.
 
 # %% tags=["claims"]
 assert by_module[1:, :2].allclose(alone_in_module, atol=1e-5), (
@@ -221,7 +221,7 @@ assert by_function[1:, :, :2].allclose(alone, atol=1e-5), (
 )
 assert torch.allclose(
     misread, attend(two, q, q, attn_mask=ends[None, None]), atol=1e-5
-), "A mask of (batch, keys) in the function is read as (queries, keys)"
+), "The function reads a mask of (batch, keys) as (queries, keys)"
 assert torch.allclose(
     attend(one, one, one, attn_mask=ends[1:]), by_function[1:], atol=1e-5
 ), "With one sequence, both shapes mean the same"
@@ -233,7 +233,7 @@ assert not torch.allclose(
 # ## No looking ahead: the causal mask
 #
 # The *causal* mask allows each token itself and what stands before it. Where two masks hold, a query sees what both
-# allow: `masks.combine` for masks of `True` for *may attend*, `|` for masks of `True` for *may not attend*.
+# allow: use `masks.combine` where `True` means *may attend*, and `|` where it means *may not attend*.
 
 # %% tags=["hide-input"]
 #| caption: With padding on the left, the first two queries see nothing at all.
@@ -247,8 +247,8 @@ gallery["left padding, causal"] = masks.causal(5) & end.flip(-1)
 plot.grid(gallery, queries=range(5))
 
 # %% [markdown]
-# `nn.MultiheadAttention` does not make the causal mask for you. Its argument `is_causal=True` is a hint that the mask
-# which you pass is causal. Without a mask, it is dropped without a word where the [fast
+# `nn.MultiheadAttention` does not make the causal mask for you. Its argument `is_causal=True` is only a hint that the
+# mask you pass is causal. Without a mask, the hint is silently dropped where the [fast
 # path](#train-is-not-eval-the-fast-path) is taken, in evaluation without gradients. Elsewhere it raises an error:
 
 # %%
@@ -273,7 +273,7 @@ module.train()
 assert masks.combine(masks.causal(5), end).equal(gallery["both"]) and (
     ~masks.causal(5) | ~end
 ).equal(~gallery["both"]), (
-    "masks.combine for masks of True for may attend, | for masks of True for may not attend"
+    "use masks.combine where True means may attend, and | where it means may not attend"
 )
 assert hints == [*["raises"] * 3, "not causal"], (
     "in evaluation without gradients. Elsewhere it raises an error"
@@ -283,9 +283,9 @@ assert hints == [*["raises"] * 3, "not causal"], (
 # ## Masks of numbers are added
 #
 # A floating mask is *added* to the scores. So a mask of zeros and ones shuts nothing out: it raises the allowed scores
-# by one, and the first word still takes 40%<!--= future[0] --> of its context from later ones. A boolean mask that [is
-# added](../museum/masks.py#boolean-mask-added), as in `scores += mask`, does the same. The additive mask that means
-# what a boolean one means has zero for `True` and minus infinity for `False`:
+# by one, and the first word still takes 40%<!--= future[0] --> of its context from later ones. The same happens to a
+# boolean mask that [is added](../museum/masks.py#boolean-mask-added), as in `scores += mask`. An additive mask that
+# means what a boolean one means has zero for `True` and minus infinity for `False`:
 
 # %%
 words = "i must go back to my ship and to my crew".split()
@@ -302,9 +302,9 @@ future = leaked.triu(1).sum(-1)
 
 # %% [markdown]
 # There is one exception: in evaluation, PyTorch's encoder layer takes a [fast path](#train-is-not-eval-the-fast-path).
-# A large negative number in the place of minus infinity works until numbers have fewer bits: float16 ends at
-# 65,504<!--= torch.finfo(torch.float16).max -->, and the `-1e9`<!--~ a constant that many use --> of much published
-# code [does not fit into float16](../museum/masks.py#float16-overflow).
+# Many programs write a large negative number instead of minus infinity. That works until numbers have fewer bits:
+# float16 ends at 65,504<!--= torch.finfo(torch.float16).max -->, and the `-1e9`<!--~ a constant that many use --> of
+# much published code [does not fit into float16](../museum/masks.py#float16-overflow).
 
 # %% tags=["claims"]
 assert torch.allclose(wrong[0], leaked @ x[0], atol=1e-5), (
@@ -329,9 +329,9 @@ assert torch.finfo(torch.float16).min > -1e9, (
 # $$a_{ij} = \frac{m_{ij} \, e^{s_{ij}}}{\sum_l m_{il} \, e^{s_{il}}} \tag{5.1}$$
 # <!-- where: s = random("n n"); m = masks.causal(n).double(); a = attention_weights(s, allowed=masks.causal(n)) -->
 #
-# There are two ways to write that as a softmax. `masked_fill` replaces the scores that are not allowed by minus
-# infinity, whose exponential is zero. Or a matrix $B$ is added, zero where a query may see and minus infinity where
-# not. `unmasked` uses the second way.
+# There are two ways to write that as a softmax. The first is `masked_fill`, which replaces the scores that are not
+# allowed by minus infinity, whose exponential is zero. The second, which `unmasked` uses, adds a matrix $B$ that is
+# zero where a query may see and minus infinity where it may not.
 #
 # $$A = \operatorname{softmax}(S + B) \tag{5.2}$$
 # <!-- where: S = random("n n"); B = masks.additive_from_allowed(masks.causal(n), torch.float64);
@@ -350,13 +350,13 @@ sums = late.sum(dim=-1)
 print([f"{each:.2f}" for each in sums.tolist()])
 
 # %% [markdown]
-# Zeros [after the softmax](../museum/masks.py#mask-after-softmax) come too late. The rows no longer sum to one, but for
-# the last, which may see everything. The future is still in there: the scores of later words are part of each row's
+# Zeros [after the softmax](../museum/masks.py#mask-after-softmax) come too late. The rows no longer sum to one, except
+# the last, which may see everything. And the future is still there: the scores of later words are part of each row's
 # sum, so they decide how small the weights become. Dividing each row by its new sum repairs the weights.
 
 # %% tags=["claims"]
 assert (sums[:-1] < 0.999).all() and abs(sums[-1] - 1) < 1e-5, (
-    "The rows no longer sum to one, but for the last, which may see everything"
+    "The rows no longer sum to one, except the last, which may see everything"
 )
 assert torch.allclose(
     late / sums[:, None], masked_softmax(scores, causal), atol=1e-5
@@ -365,8 +365,8 @@ assert torch.allclose(
 # %% [markdown]
 # ## When a row allows nothing
 #
-# A query that may see nothing has no weights: (5.1) divides zero by zero. Such rows come from padding on the left under
-# a causal mask, and from empty sequences. Each interface answers in its own way:
+# A query that may see nothing has no weights: (5.1) divides zero by zero. Such rows come from empty sequences, and from
+# padding on the left under a causal mask. Each interface answers in its own way:
 
 
 # %% tags=["hide-input"]
@@ -379,12 +379,13 @@ plot.table(["Interface", "Context of the first query"], [*answers.items()])
 # *Computed with torch {{ torch.__version__.split("+")[0] }} on the {{ y.device.type.upper() }}.*
 #
 # *eval* is run without gradients, as models usually are when they are used. The same module answers NaN when weights
-# are asked for, and zeros or NaN when they are not. The latter is a [fast path](#train-is-not-eval-the-fast-path), too.
-# That of `nn.MultiheadAttention` is for self-attention, with `batch_first=True`, biases, an even number of heads and a
-# boolean mask. This library always gives zeros. PyTorch's function gives zeros on a CPU. On a GPU it depends on the
-# kernel: with a boolean mask, cuDNN gave numbers, such as -1.8<!--~ measured there -->. (Seen on an H100 with PyTorch
-# 2.11<!--~ the version there --> in bfloat16, where the function takes cuDNN by itself.) The museum's [query that may
-# see nothing](../museum/masks.py#fully-masked-row) has the full table.
+# are asked for, and zeros or NaN when they are not. That last NaN comes from a [fast
+# path](#train-is-not-eval-the-fast-path), too, which `nn.MultiheadAttention` keeps for self-attention with
+# `batch_first=True`, biases, an even number of heads and a boolean mask. This library always gives zeros. PyTorch's
+# function gives zeros on a CPU, and on a GPU it depends on the kernel: with a boolean mask, cuDNN gave numbers, such as
+# -1.8<!--~ measured there -->. (Seen on an H100 with PyTorch 2.11<!--~ the version there --> in bfloat16, where the
+# function takes cuDNN by itself.) The museum's [query that may see nothing](../museum/masks.py#fully-masked-row) has
+# the full table.
 
 
 # %% tags=["check"]
@@ -411,7 +412,7 @@ fast_ones += [fast(y, y, y, bias=False), fast(y, y, y, num_heads=5)]
 fast_ones += [fast(y, y, y, mask=masks.additive_from_allowed(nothing))]
 
 # %% [markdown]
-# One NaN is enough to ruin a training run. Below, the second sequence is empty, and the loss reads the first one alone:
+# One NaN is enough to ruin a training run. Below, the second sequence is empty, and the loss reads only the first:
 
 # %%
 module.train()
@@ -424,14 +425,14 @@ print(f"loss {loss:.2f}, NaN in {poisoned:.0%} of the gradient")
 
 # %% [markdown]
 # The loss is a number, and every entry of the gradient is NaN. Look for such rows before you train:
-# `allowed.any(-1).all()`<!--~ a call --> tells whether every row of a mask allows something.
+# `allowed.any(-1).all()`<!--~ a call --> is true if every row of a mask allows something.
 
 # %% tags=["claims"]
 assert by_modes == ["NaN", "zeros", "NaN", "NaN"], (
     "The same module answers NaN when weights are asked for, and zeros or NaN when they are not"
 )
 assert fast_ones == [True, *[False] * 5], (
-    "is for self-attention, with batch_first=True, biases, an even number of heads and a boolean mask"
+    "keeps for self-attention with batch_first=True, biases, an even number of heads and a boolean mask"
 )
 assert by_library == by_pytorch == "zeros", (
     "This library always gives zeros. PyTorch's function gives zeros on a CPU"
@@ -443,7 +444,7 @@ assert loss.isfinite() and poisoned == 1, (
 # %% [markdown]
 # ## Train is not eval: the fast path
 #
-# In evaluation without gradients `nn.TransformerEncoderLayer` computes all its steps by one operator, its *fast path*,
+# In evaluation without gradients, `nn.TransformerEncoderLayer` computes all its steps in one operator, its *fast path*,
 # which turns every entry of a floating mask that is not zero into minus infinity. A bias such as ALiBi's, which only
 # lowers the scores of distant tokens, then hides all but the token itself:
 
@@ -460,14 +461,15 @@ with torch.no_grad():
 moved_by = (without - with_gradients).abs().max()
 
 # %% [markdown]
-# `without` equals `itself`, and is off by 0.79<!--= moved_by --> from the layer that is trained. Nothing warns you.
-# `takes_fast_path` tells you: here it is true. Where it is false, it gives PyTorch's reason: training, gradients,
+# `without` equals `itself`, and is off by 0.79<!--= moved_by --> from the layer that is trained. Nothing warns you, but
+# you can ask: `takes_fast_path` is true here. Where it is false, it gives PyTorch's reason: training, gradients,
 # `batch_first=False` (the default), no biases, an odd number of heads, an activation other than relu or gelu, a hook,
 # or norms that differ in `eps`.
 #
 # The remedy is one line for the whole program: `torch.backends.mha.set_fastpath_enabled(False)`. Where no weights are
-# asked for, it also turns the NaN of a row that allows nothing into zeros. For your own tests: without dropout, a layer
-# gives in evaluation what it gives in training. `torch.testing.assert_close(without, with_gradients)` fails here.
+# asked for, it also turns the NaN of a row that allows nothing into zeros. A test of your own can be this: without
+# dropout, a layer gives in evaluation what it gives in training. Here
+# `torch.testing.assert_close(without, with_gradients)` fails.
 
 
 # %% tags=["check"]
@@ -506,7 +508,7 @@ assert torch.allclose(without, itself, atol=1e-5) and path, (
     "which turns every entry of a floating mask that is not zero into minus infinity"
 )
 assert not warned and path, (
-    "Nothing warns you. takes_fast_path tells you: here it is true"
+    "Nothing warns you, but you can ask: takes_fast_path is true here"
 )
 assert fast_layers == [True, True, *[False] * 4], (
     "no biases, an odd number of heads, an activation other than relu or gelu"
@@ -521,8 +523,8 @@ assert (by_modes[-1], without_weights) == ("NaN", "zeros"), (
 # %% [markdown]
 # ## More keys than queries
 #
-# A model that generates text keeps the keys of what it has written. Then two new queries look at five keys. The queries
-# are the *last* two tokens, so the mask must be aligned at the bottom right, and [not at the top
+# A model that generates text keeps the keys of what it has written, so that two new queries may look at five keys. The
+# queries are the *last* two tokens, so the mask must be aligned at the bottom right, and [not at the top
 # left](../museum/masks.py#top-left-causal):
 
 # %% tags=["hide-input"]
@@ -544,8 +546,8 @@ mended = F.scaled_dot_product_attention(
 )
 
 # %% [markdown]
-# Aligned at the top left, the newest query sees only two keys, the oldest. That is what `is_causal=True` means to
-# PyTorch's function. This library aligns at the bottom right, as `mended` does.
+# Aligned at the top left, as `is_causal=True` is in PyTorch's function, the newest query sees only the two oldest keys.
+# This library aligns at the bottom right, as `mended` does.
 
 # %% tags=["check"]
 square = kv[:, :2]  # as many keys as queries
@@ -573,8 +575,8 @@ assert torch.allclose(ours, mended, atol=1e-5), (
 # %% [markdown]
 # ## Nothing leaks
 #
-# A mask that looks right can be wrong. Here it was written for `nn.MultiheadAttention`; then the code was moved to
-# PyTorch's function, and the mask with it:
+# A mask that looks right can be wrong. This one was written for `nn.MultiheadAttention`, and stayed as it was when the
+# code moved to PyTorch's function:
 
 # %%
 blocked = torch.ones(11, 11, dtype=torch.bool).triu(
@@ -592,19 +594,19 @@ def inverted(x):
 
 # %% [markdown]
 # Shape and dtype are right, nothing raises, and all numbers are finite. But each word sees *only* what comes after it,
-# and the last one nothing: its output is zeros.
+# and the last one sees nothing: its output is zeros.
 #
-# A causal module must give the earlier tokens the same output, whatever the later ones are. So a test needs no
-# reference: change the later tokens, and compare what the earlier ones get. Put this into your own tests:
+# A causal module gives the earlier tokens the same output, no matter what comes later. So a test needs no reference:
+# change the later tokens, and compare what the earlier ones get. Put this into your own tests:
 
 # %%
 print(probes.sees_the_future(inverted, x))
 print(probes.sees_the_future(moved, x))
 
 # %% [markdown]
-# The probe returns `None` if all is well, and otherwise what it saw. It enlarges the inputs a hundredfold and looks at
-# the gradients, too. A leak that stays within rounding even then goes unseen by
-# [`sees_the_future`](../reference/probes.md#unmasked.probes.sees_the_future).
+# [`sees_the_future`](../reference/probes.md#unmasked.probes.sees_the_future) returns `None` if all is well, and
+# otherwise what it saw. It enlarges the inputs a hundredfold and looks at the gradients, too; only a leak that stays
+# within rounding even then escapes it.
 
 # %% tags=["check"]
 other_start = torch.cat([2 * x[:, :1], x[:, 1:]], dim=1)
@@ -613,13 +615,16 @@ other_start = torch.cat([2 * x[:, :1], x[:, 1:]], dim=1)
 assert moved(x)[:, 1:].allclose(moved(other_start)[:, 1:], atol=1e-5), (
     "But each word sees only what comes after it"
 )
-assert not moved(x)[0, -1].any(), "the last one nothing: its output is zeros"
+assert not moved(x)[0, -1].any(), (
+    "the last one sees nothing: its output is zeros"
+)
 
 # %% [markdown]
 # ## Exercises
 #
-# `print(check(name, answer))`, with `check` of `unmasked.exercises`, judges an answer by the name in brackets: [how to
-# do the exercises](../install.md#do-the-exercises).
+# Each exercise has a name in brackets. Import `check` from `unmasked.exercises` and run
+# `print(check("causal-mask", answer))`: it tells you whether you are right, and usually what went wrong. [How to do the
+# exercises](../install.md#do-the-exercises).
 #
 # **The causal mask** (`causal-mask`). Write a function that takes a number of tokens and returns the boolean mask,
 # `True` for *may attend*, without a loop.

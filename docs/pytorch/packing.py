@@ -1,9 +1,9 @@
 # %% [markdown]
 # # How do I pack several texts into one sequence?
 #
-# **Give attention a mask that lets each token see its own document alone: the packed sequence then gives each document
-# what it gets alone.** A causal mask lets a document see all those before it, and positions that begin anew in each
-# document change nothing of that:
+# **Give attention a mask that lets each token see only its own document: the packed sequence then gives each document
+# what it gets alone.** A causal mask lets a document see all those before it, and starting the positions anew in each
+# document does not change that:
 #
 # {{ plot.table(["Three documents, packed with", "Off from each alone", "The second sees the first"],
 # rows).markdown() }}
@@ -11,7 +11,7 @@
 # *Computed with torch {{ torch.__version__.split("+")[0] }} on the {{ x.device.type.upper() }}.*
 #
 # **You should know** [what a mask is](masks.py). **You will know** the mask of packed documents, what positions and
-# labels need, the cumulative lengths that fast kernels take, and a test that tells whether documents meet.
+# labels need, the cumulative lengths that fast kernels take, and a test that shows whether documents see each other.
 
 # %% tags=["imports"]
 import logging
@@ -48,9 +48,9 @@ assert gallery["causal"][-1].all() and gallery["both"][-1].equal(ids == 2), (
 # %% [markdown]
 # ## Packed, and each alone
 #
-# Texts differ in length. A batch of them is mostly padding; so training code lays several texts end to end in one
-# sequence, and says by an id which tokens belong together. Here are two heads with rotary positions, and the documents
-# of the figure:
+# Texts differ in length, so a batch of them is mostly padding. Training code therefore lays several texts end to end in
+# one sequence, and marks with an id which tokens belong together. Here are two heads with rotary positions, and the
+# documents of the figure:
 
 # %%
 torch.manual_seed(1)
@@ -103,12 +103,12 @@ rows = [
 ]
 
 # %% [markdown]
-# `masks.documents(ids)` hides no future; `is_causal=True` does, and the two combine. In a batch, ids have the axes
-# (batch, tokens), and the mask gets an axis for heads. Padding at the end of a row is a document like any other: give
-# it an id of its own, and leave its outputs out of the loss.
+# `masks.documents(ids)` hides no future; `is_causal=True` does that, and the two combine. In a batch, ids have the axes
+# (batch, tokens), and the mask gets an axis for heads. Treat padding at the end of a row as one more document: give it
+# an id of its own, and leave its outputs out of the loss.
 #
-# A document is a *run* of equal ids. Some packers use an id again. Two runs with one id are two documents, though many
-# masks on the web, written as `ids[:, None] == ids`, take them for one.
+# A document is a *run* of equal ids. Some packers use an id again, and two runs with one id are two documents, though
+# many masks on the web, written as `ids[:, None] == ids`, take them for one.
 
 # %% tags=["claims"]
 assert not crossed["document mask"] and off["document mask"] < 1e-5, (
@@ -118,26 +118,26 @@ assert crossed["causal mask"], (
     "A causal mask lets a document see all those before it"
 )
 assert crossed["causal mask, positions begin anew"], (
-    "and positions that begin anew in each document change nothing of that"
+    "and starting the positions anew in each document does not change that"
 )
 assert apart[0, 2], "masks.documents(ids) hides no future"
 assert masks.documents(ids[None]).shape == (1, 1, 9, 9), (
     "and the mask gets an axis for heads"
 )
 assert not masks.documents(torch.tensor([5, 7, 5]))[2, 0], (
-    "Two runs with one id are two documents"
+    "two runs with one id are two documents"
 )
 
 # %% [markdown]
 # ## Where do positions begin?
 #
-# New positions for each document say where a token stands, not whom it sees: with them alone, the causal mask is still
-# wrong. People [have measured it](https://github.com/huggingface/nanoVLM/pull/204) in their own training code. With the
-# mask in place, what is left to do depends on the kind of positions:
+# New positions for each document say where a token stands, not what it may see: with them alone, the causal mask is
+# still wrong, as people [have measured](https://github.com/huggingface/nanoVLM/pull/204) in their own training code.
+# With the right mask in place, what is left to do depends on the kind of positions:
 
 # %% tags=["hide-input"]
 #| caption: How far the outputs of packed documents, with the mask of documents, lie from those of each document alone.
-#|   RoPE depends on offsets, and they are the same; sinusoids and learned tables must begin anew.
+#|   RoPE depends on offsets, which stay the same; sinusoids and learned tables must begin anew.
 ways_to_place = {"RoPE": attention, "sinusoids": figures.with_sinusoids}
 kinds = figures.gaps(ways_to_place, x, lengths)
 plot.table(
@@ -156,14 +156,14 @@ assert off["causal mask, positions begin anew"] > 0.1, (
     "with them alone, the causal mask is still wrong"
 )
 assert kinds["RoPE"][0] < 1e-5 < kinds["sinusoids"][0], (
-    "RoPE depends on offsets, and they are the same; sinusoids and learned tables must begin anew"
+    "RoPE depends on offsets, which stay the same; sinusoids and learned tables must begin anew"
 )
 
 # %% [markdown]
 # ### Models of transformers: only without a cache
 #
-# A model of transformers can make the mask of documents by itself, out of positions that begin anew. It does so if it
-# gets no `attention_mask`, not even one of ones, and keeps no cache. By default it keeps one:
+# A model of transformers can make the mask of documents by itself, from positions that begin anew. It does so only if
+# it gets no `attention_mask`, not even one of ones, and keeps no cache, which by default it does:
 #
 # ```py
 # model(ids, position_ids=positions, use_cache=False)  # documents are apart
@@ -175,8 +175,8 @@ assert kinds["RoPE"][0] < 1e-5 < kinds["sinusoids"][0], (
 # %% [markdown]
 # ## The loss crosses the border, too
 #
-# A language model predicts the next token. Where a document ends, that token belongs to another document. An attention
-# mask does nothing about it: take the label away, by the value that the loss ignores.
+# A language model predicts the next token. At the end of a document, the next token belongs to another document. No
+# attention mask changes that, so replace the label by the value that the loss ignores.
 
 # %%
 words = torch.tensor([11, 12, 13, 21, 22, 23, 24, 31, 32])
@@ -189,23 +189,23 @@ unshifted = words.clone()
 unshifted[ends[:-1].long()] = -100
 
 # %% [markdown]
-# Models of transformers shift the labels themselves. Give them the words, with -100 at the first token of each
-# document.
+# Models of transformers shift the labels themselves. Give them the words themselves as labels, with -100 at the first
+# token of each document.
 
 # %% tags=["claims"]
 assert torch.nn.CrossEntropyLoss().ignore_index == labels[2], (
-    "take the label away, by the value that the loss ignores"
+    "so replace the label by the value that the loss ignores"
 )
 assert unshifted.roll(-1).equal(labels), (
-    "Give them the words, with -100 at the first token of each document"
+    "Give them the words themselves as labels, with -100 at the first token of each document"
 )
 
 # %% [markdown]
 # ## Cumulative lengths, both ways
 #
-# A mask of (tokens, tokens) grows with the square of the tokens. Kernels for varying lengths take `cu_seqlens` in its
-# place. All tokens lie in one axis, and `cu_seqlens` is zero, then where each document ends, in `int32`<!--=
-# str(ends.dtype).removeprefix("torch.") -->.
+# A mask of (tokens, tokens) grows with the square of the tokens. Kernels for varying lengths take `cu_seqlens` instead.
+# All tokens lie along one axis, and `cu_seqlens` has a zero and then the place where each document ends, in
+# `int32`<!--= str(ends.dtype).removeprefix("torch.") -->.
 
 # %%
 ends = masks.cu_seqlens(ids)  # from ids
@@ -214,16 +214,17 @@ print(ends.tolist(), longest)
 print(masks.ids_from_cu_seqlens(ends).tolist())  # and back
 
 # %% [markdown]
-# For three documents these are four numbers. A list of lengths becomes `F.pad(torch.tensor(lengths).cumsum(0), (1,
-# 0)).int()`<!--~ a call -->. Kernels do not check these numbers: a list without the zero, or counted from one, moves
-# the borders without a word. The table on top shows what one token makes of it.
+# Three documents need only four numbers. A list of lengths becomes
+# `F.pad(torch.tensor(lengths).cumsum(0), (1, 0)).int()`<!--~ a call -->. Kernels do not check these numbers: a list
+# without the zero, or counted from one, silently moves the borders. The table at the top shows what a shift by one
+# token does.
 
 # %% [markdown]
 # ## `varlen_attn`: on a GPU
 #
 # PyTorch's kernel for varying lengths is `torch.nn.attention.varlen.varlen_attn`, in half precision. Its inputs have
-# the axes (tokens, heads, head_dim), and `window_size=(-1, 0)`<!--~ a constant --> makes it causal. It has no code for
-# a CPU, and raises `NotImplementedError` there:
+# the axes (tokens, heads, head_dim), and `window_size=(-1, 0)`<!--~ a constant --> makes it causal. It does not run on
+# a CPU, where it raises `NotImplementedError`:
 
 # %% tags=["hide-output"]
 #| raises: NotImplementedError: 'CPU' backend
@@ -235,20 +236,20 @@ varlen_attn(
 )
 
 # %% [markdown]
-# On a GPU of NVIDIA's it gives what the mask gives. This project's tests hold the one to the other wherever CUDA is:
-# whole documents, causal ones, and windows. A batch is flattened first, `x.flatten(0, 1)`<!--~ a call -->: each of its
-# rows begins a new document for `masks.cu_seqlens`, whatever its ids.
+# On an NVIDIA GPU it gives what the mask gives. Where CUDA is available, this project's tests compare the two for whole
+# documents, causal ones, and windows. A batch is flattened first, `x.flatten(0, 1)`<!--~ a call -->: `masks.cu_seqlens`
+# lets each of its rows begin a new document, even if the ids go on.
 
 # %% tags=["claims"]
 assert masks.cu_seqlens(ids.new_zeros(2, 3)).tolist() == [0, 3, 6], (
-    "each of its rows begins a new document for masks.cu_seqlens, whatever its ids"
+    "masks.cu_seqlens lets each of its rows begin a new document, even if the ids go on"
 )
 
 # %% [markdown]
 # ## Nested tensors
 #
-# A nested tensor of the layout `torch.jagged` keeps documents of several lengths as a batch, and it is made of the same
-# cumulative lengths. `F.scaled_dot_product_attention` takes it:
+# A nested tensor of the layout `torch.jagged` keeps documents of different lengths as a batch, and is made from the
+# same cumulative lengths. `F.scaled_dot_product_attention` takes it:
 
 # %%
 tokens_first = x.transpose(0, 1).contiguous()  # tokens heads head_dim
@@ -262,7 +263,7 @@ torch.testing.assert_close(flat, by_mask)
 # %% [markdown]
 # On a CPU, `is_causal=True` raises a `RuntimeError`. What it says depends on how PyTorch was built: without CUDA, "No
 # viable backend for scaled_dot_product_attention was found"; with CUDA but without a driver, "CUDA driver version is
-# insufficient", since the kernel that is asked last is cuDNN's. On a GPU there is one that can:
+# insufficient", since the last kernel it asks is cuDNN's. On a GPU there is one that can:
 
 # %%
 try:
@@ -291,7 +292,7 @@ assert "No viable backend" in no_kernel or "CUDA driver" in no_kernel, (
 # %% [markdown]
 # ## The check for your own tests
 #
-# Change one document, and look at the others. They stay the same to the bit: what is hidden has a weight of zero.
+# Change one document, and look at the others. They stay exactly the same, because what is hidden has a weight of zero.
 
 
 # %%
@@ -313,8 +314,9 @@ test_documents_do_not_meet()
 # %% [markdown]
 # ## Exercises
 #
-# `print(check(name, answer))`, with `check` of `unmasked.exercises`, judges an answer by the name in brackets: [how to
-# do the exercises](../install.md#do-the-exercises).
+# Each exercise has a name in brackets. Import `check` from `unmasked.exercises` and run
+# `print(check("packed-causal", answer))`: it tells you whether you are right, and usually what went wrong. [How to do
+# the exercises](../install.md#do-the-exercises).
 #
 # **The mask of a packed decoder** (`packed-causal`). Write `packed(ids)`, with ids of the axis (tokens), that returns
 # the boolean mask, `True` for *may attend*: its own document, and no later token. An id may come back.
@@ -345,7 +347,7 @@ feedback
 #
 # ??? question "Hint"
 #
-#     One number more than there are documents, and the right dtype.
+#     There is one number more than there are documents. Mind the dtype.
 
 
 # %% tags=["solution"]

@@ -5,10 +5,10 @@
 # A *rank* is one of the processes that compute together, usually each on a device of its own. Both ways give what one
 # device gives, up to rounding, and so do the gradients.
 #
-# **Which to take?** Within one machine, heads in parallel are the usual choice, as sums need fast links. A ring takes
-# over where the sequence is so long that one rank cannot hold it, or where there are more ranks than heads of keys.
-# [What to take in production](#what-to-take-in-production) has the rest. Two processes computed this table while the
-# page was built:
+# **Which to take?** Within one machine, heads in parallel are the usual choice, because the sums need fast links. A
+# ring takes over where the sequence is too long for one rank, or where there are more ranks than heads of keys. [What
+# to take in production](#what-to-take-in-production) has the rest. Two processes computed this table while the page was
+# built:
 
 # %% tags=["imports"]
 import os
@@ -42,8 +42,8 @@ from unmasked.tiles import attention, merge
 
 # %% tags=["hide-input", "no-snippet"]
 #| caption: Causal attention on two ranks, in float32<!--= str(torch.get_default_dtype()).removeprefix("torch.") -->:
-#|   how far outputs and gradients are off, as a share of their size; and what a rank sends, or hands over to be summed,
-#|   in a forward and a backward pass, as counted and by formula.
+#|   how far outputs and gradients are off, as a share of their size, and how many bytes a rank sends, or hands over to
+#|   be summed, in a forward and a backward pass, as counted and by formula.
 answers = launch(demonstrate, 48, ranks=2)
 shown = answers[0]
 has = ["half of the heads", *["half of the tokens"] * 3]
@@ -65,11 +65,11 @@ assert all(sent == formula for *_, sent, formula in shown), (
 )
 
 # %% [markdown]
-# **You should know** [how heads are split and merged](heads.py), and that
-# [parts merge by their log-sum-exp][unmasked.tiles.merge]. **You will know** what each rank computes and sends, what
-# goes wrong without a word, how to test it with two processes on any machine, and what to take in production.
+# **You should know** [how heads are split and merged](heads.py), and that [parts merge by their
+# log-sum-exp][unmasked.tiles.merge]. **You will know** what each rank computes and sends, what goes wrong silently, how
+# to test it with two processes on any machine, and what to take in production.
 #
-# The same table, on as many processes as you like, comes from a terminal. With a GPU for each process it runs on those:
+# This command makes the same table on as many processes as you like, and on GPUs if there is one for each process:
 #
 # ```console
 # $ torchrun --nproc-per-node 2 -m unmasked.parallel
@@ -77,7 +77,7 @@ assert all(sent == formula for *_, sent, formula in shown), (
 #
 # ## What to take in production
 #
-# The functions of this page are written to be read. PyTorch has both ways, with the kernels of GPUs:
+# The functions of this page are written to be read. PyTorch has both ways, with kernels for GPUs:
 #
 # | You run out of | Take | Know |
 # | --- | --- | --- |
@@ -90,7 +90,7 @@ assert all(sent == formula for *_, sent, formula in shown), (
 #
 # Each rank has the rows of the projections that make its own heads (*column parallel*, after the columns of the
 # transposed matrix), and the columns of the output's projection that take them in (*row parallel*). It computes its
-# heads from end to end. Only the outputs have to be summed:
+# heads from end to end, and only the outputs have to be summed:
 
 # %%
 torch.manual_seed(1)
@@ -112,7 +112,7 @@ halves = launch(some_heads, ranks=2)
 ]
 
 # %% [markdown]
-# Each rank has three heads, and both end up with the whole output. It was summed by one *all-reduce*, of 1,344
+# Each rank has three heads, and both end up with the whole output. It was summed by one *all-reduce* of 1,344
 # bytes<!--= halves[0][2] -->, as many as the output has. In the backward pass the gradient of the input is summed in
 # the same way.
 
@@ -123,7 +123,7 @@ assert halves[0][2] == halves[0][1].nbytes, "as many as the output has"
 # ### The trap: a bias for every rank
 #
 # A layer that is cut by its columns still has one bias. If each rank adds it before the sum, it is added as often as
-# there are ranks. Nothing fails, and a model that was trained in one process comes out slightly wrong:
+# there are ranks. Nothing fails, but a model that was trained in one process comes out slightly wrong:
 
 # %%
 torch.manual_seed(5)
@@ -138,8 +138,8 @@ right = sum(partial) + bias
 
 # %% [markdown]
 # The wrong sum is off by up to {{ (wrong - whole).abs().max() :.2f}}, exactly the bias, and the right one agrees with
-# the whole. With a bias of zeros, as many layers start, both agree: a test needs a bias that is not zero. (The other
-# way to be wrong is a gradient: `torch.distributed.nn.functional.all_reduce` sums in the backward pass, too, and if
+# the whole. With a bias of zeros, which many layers start with, both agree, so a test needs a bias that is not zero.
+# (Gradients can go wrong, too: `torch.distributed.nn.functional.all_reduce` also sums in the backward pass, and if
 # every rank has the same loss, gradients come out as many times too large as there are ranks.)
 
 # %% tags=["claims"]
@@ -151,8 +151,8 @@ assert right.allclose(whole, atol=1e-5), "the right one agrees with the whole"
 # %% [markdown]
 # ## A ring
 #
-# Now each rank has some tokens, with their queries, keys and values. Queries stay. At each step a rank attends to the
-# keys that it holds, and passes them on to the next rank while it computes. After as many steps as there are ranks,
+# Now each rank has some tokens, with their queries, keys and values. The queries stay. At each step a rank attends to
+# the keys that it holds, and passes them on to the next rank while it computes. After as many steps as there are ranks,
 # every query has seen every key, and no rank ever held them all:
 
 # %%
@@ -178,7 +178,7 @@ whole = F.scaled_dot_product_attention(
 )
 
 # %% [markdown]
-# Each of the four ranks has the contexts of its own eight tokens, and they are those of the whole. It has sent 3,072
+# Each of the four ranks has the contexts of its own eight tokens, and they are those of the whole. Each has sent 3,072
 # bytes<!--= shares[0][2] -->.
 
 # %% tags=["claims"]
@@ -192,9 +192,9 @@ assert all(
 # %% [markdown]
 # ### How the steps are merged
 #
-# A step gives contexts over some of the keys, and for each query the logarithm of the sum of its exponentials. Its
-# exponential says how much the part weighs, as [`tiles.merge`][unmasked.tiles.merge] takes it. A plain mean of the
-# parts would be right only if all had the same sums. Take half of the keys each, without a mask:
+# A step gives contexts over some of the keys, and for each query the logarithm of the sum of its exponentials. From
+# these logarithms [`tiles.merge`][unmasked.tiles.merge] knows how much each part weighs. A plain mean of the parts
+# would be right only if all had the same sums. Here are two parts with half of the keys each, without a mask:
 
 # %%
 spans = [slice(0, 16), slice(16, 32)]
@@ -223,8 +223,8 @@ assert torch.allclose(mean, same_sums, atol=1e-5), (
 # %% [markdown]
 # ### Who has work to do?
 #
-# With a causal mask a query sees the keys before it, so the last tokens have the most work. The layout decides who has
-# it. Here are four ranks with four tokens each:
+# With a causal mask a query sees only the keys up to its own place, so the last tokens have the most work, and the
+# layout decides which rank gets them. Here are four ranks with four tokens each:
 
 # %% tags=["hide-input"]
 #| caption: How many pairs of a query and a key each rank computes at each step. The ranks of a step wait for the
@@ -239,7 +239,7 @@ plot.grid(pairs, "pairs", rows=names, columns=names, axes=("ranks", "steps"))
 
 # %% [markdown]
 # In *contiguous* parts the first rank has no work after its first step, while the last one has work at every step.
-# *Zigzag* gives each rank one part of the beginning and the one of the end that makes up for it; all ranks have the
+# *Zigzag* gives each rank one part of the beginning and the part of the end that makes up for it, so all ranks have the
 # same work at every step. *Striped* deals the tokens out one by one, and is nearly as even.
 
 # %% tags=["claims"]
@@ -253,8 +253,8 @@ assert pairs["zigzag"].amin(0).equal(pairs["zigzag"].amax(0)), (
 # %% [markdown]
 # ### The trap: where a token stands
 #
-# The tokens of a rank need not stand side by side. Whatever depends on positions, such as a rotary embedding, needs
-# those of the whole sequence. Counted from zero on each rank, they are wrong, and nothing fails:
+# The tokens of a rank need not stand side by side. Anything that depends on positions, such as a rotary embedding,
+# needs the positions in the whole sequence. Counted from zero on each rank, they are wrong, and nothing fails:
 
 # %%
 rotary, key = Rotary(8), k[:, :, positions_of_rank(32, rank=1, ranks=2)]
@@ -283,10 +283,10 @@ assert not torch.allclose(wrong, right, atol=1e-5), (
 # $$B = (n - 1) \cdot 2 h \, \frac{t}{n} \, d \, b \tag{41.1}$$
 # <!-- where: n = 4; h = 2; t = 32; d = 8; b = 4; B = ring_bytes(1, h, t, d, ranks=n) -->
 #
-# bytes, and in the backward pass as many once more, and a gradient for each. That grows with the tokens that a rank
-# has; the work grows with their square. So from some length on the transfer hides behind the computation. Heads in
-# parallel hand the output over, whatever the number of ranks. For a layer of the size that Llama's has with eight heads
-# of keys, in bfloat16:
+# bytes, and in the backward pass as many once more, and a gradient for each. The bytes grow with the tokens of a rank,
+# but the work grows with their square, so from some length on the transfer hides behind the computation. With heads in
+# parallel, each rank hands over the whole output, however many ranks there are. Here is a layer as large as Llama's
+# with eight heads of keys, in bfloat16:
 
 # %% tags=["hide-input"]
 #| caption: What each of {{ ranks }} ranks sends in a ring, or hands over to be summed, in one forward pass of one layer
@@ -299,10 +299,10 @@ sent = figures.sent(
 plot.table(["tokens", "ring", "heads in parallel"], sent, "{:,.0f} MiB")
 
 # %% [markdown]
-# Shared heads make the ring cheap: it sends keys and values before they are repeated. The output has all 32<!--= width
-# // head_dim --> heads. And what is handed over to be summed goes over the wire almost twice: an all-reduce that runs
-# as a ring sends $2 (n - 1) / n$<!-- unchecked: how libraries sum, which is not run here --> times as much, here {{ 2 *
-# (ranks - 1) / ranks :.2f}} times.
+# Shared heads make the ring cheap, because it sends keys and values before they are repeated, while the output has all
+# 32<!--= width // head_dim --> heads. And what is handed over to be summed goes over the wire almost twice: an
+# all-reduce that runs as a ring sends $2 (n - 1) / n$<!-- unchecked: how libraries sum, which is not run here --> times
+# as much, here {{ 2 * (ranks - 1) / ranks :.2f}} times.
 
 # %% tags=["claims"]
 assert shares[0][2] == 3 * (k.nbytes + v.nbytes) // 4, (
@@ -318,9 +318,9 @@ assert ring_bytes(1, 6, 32, 8, ranks=4) == 3 * shares[0][2], (
 # %% [markdown]
 # ## When ranks differ, or die
 #
-# Ranks that call with other shapes are the most common mistake, often at the end of a data set, where one rank gets a
-# shorter batch. PyTorch's transfers then wait until a timeout, or end a process in the middle. Here the ranks first
-# tell one another what they are about to do, in a few hundred bytes. If they differ, all of them say so:
+# The most common mistake is that ranks call with different shapes, often at the end of a data set, where one rank gets
+# a shorter batch. PyTorch's transfers then wait until a timeout, or end a process in the middle. The ranks of this
+# package first tell each other, in a few hundred bytes, what they are about to do. If they differ, all of them say so:
 
 
 # %%
@@ -341,8 +341,8 @@ def told(work, ranks):
 print(told(differ, ranks=2))
 
 # %% [markdown]
-# And if a rank dies, its neighbors notice at once, because their connection breaks. That is so with gloo, which carries
-# the bytes on a CPU; NCCL, on GPUs, waits for its timeout. Here one of four kills itself:
+# If a rank dies, its neighbors notice at once, because their connection breaks. That is so with gloo, which carries the
+# bytes on a CPU; NCCL, on GPUs, waits for its timeout. Here one rank of four kills itself:
 
 
 # %%
@@ -374,7 +374,7 @@ assert (
 # ## Beside PyTorch's own
 #
 # `parallelize_module` cuts the projections of a module in the same way, given a plan. It cuts whole projections, so
-# that query, key and value must be apart, and the module must not count on the number of heads:
+# query, key and value must be separate, and the module must not rely on the number of heads:
 
 
 # %%
@@ -414,9 +414,9 @@ launch(pytorchs_heads, ranks=2)
 
 
 # %% [markdown]
-# `context_parallel` is PyTorch's ring, or an all-gather of the keys, as you set it. It replaces
-# `F.scaled_dot_product_attention` inside its block, deals out zigzag, and knows the kernels of GPUs alone. On a CPU it
-# says so:
+# `context_parallel` is PyTorch's ring or, if you set it so, an all-gather of the keys. It replaces
+# `F.scaled_dot_product_attention` inside its block, deals tokens out in zigzag, and knows only the kernels of GPUs. On
+# a CPU it says so:
 
 
 # %%
@@ -445,16 +445,16 @@ print(
 
 # %% tags=["claims"]
 assert all("for_cpu" in each for each in refused), (
-    "and knows the kernels of GPUs alone"
+    "and knows only the kernels of GPUs"
 )
 
 # %% [markdown]
 # ## The check for your own tests
 #
-# `launch` runs a function in several processes of one machine and returns what each of them returned. They are new
-# processes, also where yours has used a GPU: the function travels there by value, in a notebook too, for which it takes
-# `pip install cloudpickle`. Hold yours to the whole, with gradients, with a bias that is not zero, and with two and
-# four ranks, as an error in whose turn it is can hide with two:
+# `launch` runs a function in several processes of one machine and returns what each of them returned. These are new
+# processes, even if yours has used a GPU, and the function travels there by value, even from a notebook (for which you
+# need `pip install cloudpickle`). Compare your module with the whole, including gradients, with a bias that is not
+# zero, and with two and four ranks, because with two a mistake in whose turn it is can hide:
 
 # %%
 torch.manual_seed(4)
@@ -473,15 +473,16 @@ for ours in launch(gradients, ranks=2):
 # %% [markdown]
 # ## Exercises
 #
-# `print(check(name, answer))`, with `check` of `unmasked.exercises`, judges an answer by the name in brackets: [how to
-# do the exercises](../install.md#do-the-exercises). None of them needs a second process.
+# Each exercise has a name in brackets. Import `check` from `unmasked.exercises` and run
+# `print(check("row-parallel", answer))`: it tells you whether you are right, and usually what went wrong. [How to do
+# the exercises](../install.md#do-the-exercises).
 #
 # **One bias** (`row-parallel`). Write `output(contexts, weights, bias)`: lists of what each rank has, its contexts
 # (..., tokens, features) and its columns of the output's matrix (d_out, features); and the bias. Return the output.
 #
 # ??? question "Hint"
 #
-#     What every rank gives is added up; what the layer has once is added once.
+#     What every rank gives is added up; what the layer has only once is added once.
 
 
 # %% tags=["solution"]

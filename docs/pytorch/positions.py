@@ -2,8 +2,8 @@
 # # Which RoPE is mine, and did I break it?
 #
 # **Rotary embeddings turn features in pairs, and there are two ways to pair them: a checkpoint made for one raises no
-# error under the other, and its scores are wrong.** To see whether positions work at all, add one number to each of
-# them: with RoPE and ALiBi no output may move.
+# error under the other, and its scores are wrong.** To see whether positions work at all, add the same number to each
+# of them: with RoPE and ALiBi no output may move.
 #
 # {{ plot.table(["Positions", "Feature 0 of 8 turns with", "Outputs move if all positions shift", "Found in"],
 # table).markdown() }}
@@ -12,7 +12,7 @@
 #
 # **You should know** [why positions are needed](../learn/positions.py), and what queries and keys are. **You will
 # know** which pairing your code and your checkpoint have, how to convert one into the other, what half precision does
-# to angles, and a test that tells whether positions arrive.
+# to angles, and a test that shows whether positions arrive.
 
 # %% tags=["imports"]
 import math
@@ -73,14 +73,14 @@ assert [*seen.values()][1:] == ["None"] * 3, (
 # ## Shift all positions
 #
 # A rotary embedding turns a query at position $m$ by angles that grow with $m$, and a key at position $n$ likewise.
-# What is left in their dot product is the difference of the angles. So the score depends on the offset $m - n$, and on
-# nothing else of the positions:
+# Their dot product keeps only the difference of the angles. So of the positions nothing counts for the score but the
+# offset $m - n$:
 #
 # $$\operatorname{turn}(q, m) \cdot \operatorname{turn}(k, n) = \operatorname{turn}(q, m - n) \cdot k \tag{25.1}$$
 # <!-- where: d = 6; q, k = random("d", "d"); m = 7; n = 4
 # turn = lambda x, place: Rotary(d)(x[None], torch.tensor([place]))[0] -->
 #
-# Here are scores of two vectors that stand five positions apart, farther and farther on:
+# Here are the scores of two vectors that always stand five positions apart, farther and farther into the text:
 
 
 # %%
@@ -98,7 +98,7 @@ def added_waves(x, places):
 
 # %% tags=["hide-input"]
 #| caption: Scores of two vectors, {{ offset }} positions apart. With RoPE the score stays; with coarse angles, and with
-#|   sinusoids that are added, the score moves.
+#|   sinusoids that are added, it moves.
 torch.manual_seed(2)
 query, key = torch.randn(2, 1, 64)  # tokens head_dim
 offset, places = 5, [5, 105, 1005, 10_005]
@@ -116,8 +116,8 @@ plot.table(
 )
 
 # %% [markdown]
-# `probes.notices_a_shift` asks this of any function of tokens and positions. It also doubles the offsets. A function
-# that notices nothing of that has never been given the positions:
+# `probes.notices_a_shift` tests this for any function of tokens and positions. It also doubles the offsets: a function
+# that does not notice even that was never given the positions:
 
 
 # %%
@@ -130,17 +130,17 @@ for attention in (turned("halves"), added, forgotten):
 
 # %% tags=["claims"]
 assert spread < 1e-3 and min(spreads) > 0.5, (
-    "With RoPE the score stays; with coarse angles, and with sinusoids that are added, the score moves"
+    "With RoPE the score stays; with coarse angles, and with sinusoids that are added, it moves"
 )
 
 # %% [markdown]
 # ## Halves or interleaved: which is mine?
 #
-# In the pairing *halves* a feature of the first half turns with its like in the second half. In the pairing
-# *interleaved* each even feature turns with the next. Code with `chunk(2, -1)`<!--~ a call --> has halves; code with
-# `view_as_complex` or `x[..., ::2]`<!--~ an index --> is interleaved. The name `rotate_half` tells nothing: in
-# transformers that of Llama has halves, and that of Cohere or GLM is interleaved. To be sure, turn a single feature by
-# one position, and see with which other feature, left where it is, it has a score:
+# In the pairing *halves*, a feature of the first half turns with its counterpart in the second. In the pairing
+# *interleaved*, each even feature turns with the next. Code with `chunk(2, -1)`<!--~ a call --> has halves; code with
+# `view_as_complex` or `x[..., ::2]`<!--~ an index --> is interleaved. The name `rotate_half` proves nothing: in
+# transformers, Llama's has halves, and that of Cohere or GLM is interleaved. To be sure, turn a single feature by one
+# position, and see with which other feature, left unturned, it has a score:
 
 
 # %%
@@ -167,12 +167,12 @@ print(which_pairing(in_bfloat16, 64))
 print(which_pairing(as_deepseek_does, 64))
 
 # %% [markdown]
-# The last function pairs neighbors, and puts them into the two halves. Scores do not mind the order, and a test of what
-# the feature becomes would be misled.
+# The last function pairs neighbors, and puts them into the two halves. That order does not change a score, but it would
+# mislead a test that looks at what the feature becomes.
 #
-# The weights do not say their pairing: their rows were trained for one, and the shapes fit both. Some configurations
-# do: in transformers, that of DeepSeek-V3<!--~ a name --> has `rope_interleave`. Here are four heads whose projections
-# were made for *interleaved*, as Meta's Llama has them, in code that turns *halves*:
+# The weights do not show their pairing: their rows were trained for one, and their shapes fit both. Some configurations
+# name it: in transformers, that of DeepSeek-V3<!--~ a name --> has `rope_interleave`. Here are four heads whose
+# projections were made for *interleaved*, as Meta's Llama has them, in code that turns *halves*:
 
 # %%
 torch.manual_seed(3)
@@ -195,10 +195,10 @@ misread = all_scores(w_q, w_k, Rotary(8, pairing="halves"))
 off_by = (misread - right).abs().max()
 
 # %% [markdown]
-# The scores are finite and as large as they should be, and they are off by up to 2.2<!--= (misread - right).abs().max()
-# -->, where scores have a standard deviation of 1.0<!--= right.std() -->. Only the diagonal, where the offset is zero,
-# is right: a test on one token sees nothing. The fix is to move the rows of both projections, and to leave the value's
-# alone:
+# The scores are finite and as large as they should be, but they are off by up to
+# 2.2<!--= (misread - right).abs().max() -->, with a standard deviation of 1.0<!--= right.std() -->. Only the diagonal,
+# where the offset is zero, is right, so a test on one token sees nothing. The fix is to move the rows of both
+# projections, and to leave the value's alone:
 
 # %%
 w_q, w_k = (convert_pairing(w, num_heads, to="halves") for w in (w_q, w_k))
@@ -206,15 +206,16 @@ mended = all_scores(w_q, w_k, Rotary(8, pairing="halves"))
 torch.testing.assert_close(mended, right)
 
 # %% [markdown]
-# Biases of these projections move in the same way. With grouped heads, the key's projection has fewer heads: pass their
-# number. Models that turn only a part of each head (GPT-NeoX, GPT-J, Phi) need `rotary_dim`, in `Rotary` and here.
+# Biases of these projections move in the same way. With grouped heads, the key's projection has fewer heads, so pass
+# their number. Models that turn only a part of each head (GPT-NeoX, GPT-J, Phi) need `rotary_dim`, in `Rotary` and
+# here.
 
 # %% tags=["claims"]
 assert misread.isfinite().all() and off_by > 1, (
     "a checkpoint made for one raises no error under the other, and its scores are wrong"
 )
 assert of_halves == [4, 5, 6, 7, 0, 1, 2, 3], (
-    "a feature of the first half turns with its like in the second half"
+    "a feature of the first half turns with its counterpart in the second"
 )
 assert of_neighbors == [1, 0, 3, 2, 5, 4, 7, 6], (
     "each even feature turns with the next"
@@ -230,11 +231,69 @@ assert ((misread - right).abs() < 1e-5).equal(
 ), "Only the diagonal, where the offset is zero, is right"
 
 # %% [markdown]
+# ## Another base, and texts longer than the training
+#
+# The base, `rope_theta` in a config, says how slow the slowest pair is: 10,000<!--~ the paper's --> at first,
+# 500,000<!--~ Grattafiori et al. (2024), section 3.2 --> in Llama 3<!--~ its name -->. A wrong base passes every test
+# of this page, because with any base a score depends on the offset alone. Only numbers that came with the checkpoint
+# reveal it.
+#
+# Newer checkpoints are also *stretched*, so that a model can read longer texts than those it was first trained on. Let
+# pair $i$ turn by $\theta_i$ from one place to the next. Fast pairs keep their speed, because they tell neighbors
+# apart. Slow ones turn $s$ times as slowly, so that no angle comes up that the model has never seen. With $\gamma_i$,
+# which falls from one for the fast pairs to zero for the slow ones, a pair then turns by
+#
+# $$\omega_i = (1 - \gamma_i) \frac{\theta_i}{s} + \gamma_i \theta_i \tag{25.3}$$
+# <!-- where: s = 8.0; theta = 500_000 ** (-torch.arange(0, 128, 2).double() / 128);
+# rope = dict(rope_type="yarn", rope_theta=5e5, factor=8.0, original_max_position_embeddings=8192)
+# omega = Rotary.from_config(128, rope).frequencies.double(); gamma = (omega * s / theta - 1) / (s - 1) -->
+#
+# Llama's rule takes $\gamma_i$ from the wavelength, YaRN's from the number of the pair, and YaRN multiplies the scores,
+# too. `Rotary.from_config` reads what the config says:
+
+# %%
+llama3 = {
+    "rope_type": "llama3",
+    "rope_theta": 500_000.0,
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 8192,
+}
+Rotary.from_config(128, llama3)
+
+# %% tags=["hide-input"]
+#| alt: Two curves over the pairs. Both fall from one to an eighth, in a bend and in a straight line.
+#| caption: How fast each pair turns, as a share of its former speed, for a text of eight times the length. The fast
+#|   pairs are on the left.
+from unmasked.figures.curves import curves
+
+stretched = {
+    name: Rotary.from_config(128, llama3 | {"rope_type": name})
+    for name in ("llama3", "yarn")
+}
+plain = 500_000 ** (-torch.arange(0, 128, 2) / 128)
+slowed = {name: each.frequencies / plain for name, each in stretched.items()}
+curves(slowed, xlabel="pair", ylabel="share of its speed", height=2.4)
+
+# %% [markdown]
+# A stretched checkpoint that is read without stretching answers short questions as before, and loses its way in long
+# texts. [How do today's models attend?](models.py)<!--~ link: it has them by name --> shows the base of each.
+
+# %% tags=["claims"]
+assert all(
+    each[0] == 1 and abs(each[-1] - 1 / 8) < 1e-3 for each in slowed.values()
+), "Both fall from one to an eighth"
+assert stretched["yarn"].factor > 1 == stretched["llama3"].factor, (
+    "YaRN multiplies the scores, too"
+)
+
+# %% [markdown]
 # ## Angles in half precision
 #
-# A `bfloat16` has eight bits<!--= math.log2(exact_to) --> for its digits. The first whole number that it cannot hold is
-# 257<!--= exact_to + 1 -->. From there on, positions merge, and an angle of a thousand radians is off by up to two<!--=
-# angles_off -->. What comes of it stands in the table of scores. All of these lines look harmless, and all but the
+# A `bfloat16` has eight bits<!--= math.log2(exact_to) --> for its digits, so the first whole number that it cannot hold
+# is 257<!--= exact_to + 1 -->. From there on positions merge, and an angle of a thousand radians is off by up to
+# two<!--= angles_off -->. The table of scores shows what comes of it. All of these lines look harmless, and all but the
 # third lead there:
 
 # %% tags=["hide-input"]
@@ -257,8 +316,8 @@ plot.table(
 )
 
 # %% [markdown]
-# So compute the frequencies when they are needed, in float32, and multiply them by element. Turn in the same type, and
-# round once, at the end. `Rotary` does all of this, whatever the dtype of its input and under autocast:
+# So compute the frequencies when they are needed, in float32, and multiply them element by element. Turn in the same
+# type, and round once, at the end. `Rotary` does all of this for inputs of any dtype, and under autocast:
 
 # %%
 torch.manual_seed(5)
@@ -269,7 +328,7 @@ with torch.autocast("cpu", dtype=torch.bfloat16):
 print(here.dtype, torch.equal(here, rotary(small.float(), far).bfloat16()))
 
 # %% [markdown]
-# The museum has it among [rotary mistakes](../museum/models.py#rope-in-bfloat16). People have met it in
+# The museum has it among the [rotary mistakes](../museum/models.py#rope-in-bfloat16). It has turned up in
 # [transformers](https://github.com/huggingface/transformers/pull/29285), in
 # [vLLM](https://github.com/vllm-project/vllm/issues/863) and in [Mistral's
 # code](https://github.com/huggingface/transformers/issues/29496).
@@ -282,9 +341,9 @@ assert all_differ == [False, False, True, False], (
 # %% [markdown]
 # ## Positions that start again
 #
-# While a model writes, its keys come from a cache, where they lie turned. The newest query stands behind all of them.
-# Code that numbers the tokens of the *call*, as `torch.arange(x.size(1))`<!--~ a call --> does, puts it at position
-# zero:
+# While a model writes, its keys come from a cache, where they lie already turned. The newest query stands behind all of
+# them. Code that numbers the tokens of the *call*, as `torch.arange(x.size(1))`<!--~ a call --> does, puts it at
+# position zero:
 
 # %%
 torch.manual_seed(6)
@@ -296,10 +355,10 @@ right_row = rotary(newest, torch.tensor([11])) @ keys.mT
 wrong_row = rotary(newest, torch.arange(1)) @ keys.mT
 
 # %% [markdown]
-# The last key should have the highest score: it is made of the same vector. Placed at zero, it scores {{ wrong_row[0,
-# -1] :.0f}} in the place of {{ right_row[0, -1] :.0f}}. The positions of a call begin where the cache ends:
-# `torch.arange(length, length + new)`. With padding on the left they begin at the first real token. [The page about
-# caches](cache.py) has more of this.
+# The last key should have the highest score, because it is made from the same vector as the query. With the query at
+# zero, it scores {{ wrong_row[0, -1] :.0f}} instead of {{ right_row[0, -1] :.0f}}. The positions of a call begin where
+# the cache ends: `torch.arange(length, length + new)`. With padding on the left they begin at the first real token.
+# [The page about caches](cache.py) has more of this.
 
 # %% tags=["claims"]
 assert right_row.argmax() == 11, "The last key should have the highest score"
@@ -307,7 +366,7 @@ assert right_row.argmax() == 11, "The last key should have the highest score"
 # %% [markdown]
 # ## ALiBi: slopes and sign
 #
-# ALiBi turns nothing. It lowers each score by the distance, times a slope $r_h$ that differs from head to head:
+# ALiBi turns nothing; it lowers each score by the distance, times a slope $r_h$ that differs from head to head:
 #
 # $$s_{hij} = \frac{q_{hi} \cdot k_{hj}}{\sqrt{d_k}} - r_h \, |i - j| \tag{25.2}$$
 # <!-- where: H = 3; q, k = random("H n d_k", "H n d_k"); r = alibi_slopes(H).double()
@@ -315,7 +374,7 @@ assert right_row.argmax() == 11, "The last key should have the highest score"
 
 # %% tags=["hide-input"]
 #| caption: ALiBi's bias of two heads out of eight. It is zero on the diagonal and falls with the distance. The first
-#|   head looks at its neighbors alone, the others farther.
+#|   head looks only at its neighbors, the other one farther.
 biases = alibi(8, 5)
 plot.grid(
     {"head 1": biases[0], "head 4": biases[3]},
@@ -325,8 +384,8 @@ plot.grid(
 
 # %% [markdown]
 # For eight heads the slopes are a half, a quarter, and so on. Twelve heads have the slopes of eight, and then every
-# other slope of sixteen, as the paper's code has it. To take the first twelve of sixteen instead gives most heads of
-# the twelve another slope:
+# other slope of sixteen, as in the paper's code. If you take the first twelve of sixteen instead, most of the twelve
+# heads get another slope:
 
 # %%
 for_twelve = alibi_slopes(12)
@@ -346,7 +405,7 @@ figures.slopes(
 )
 
 # %% [markdown]
-# The sign is the mistake that hides best. With a plus in the place of the minus, the farthest token gets the most, and
+# The mistake that hides best is a wrong sign. With a plus instead of the minus, the farthest token gets the most, and
 # nothing raises:
 
 # %%
@@ -362,12 +421,12 @@ first_token = [
 ]
 
 # %% [markdown]
-# With the wrong sign the last token of this text gives {{ first_token[1] :.0%}} of its first head to the first token,
-# 199<!--= len(right.weights[0]) - 1 --> places away; with the right one, nothing that can be seen. The bias hides no
-# future: pass `is_causal` as well. And give it to no `nn.TransformerEncoderLayer` in evaluation, whose [fast
-# path](masks.py#masks-of-numbers-are-added)<!--~ link: the section that has it --> takes every number that is not zero
-# for minus infinity. The museum shows the [sign beside its remedy](../museum/models.py#alibi-sign)<!--~ link: a mistake
-# -->.
+# With the wrong sign, the first head gives {{ first_token[1] :.0%}} of the last token's attention to the first token,
+# 199<!--= len(right.weights[0]) - 1 --> places away; with the right one, it gives nothing that can be seen. The bias
+# hides no future, so pass `is_causal` as well. And do not give it to an `nn.TransformerEncoderLayer` in evaluation,
+# whose [fast path](masks.py#masks-of-numbers-are-added)<!--~ link: the section that has it --> takes every number that
+# is not zero for minus infinity. The museum shows the [sign beside its
+# remedy](../museum/models.py#alibi-sign)<!--~ link: a mistake -->.
 
 # %% tags=["claims"]
 assert alibi_slopes(8)[:2].tolist() == [0.5, 0.25], (
@@ -377,22 +436,24 @@ assert for_twelve.allclose(of_the_paper, atol=1e-6), (
     "Twelve heads have the slopes of eight, and then every other slope of sixteen"
 )
 assert ((for_twelve - first_of_sixteen).abs() > 1e-3).sum() > 6, (
-    "To take the first twelve of sixteen instead gives most heads of the twelve another slope"
+    "If you take the first twelve of sixteen instead, most of the twelve heads get another slope"
 )
 assert bends == [7] and abs(steeper - 2) < 1e-3, (
     "dots that fall in two lines, twice as steeply: eight, and then four"
 )
 assert wrong.weights[0, -1].argmax() == 0, "the farthest token gets the most"
-assert first_token[0] < 1e-6, "with the right one, nothing that can be seen"
+assert first_token[0] < 1e-6, (
+    "with the right one, it gives nothing that can be seen"
+)
 assert alibi(8, 5).isfinite().all(), "The bias hides no future"
 
 # %% [markdown]
 # ## Sinusoids: two orders, and no offset
 #
 # The first transformer adds a vector to each embedding: a sine in each even feature and its cosine in the next one.
-# Much code keeps all sines first and all cosines behind them: `pairing="halves"`. A trained model knows one of the two.
-# A score of vectors with sinusoids does depend on where the tokens stand, as the table above shows: the vectors of
-# words and of places are multiplied with one another, too.
+# Much code keeps all sines first and all cosines behind them: `pairing="halves"`. A trained model knows only one of the
+# two. With sinusoids a score does depend on where the tokens stand, as the table above shows, because the vectors of
+# words and of places are multiplied with each other, too.
 
 # %% tags=["check"]
 waves, kept_apart = (
@@ -412,9 +473,9 @@ assert kept_apart[:, :4].allclose(waves[:, ::2], atol=1e-5), (
 # %% [markdown]
 # ## The check for your own tests
 #
-# Write your attention as a function of tokens and positions, in float64, and paste this. (A checkpoint that was made
-# for the other pairing passes it: only logits that came with the checkpoint find that.) It fails for mixed pairings,
-# for turned keys beside queries that are not, for turned values, and for angles of few bits:
+# Write your attention as a function of tokens and positions, in float64, and paste this. It fails for mixed pairings,
+# for turned keys beside unturned queries, for turned values, and for angles of few bits. (A checkpoint made for the
+# other pairing passes; only logits that came with it reveal that.)
 
 
 # %%
@@ -439,21 +500,22 @@ complaints = [str(probes.notices_a_shift(f, x)) for f in wrong_ones]
 
 # %% tags=["claims"]
 assert all("larger" in each for each in complaints), (
-    "for turned keys beside queries that are not, for turned values, and for angles of few bits"
+    "for turned keys beside unturned queries, for turned values, and for angles of few bits"
 )
 
 # %% [markdown]
 # ## Exercises
 #
-# `print(check(name, answer))`, with `check` of `unmasked.exercises`, judges an answer by the name in brackets: [how to
-# do the exercises](../install.md#do-the-exercises).
+# Each exercise has a name in brackets. Import `check` from `unmasked.exercises` and run
+# `print(check("turn-by-hand", answer))`: it tells you whether you are right, and usually what went wrong. [How to do
+# the exercises](../install.md#do-the-exercises).
 #
 # **Turn by hand** (`turn-by-hand`). Write `turn(x, positions)` for the pairing *halves*, with the base 10,000<!--~ the
 # usual base -->: x has the axes (..., tokens, head_dim), positions (tokens).
 #
 # ??? question "Hint"
 #
-#     One half is turned with the other: the first becomes first times cosine minus second times sine.
+#     One half turns with the other: the first becomes the first times the cosine minus the second times the sine.
 
 # %% tags=["solution"]
 from unmasked.exercises import check
@@ -481,7 +543,8 @@ feedback
 #
 # ??? question "Hint"
 #
-#     Turn a vector that has a single feature. With which other feature, at position 0<!--~ a place -->, has it a score?
+#     Turn a vector that has a single feature. With which other feature, at position 0<!--~ a place -->, does it have a
+#     score?
 
 
 # %% tags=["solution"]
@@ -504,7 +567,7 @@ feedback
 #
 # ??? question "Hint"
 #
-#     The last query stands where the last key stands. How many keys lie before the first query?
+#     The last query stands where the last key does. How many keys lie before the first query?
 
 
 # %% tags=["solution"]
@@ -527,7 +590,8 @@ feedback
 #
 # ## References
 #
-# <!--~ 2017, 3.5, 2021, 3.2, 2022, 3: references -->
+# <!--~ 2017, 3.5, 2021, 3.2, 2022, 3, 2024: references -->
 # - Vaswani et al. (2017), *Attention Is All You Need*: section 3.5, sinusoids.
 # - Su et al. (2021), *RoFormer: Enhanced Transformer with Rotary Position Embedding*: section 3.2, for (25.1).
+# - Peng et al. (2024), *YaRN: Efficient Context Window Extension of Large Language Models*, for its part of (25.3).
 # - Press, Smith and Lewis (2022), *Train Short, Test Long*: section 3, for (25.2) and the slopes.

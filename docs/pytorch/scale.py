@@ -3,12 +3,12 @@
 #
 # **Because dot products grow with the number of their terms, and the softmax of large numbers picks one of them.** Take
 # two random vectors of $d$ independent features, with mean zero and unit variance. Their dot product has the variance
-# $d$. Divide it by the root of $d$, and its variance is one, whatever $d$ is.
+# $d$. Divide it by the root of $d$, and its variance is one for every $d$.
 #
-# Without the division, with 512<!--= big --> features, the largest of ten weights is 0.95<!--= largest["unscaled"] -->
-# on average; with it, 0.32<!--= largest["scaled"] -->. The gradients of the queries are not small without it, but few
-# and huge: most queries get next to nothing, and all together 9.4 times<!--= together["unscaled"] / together["scaled"]
-# --> as much.
+# With 512<!--= big --> features, the largest of ten weights is 0.95<!--= largest["unscaled"] --> on average without the
+# division, and 0.32<!--= largest["scaled"] --> with it. The gradients of the queries do not become small without it;
+# they become few and huge: most queries get next to nothing, and all together get 9.4
+# times<!--= together["unscaled"] / together["scaled"] --> as much.
 
 # %% tags=["imports"]
 import itertools
@@ -32,9 +32,9 @@ from unmasked.heads import split_heads
 #| alt: Bars and dots, without the root on the left and with it on the right. Left, one bar is nearly as high as the
 #|   panel, and the dots are strewn over the whole width; right, the bars go down like stairs, and the dots lie close
 #|   together.
-#| caption: The weights of ten keys, in falling order, and how long the gradients are that come back: without the root,
+#| caption: The weights of ten keys, in falling order, and the lengths of the gradients that come back, without the root
 #|   and divided by it, for random vectors of {{ drawn["sizes"][-1] :,}} features. The bars are means of {{ samples }}
-#|   draws, and each of the {{ len(shares) }} dots stands for as many of them. On the left the largest weight is larger,
+#|   draws, and the {{ len(shares) }} dots stand for equally many draws each. On the left the largest weight is larger,
 #|   and the gradients are spread more widely.
 #| script: ../../src/unmasked/figures/scale.js
 #| data: drawn
@@ -72,8 +72,9 @@ assert (
 # %% [markdown]
 # ## The variance of a dot product
 #
-# How large are dot products, if nothing is known of the vectors? Variance can be computed without drawing a sample. Let
-# each feature take each of a few values equally often, and list *all* vectors; then the variance over them is exact.
+# How large are dot products if you know nothing about the vectors? Their variance can be computed without drawing a
+# sample. Let each feature take each of a few values equally often, and list *all* vectors: then the variance over them
+# is exact.
 
 
 # %%
@@ -89,15 +90,15 @@ def variance(outcomes):
 
 
 # %% [markdown]
-# A dot product of a query and a key is a sum of $d$ products. Let all features be independent, with mean zero. Then a
-# product has the mean zero, and as its variance the product of the two variances; and the variances of independent
+# A dot product of a query and a key is a sum of $d$ products. Let all features be independent, with mean zero. Then
+# each product has the mean zero, and its variance is the product of the two variances. The variances of independent
 # terms add up:
 #
 # $$\operatorname{Var}(q^\top k) = \sum_{t=1}^{d} \operatorname{Var}(q_t) \operatorname{Var}(k_t) \tag{2.1}$$
 # <!-- where: Var = variance; d = 3
 # q = every_vector([-1.3, 0.4, 0.9], d); k = every_vector([-0.7, -0.2, 0.9], d) -->
 #
-# Features that are minus one or one have unit variance. Here is the variance of the dot products of such vectors, plain
+# Features that are minus one or one have unit variance. This is the variance of the dot products of such vectors, plain
 # and divided by the root:
 
 # %%
@@ -130,8 +131,9 @@ plot.table(
 # the product.
 
 # %% [markdown]
-# In half precision the place of the scale matters. Here are three tokens whose features are all 40<!--= tried[0] -->.
-# Divided after the product, their weights are NaN. Divided before it, they are finite:
+# In half precision it matters where the scale is applied. Here are three tokens whose features are all
+# 40<!--= tried[0] -->. If the product is divided, their weights are NaN; if the query is divided first, they are
+# finite:
 
 # %%
 x = torch.full((1, 1, 3, 64), 40, dtype=torch.float16)
@@ -148,10 +150,11 @@ plot.table(["float16", *(f"features of {size}" for size in tried)], held)
 # %% [markdown]
 # *Computed with torch {{ torch.__version__.split("+")[0] }} on the {{ x.device.type.upper() }}.*
 #
-# A dot product of 64<!--= x.size(-1) --> features of 40<!--= tried[0] --> is 102,400<!--= x.size(-1) * tried[0] ** 2
-# -->. The largest number of `float16` is 65,504<!--= torch.finfo(x.dtype).max -->, so the product is infinite before it
-# can be divided, and the softmax of infinite scores is NaN. Dividing the query first helps, until features are larger.
-# PyTorch's function stays finite because it keeps the scores in `float32`, as the package does.
+# A dot product of 64<!--= x.size(-1) --> features of 40<!--= tried[0] --> is
+# 102,400<!--= x.size(-1) * tried[0] ** 2 -->. The largest number of `float16` is
+# 65,504<!--= torch.finfo(x.dtype).max -->, so the product is infinite before it can be divided, and the softmax of
+# infinite scores is NaN. Dividing the query first helps until the features are larger. PyTorch's function stays finite
+# because it keeps the scores in `float32`, as the package does.
 
 # %% tags=["claims"]
 assert all(abs(each[1] - 1) < 1e-9 for each in exact.values()), (
@@ -161,10 +164,10 @@ assert all(abs(exact[d][0] / d - exact[d][1]) < 1e-9 for d in exact), (
     "Plain, it is the number of features. Divided by the root, it is one"
 )
 assert late.isnan().all() and early.isfinite().all(), (
-    "Divided after the product, their weights are NaN. Divided before it, they are finite"
+    "If the product is divided, their weights are NaN; if the query is divided first, they are finite"
 )
 assert held["query divided, then product"] == ["finite", "NaN"], (
-    "Dividing the query first helps, until features are larger"
+    "Dividing the query first helps until the features are larger"
 )
 assert held["F.scaled_dot_product_attention"][1] == "finite", (
     "PyTorch's function stays finite because it keeps the scores in float32"
@@ -173,8 +176,8 @@ assert held["F.scaled_dot_product_attention"][1] == "finite", (
 # %% [markdown]
 # ## What large scores do to a softmax
 #
-# The softmax takes differences between scores and makes ratios of them. A score that is larger by one gets 2.7
-# times<!--= math.e --> the weight; one that is larger by ten, {{ math.exp(10) :,.0f}} times:
+# The softmax turns differences between scores into ratios between weights. A score that is larger by one gets 2.7
+# times<!--= math.e --> the weight, and one that is larger by ten gets {{ math.exp(10) :,.0f}} times the weight:
 #
 # $$\operatorname{softmax}(s)_j = \frac{e^{s_j}}{\sum_{l=1}^{n} e^{s_l}} \tag{2.3}$$
 # <!-- where: s = random("n"); softmax = lambda s: attention_weights(s[None])[0] -->
@@ -191,20 +194,20 @@ def entropy(weights):
 # $$H = -\sum_{j=1}^{n} a_j \ln a_j \tag{2.4}$$
 # <!-- where: a = random("n").softmax(0); H = entropy(a) -->
 #
-# It is zero where one key gets everything, and has its largest value, the logarithm of their number, where all get the
-# same.
+# It is zero where one key gets everything. It has its largest value, the logarithm of the number of keys, where all get
+# the same.
 
 # %% tags=["claims"]
 assert (
     entropy(torch.eye(3)[0]).abs() < 1e-9
     and abs(entropy(torch.full((10,), 0.1)) - math.log(10)) < 1e-5
-), "It is zero where one key gets everything, and has its largest value"
+), "It is zero where one key gets everything. It has its largest value"
 
 # %% [markdown]
 # ## What a sure softmax does to gradients
 #
-# Training changes the scores by a gradient that comes back through the softmax. It is made of the derivative of every
-# weight by every score. Together they are a matrix, the *Jacobian*: the weights on its diagonal, less the product of
+# Training changes the scores by a gradient that comes back through the softmax. It is made of the derivatives of every
+# weight by every score, which form a matrix, the *Jacobian*. It has the weights on its diagonal, less the product of
 # every two weights:
 
 
@@ -226,7 +229,7 @@ def jacobian(weights):
 # $$\frac{\partial a_j}{\partial s_l} = a_j \, ([j = l] - a_l) \tag{2.5}$$
 # <!-- where: s = random("n").requires_grad_(); a = softmax(s) -->
 #
-# where the bracket is one if both are the same, and zero otherwise.
+# where the bracket is one if $j$ and $l$ are the same, and zero otherwise.
 
 # %% [markdown]
 # Every entry is, up to its sign, a product of two weights, or of a weight and one minus that weight. If one weight is
@@ -251,7 +254,7 @@ assert torch.allclose(
 #
 # Now draw queries and keys for growing $d$, once *unscaled* (the dot products are multiplied by one) and once *scaled*
 # (divided by the root, the default). Measure the variance of the scores, the mean entropy of the weights, and the
-# largest entry of each row's Jacobian, of which the *median* is noted.
+# *median*, over all rows, of the largest entry of the Jacobian.
 
 
 # %% tags=["check"]
@@ -300,19 +303,19 @@ figure
 
 # %% [markdown]
 # Unscaled, the entropy falls from 1.44<!--= entropies[0][0] --> to 0.07<!--= entropies[0][-1] -->: attention picks the
-# best key and drops the others, before anything has been learned. Scaled, it is {{ entropies[1][0] :.2f}} with four
-# features and {{ entropies[1][-1] :.2f}} with 1,024<!--= sizes[-1] -->, where equal weights have 2.30<!--=
-# math.log(keys) -->.
+# best key and drops the others before anything has been learned. Scaled, it is {{ entropies[1][0] :.2f}} with four
+# features and {{ entropies[1][-1] :.2f}} with 1,024<!--= sizes[-1] -->; equal weights would have
+# 2.30<!--= math.log(keys) -->.
 #
-# Unscaled, the median derivative falls by over five powers of ten, but the mean only by a factor of {{ mean_fall
-# :.0f}}: now and then the two best keys have nearly the same score, and the weights of that row still move. And what
-# comes through reaches the query undivided. So measure what arrives, the gradient of each query, for random values and
-# a random gradient of the contexts:
+# Unscaled, the median derivative falls by over five powers of ten, but the mean only by a factor of
+# {{ mean_fall :.0f}}: now and then the two best keys have nearly the same score, and the weights of that row still
+# move. What gets through then reaches the query undivided. So measure what arrives there, the gradient of each query,
+# for random values and a random gradient of the contexts:
 
 # %% tags=["hide-input"]
-#| caption: With {{ big }} features, of {{ draws :,}} draws: the mean weight of the best key, the median of the
-#|   gradients' norms, the norm of the gradients together, and what the top tenth of them has of the sum of their
-#|   squares.
+#| caption: With {{ big }} features, of {{ draws :,}} draws: the mean weight of the best key, the median norm of the
+#|   gradients, the norm of all gradients together, and the share of the sum of their squares that belongs to the
+#|   largest tenth.
 big, draws = 512, 1_000
 largest, norms, together, tenth, ranked = figures.norms(
     big, samples=draws, keys=keys
@@ -329,12 +332,13 @@ plot.table(
 )
 
 # %% [markdown]
-# Without the scale, the gradient of the median query has the norm 0.08<!--= norms["unscaled"].median() -->, with it
-# 6.8<!--= norms["scaled"].median() -->. But all gradients together have 9.4 times<!--= together["unscaled"] /
-# together["scaled"] --> the norm. The tenth of the queries with the largest gradients makes up 95%<!--=
-# tenth["unscaled"] --> of the sum of their squares; with the scale, {{ tenth["scaled"] :.0%}}. So learning does not
-# lack gradients. It gets large ones from a few queries, the undecided ones: in that tenth the mean largest weight is
-# 0.70<!--= steep -->, in the others 0.98<!--= flat_ones -->.
+# The gradient of the median query has the norm 0.08<!--= norms["unscaled"].median() --> without the scale and
+# 6.8<!--= norms["scaled"].median() --> with it. But all gradients together have 9.4
+# times<!--= together["unscaled"] / together["scaled"] --> the norm without it. The tenth of the queries with the
+# largest gradients then makes up 95%<!--= tenth["unscaled"] --> of the sum of their squares, against
+# {{ tenth["scaled"] :.0%}} with the scale. So learning does not lack gradients: it gets large ones from a few queries,
+# those that are undecided. Their mean largest weight is 0.70<!--= steep -->, that of the others
+# 0.98<!--= flat_ones -->.
 
 # %% tags=["claims"]
 assert norms["unscaled"].median() < norms["scaled"].median() / 50, (
@@ -346,15 +350,15 @@ assert all(
     max(measured["scaled"][what]) < 1.5 * min(measured["scaled"][what])
     for what in told
 ), "Scaled, all three are level"
-assert tenth["unscaled"] > 0.9, "It gets large ones from a few queries"
+assert tenth["unscaled"] > 0.9, "it gets large ones from a few queries"
 
 # %% [markdown]
 # ## Which d, with many heads?
 #
-# Models usually run several attentions side by side, each on its own slice of the projected features; each is called a
-# *head* ([a page of heads](heads.py)). The $d$ under the root is that of one head, since its dot products run over its
-# own features alone. A model that is 512<!--= width --> features wide and has eight heads divides by the root of
-# 64<!--= head_dim -->, not of 512<!--= width -->. With [the width under the
+# Models usually run several attentions side by side, each on its own slice of the projected features. Each of them is
+# called a *head* ([heads have a page](heads.py)). The $d$ under the root is that of one head, since its dot products
+# run over its own features alone. A model that is 512<!--= width --> features wide and has eight heads divides by the
+# root of 64<!--= head_dim -->, not of 512<!--= width -->. With [the width under the
 # root](../museum/computation.py#wrong-d-in-scale) nothing fails, but all scores are too small, by the root of the
 # number of heads.
 
@@ -386,8 +390,8 @@ ours = attention_weights(attention_scores(q, k))
 flat = attention_weights(attention_scores(q, k, scale=width**-0.5))
 
 # %% [markdown]
-# `ours` equals `theirs`. Divided by the root of the width, as in `flat`, the weights are off by up to {{ (theirs -
-# flat).abs().max() :.2f}}.
+# `ours` equals `theirs`. With the root of the width, as in `flat`, the weights are off by up to
+# {{ (theirs - flat).abs().max() :.2f}}.
 
 # %% tags=["claims"]
 assert torch.allclose(by_width * math.sqrt(num_heads), by_head, atol=1e-5), (
@@ -398,10 +402,10 @@ assert torch.allclose(theirs, ours, atol=1e-5), "ours equals theirs"
 # %% [markdown]
 # ## What the rule assumes
 #
-# **Unit variance.** In a layer, queries and keys are *projections* of the input $x$. Entry $t$ of a query is a dot
-# product too, of $x$ with a row of the matrix, so by equation (2.1) its variance is the number of features times the
-# variance of the matrix's entries. New matrices are drawn at random, evenly up to a bound $b$ and down to its negative.
-# The variance of such numbers is
+# **Unit variance.** In a layer, queries and keys are *projections* of the input $x$. Entry $t$ of a query is itself a
+# dot product, of $x$ with a row of the matrix, so by equation (2.1) its variance is the number of features times the
+# variance of the matrix's entries. New matrices are drawn at random, evenly between a bound $b$ and its negative. The
+# variance of such numbers is
 
 
 # %% tags=["check"]
@@ -430,16 +434,16 @@ plot.table(["", "bound", "by (2.6)", "var(q)", "var(scores)"], new, "{:.2f}")
 # %% [markdown]
 # *Computed with torch {{ torch.__version__.split("+")[0] }} on the {{ module.in_proj_weight.device.type.upper() }}.*
 #
-# With `nn.Linear` a query's features have the variance 0.33<!--= new["nn.Linear"][2] -->, a third, and scores 0.11<!--=
-# new["nn.Linear"][3] -->, its square. PyTorch's module packs three matrices into one ([how fresh matrices then come
-# out](bypass.py#where-fresh-matrices-come-from)) and has 0.50<!--= new["nn.MultiheadAttention"][2] --> and 0.25<!--=
-# new["nn.MultiheadAttention"][3] -->. Only *Xavier*'s draw for a square matrix meets the assumption. But with another
-# width the same variances come out for each of the three: that is what the root is for. Smaller scores mean flatter
+# With `nn.Linear` the features of a query have a variance of 0.33<!--= new["nn.Linear"][2] -->, a third, and the scores
+# have its square, 0.11<!--= new["nn.Linear"][3] -->. PyTorch's module packs three matrices into one ([fresh matrices
+# come out smaller](bypass.py#where-fresh-matrices-come-from)) and has 0.50<!--= new["nn.MultiheadAttention"][2] --> and
+# 0.25<!--= new["nn.MultiheadAttention"][3] -->. Only *Xavier*'s draw for a square matrix meets the assumption. But each
+# of the three gives the same variances at another width, and that is what the root is for. Smaller scores mean flatter
 # weights at the start, and training can make the matrices larger.
 #
-# **Mean zero, and independent features.** Five features of zero or two have unit variance but the mean one: their dot
-# products have three times<!--= odd["mean one"] / odd["as assumed"] --> the variance. If all are copies of one feature,
-# they have five times<!--= odd["copies"] / odd["as assumed"] --> as much.
+# **Mean zero, and independent features.** Five features that are zero or two have unit variance, but their mean is one:
+# their dot products have three times<!--= odd["mean one"] / odd["as assumed"] --> the variance. If all five are copies
+# of one feature, it is five times<!--= odd["copies"] / odd["as assumed"] --> as large.
 
 # %% tags=["check"]
 vectors = {
@@ -451,9 +455,9 @@ odd = {name: variance(each.T @ each).item() for name, each in vectors.items()}
 
 # %% [markdown]
 # **Independence of query and key.** A token is not independent of itself. The dot product of a vector with itself does
-# not vary around zero: its *mean* is $d$, and so its score is about the root of $d$. Self-attention without learned
-# matrices therefore keeps more of a token itself the wider it is: with four features 3%<!--= alone[4][2] --> on
-# average, with 512<!--= big --> nearly all:
+# not vary around zero: its *mean* is $d$, so its score is about the root of $d$. Without learned matrices, a token in
+# self-attention therefore keeps more of itself the wider it is: 3%<!--= alone[4][2] --> on average with four features,
+# and nearly all with 512<!--= big -->:
 
 # %%
 #| caption: The mean score of {{ len(x) }} random tokens with themselves, the root of d, and the weight that they keep.
@@ -475,8 +479,8 @@ plot.table(
 )
 
 # %% [markdown]
-# The vectors of words are not of unit variance either. *ship*, in the sentence of the other pages, keeps 55%<!--=
-# kept[1] --> of itself with the root, and practically all without:
+# The vectors of words do not have unit variance either. In the sentence below, *ship* keeps 55%<!--= kept[1] --> of
+# itself with the root, and practically all without:
 
 # %%
 words = "I must go back to my ship and to my crew".lower().split()
@@ -497,9 +501,9 @@ assert all(
     abs(a / b - 1) < 0.1
     for name in new
     for a, b in zip(new[name][1:], other[name][1:])
-), "But with another width the same variances come out for each of the three"
+), "But each of the three gives the same variances at another width"
 assert alone[4][2] < alone[64][2] < 0.99 < alone[512][2], (
-    "therefore keeps more of a token itself the wider it is"
+    "a token in self-attention therefore keeps more of itself the wider it is"
 )
 assert kept[0] > 0.999, "of itself with the root, and practically all without"
 
@@ -507,14 +511,14 @@ assert kept[0] > 0.999, "of itself with the root, and practically all without"
 # ## Why dot products, and not cosines?
 #
 # Divide a dot product by the lengths of both vectors (their *norms*), and it cannot grow with $d$. The result is the
-# *cosine* of the angle between them. It says how alike two words are, from minus one (opposite) to one (the same
+# *cosine* of the angle between them. It says how similar two words are, from minus one (opposite) to one (the same
 # direction):
 #
 # $$c_{ij} = \frac{x_i \cdot x_j}{\lVert x_i \rVert \, \lVert x_j \rVert} \tag{2.7}$$
 # <!-- where: x = random("n d"); c = cosine_weights(x) -->
 #
-# Why not weight by cosines, then? The simplest way needs no softmax: multiply the vector of every word by its cosine
-# with *ship*, and add them up, which gives a context that is weighted by cosines:
+# Why not weight by cosines, then? The simplest way needs no softmax. Multiply the vector of every word by its cosine
+# with *ship* and add the results up:
 #
 # $$y_i = \sum_{j=1}^{n} c_{ij} \, x_j \tag{2.8}$$
 # <!-- where: x = random("n d"); c = cosine_weights(x)[:-1]; y = cosine_attention(x).context[:-1] -->
@@ -543,17 +547,19 @@ of_go = soft["dot products"][words.index("go")]
 # - The weights do not sum to one. Those of *ship* sum to 5.74<!--= cosines[ship].sum() -->, and in a longer sentence
 #   they sum to more. So vectors grow: the norm of *ship* goes from 5.74<!--= norms_of_ship[0] --> to 25.1<!--=
 #   norms_of_ship[1] -->, and in four layers it grows more than 8,000 times. (That two figures agree is a coincidence.)
-# - A softmax of cosines does sum to one, but it is timid. Cosines differ by two at most, so a word can count 7.4
-#   times<!--= math.exp(1 - -1) --> as much as another, and no more. *ship* would keep 14%<!--= own_share["cosines"] -->
-#   of itself, against 55%<!--= own_share["dot products"] -->. A dot product has no such bound, and training can set how
-#   sharp it is. (So it can where cosines are multiplied by a factor that is learned, as in some models with *QK-norm*.)
-# - A cosine forgets the lengths. A word with a long vector has large dot products with those that point its way: *go*
-#   takes more from *i* than it keeps of itself, for the vector of *i* is the longest. With cosines nothing comes before
-#   the word itself.
-# - An average cannot grow. But averages of averages become alike: the smallest cosine between any two of the words is
+# - A softmax of cosines does sum to one, but it is timid. Cosines differ by two at most, so a word can count at most
+#   7.4 times<!--= math.exp(1 - -1) --> as much as another. *ship* would keep 14%<!--= own_share["cosines"] --> of
+#   itself, against 55%<!--= own_share["dot products"] -->. A dot product has no such bound, and training can set how
+#   sharp it is. (It can do so with cosines, too, if they are multiplied by a learned factor, as in some models with
+#   *QK-norm*.)
+# - A cosine forgets the lengths. A word with a long vector has large dot products with all words that point its way:
+#   *go* takes more from *i* than it keeps of itself, because the vector of *i* is the longest. With cosines nothing
+#   comes before the word itself.
+# - Averages cannot grow, but averages of averages become alike: the smallest cosine between any two of the words is
 #   0.35<!--= alike[0] -->, and after three rounds of attention all words are nearly the same vector. A *residual
 #   connection*, which adds each word's old vector to its new one, works against that: with it the smallest cosine is
-#   0.52<!--= added.min() -->. (It was not made for that: deep networks had it before, so that they can be trained.)
+#   0.52<!--= added.min() -->. (It was not invented for this: earlier deep networks had it so that they could be
+#   trained.)
 
 # %% tags=["claims"]
 assert norms_of_ship[2] > 8000 * norms_of_ship[0], (
@@ -563,7 +569,7 @@ assert (
     of_go[words.index("i")] > of_go[words.index("go")]
     and words[tokens.norm(dim=-1).argmax()] == "i"
 ), (
-    "go takes more from i than it keeps of itself, for the vector of i is the longest"
+    "go takes more from i than it keeps of itself, because the vector of i is the longest"
 )
 assert (cosines.max(-1).values - cosines.diagonal() < 1e-6).all(), (
     "With cosines nothing comes before the word itself"
@@ -599,8 +605,8 @@ off = (after - attention_scores(q, k)).abs().max().item()
 
 # %% [markdown]
 # Neither the call nor its inputs have changed, and the scores are off by up to {{ off :.1f}}. A check needs no
-# reference. A token of ones has the dot product $d$ with itself, and so the root of $d$ as its score. Ask for two
-# sizes, and for more than one head:
+# reference: a token of ones has the dot product $d$ with itself, so its score must be the root of $d$. Try two sizes,
+# and more than one head:
 
 
 # %%
@@ -610,7 +616,7 @@ def own_score(scores, d, heads=3):
 
 
 # %% tags=["hide-input"]
-#| caption: The score of a token of ones with itself, by six ways to scale it, and what it must be.
+#| caption: The score of a token of ones with itself, scaled in six ways, and what it must be.
 candidates = {
     "right": attention_scores,
     "a global d_k": careless_scores,
@@ -633,8 +639,8 @@ plot.table(
 )
 
 # %% [markdown]
-# Only the right one gives both. Asked with one head, the width of all heads would pass too. The remedy: read the size
-# from the argument, `q.size(-1)`.
+# Only the right one gives both. With a single head, the width of all heads would pass as well. The remedy is to read
+# the size from the argument, `q.size(-1)`.
 
 # %% tags=["claims"]
 assert torch.allclose(before, attention_scores(q, k), atol=1e-4), (
@@ -642,14 +648,15 @@ assert torch.allclose(before, attention_scores(q, k), atol=1e-4), (
 )
 assert passed == ["right"], "Only the right one gives both"
 assert abs(with_one_head - 4) < 1e-3, (
-    "Asked with one head, the width of all heads would pass too"
+    "With a single head, the width of all heads would pass as well"
 )
 
 # %% [markdown]
 # ## Exercises
 #
-# `print(check(name, answer))`, with `check` of `unmasked.exercises`, judges an answer by the name in brackets: [how to
-# do the exercises](../install.md#do-the-exercises).
+# Each exercise has a name in brackets. Import `check` from `unmasked.exercises` and run
+# `print(check("scaled-scores", answer))`: it tells you whether you are right, and usually what went wrong. [How to do
+# the exercises](../install.md#do-the-exercises).
 #
 # **Scores** (`scaled-scores`). Write `scores(q, k)` for q with the axes (..., queries, features) and k with (..., keys,
 # features).
@@ -676,7 +683,7 @@ feedback
 #
 # ??? question "Hint"
 #
-#     Put $v$ into equation (2.1). To divide numbers by $c$ divides their variance by the square of $c$.
+#     Put $v$ into equation (2.1). Dividing numbers by $c$ divides their variance by the square of $c$.
 
 
 # %% tags=["solution"]

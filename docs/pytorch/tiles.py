@@ -2,8 +2,8 @@
 # # Why is no N x N matrix needed? Online softmax
 #
 # **Because a softmax can be computed a few keys at a time: keep the largest score so far, and shrink the sums when a
-# larger score comes.** What is kept does not grow with the number of keys. This is the trick inside of FlashAttention,
-# of PyTorch's fused kernels, and of attention on several devices.
+# larger score comes.** What is kept does not grow with the number of keys. This is the trick inside FlashAttention,
+# PyTorch's fused kernels, and attention on several devices.
 
 # %% tags=["imports"]
 import torch
@@ -19,9 +19,9 @@ torch.set_num_threads(1)  # a fused kernel has a buffer for each thread
 # %% tags=["hide-input"]
 #| alt: Bars over nine keys, of which the first three have none. A dashed line, the largest score so far, rises like
 #|   stairs.
-#| caption: The scores of one query, in tiles of three; the dashed line is the largest score so far. The query may
-#|   not see the first tile, as under a sliding window. Choose a size and move the tile: the average comes out the same
-#|   each time.
+#| caption: The scores of one query, in tiles of three; the dashed line is the largest score so far. The query may not
+#|   see the first tile, as under a sliding window. Choose a size and move the tile: the average comes out the same each
+#|   time.
 #| script: ../../src/unmasked/figures/tiles.js
 #| data: {"scores": row, "hidden": hidden, "values": values[:, 0], "sizes": [1, 3, 9]}
 row = torch.tensor([0.6, 2.2, -0.7, -0.4, 1.1, 0.5, 2.4, -1.2, 1.3])
@@ -33,7 +33,7 @@ figures.stairs(scores[0], largest, tile=3)
 
 # %% [markdown]
 # **You should know** [what attention computes](../learn/attention.py). **You will know** the rule and why it is exact,
-# what memory it saves, how it makes NaN when it is written carelessly, and how parts of the keys are merged.
+# how much memory it saves, how a careless version makes NaN, and how parts of the keys are merged.
 
 # %% [markdown]
 # ## The rule
@@ -66,10 +66,10 @@ averages = [
 ]
 
 # %% [markdown]
-# A softmax divides exponentials by their sum. Both may be multiplied by the same number, so every exponential can be
+# A softmax divides exponentials by their sum. Both may be multiplied by the same number. So every exponential can be
 # measured from the largest score, which keeps it at one or below. Take the scores of one query in turn. Let $m_t$ be
 # the largest of the first $t$ scores, $\ell_t$ the sum of their exponentials, measured from $m_t$, and $o_t$ the
-# average of their values. When the next score comes, what was summed up before is multiplied by one number, and the new
+# average of their values. When the next score comes, the sums so far are multiplied by one number, and the new
 # exponential is added:
 #
 # $$\begin{aligned} m_t &= \max(m_{t-1}, s_t) \\ \ell_t &= \ell_{t-1} \, e^{m_{t-1} - m_t} + e^{s_t - m_t} \\ o_t &=
@@ -77,8 +77,8 @@ averages = [
 # <!-- where: s = random("n", "11")[1]; v = random("11 c"); m, ell, o = after_each_key(s, v) -->
 #
 # If the largest score stays, the number is one. If it grows, the number is below one, and the sums become what they
-# would be had everything been measured from the new score. After the last key the average is that of the softmax over
-# the whole row.
+# would be if everything had been measured from the new score. After the last key the average is that of the softmax
+# over the whole row.
 
 # %% tags=["claims"]
 assert shrinks == grew and True in grew, (
@@ -97,12 +97,12 @@ assert torch.allclose(averages[0], scores.softmax(-1) @ values, atol=1e-5), (
 # %% [markdown]
 # ## What it saves
 #
-# Attention by the formula makes a table of scores, and one of weights, with a number for each query and each key. Twice
-# the tokens make four times the memory. By tiles, twice the tokens make twice the memory:
+# Attention by the formula makes a table of scores and one of weights, with a number for each query and each key. There,
+# twice the tokens take four times the memory; by tiles, they take twice the memory:
 
 # %% tags=["hide-input"]
-#| caption: The peak of the memory that one call takes, with its result, for two heads of 32<!--= q.size(-1) -->
-#|   features. PyTorch's fused kernel takes least.
+#| caption: The most memory that one call takes at any moment, the result included, for two heads of
+#|   32<!--= q.size(-1) --> features. PyTorch's fused kernel takes least.
 torch.manual_seed(1)
 q, k, v = torch.randn(3, 1, 2, 2048, 32)
 sizes = [256, 512, 1024, 2048]
@@ -117,12 +117,12 @@ plot.table(
 # %% [markdown]
 # *Computed with torch {{ torch.__version__.split("+")[0] }} on the {{ q.device.type.upper() }}.*
 #
-# The fused kernel deals out the queries in tiles, too. On a GPU the tables cost time as well: each would be written to
-# slow memory and read again. A kernel keeps a tile of queries and keys in its fast memory, and writes each context
-# once. `tiles.attention` is there to be read: its loop is Python's, and it takes longer than the fused kernel, by the
-# sizes up to several times as long.
+# The fused kernel cuts the queries into tiles, too. On a GPU the tables would also cost time, because each is written
+# to slow memory and read again. A kernel keeps a tile of queries and keys in fast memory, and writes each context once.
+# `tiles.attention` is there to be read: its loop is in Python, and depending on the sizes it takes up to several times
+# as long as the fused kernel.
 #
-# Rounding differs from one tile size to the next, and nothing else does. The largest errors, of contexts of size one:
+# Between tile sizes only the rounding differs. These are the largest errors, where contexts are about one in size:
 
 # %%
 torch.manual_seed(2)
@@ -139,10 +139,10 @@ assert max(errors.values()) < 1e-5, (
     "Because a softmax can be computed a few keys at a time"
 )
 assert 3.6 < whole[-1] / whole[-2] < 4.4, (
-    "Twice the tokens make four times the memory"
+    "twice the tokens take four times the memory"
 )
 assert 1.8 < by_tiles[-1] / by_tiles[-2] < 2.2, (
-    "By tiles, twice the tokens make twice the memory"
+    "by tiles, they take twice the memory"
 )
 assert fused[-1] < by_tiles[-1] < whole[-1], (
     "PyTorch's fused kernel takes least"
@@ -151,7 +151,7 @@ assert fused[-1] < by_tiles[-1] < whole[-1], (
 # %% [markdown]
 # ## The trap: a tile that shows nothing
 #
-# Here is the rule as it is mostly written down. It agrees with PyTorch for every tile size, until there is a mask:
+# This is the rule as it is usually written down. It agrees with PyTorch for every tile size, until there is a mask:
 
 
 # %%
@@ -178,9 +178,9 @@ print(f"{broken_rows} of {len(broken[0])} queries are NaN")
 
 # %% [markdown]
 # A window hides the first key from most queries. For these the largest score is still minus infinity after the first
-# tile, and minus infinity less minus infinity is NaN. Once there, the NaN stays. The queries that see the first key,
+# tile, and minus infinity less minus infinity is a NaN, which stays. The queries that see the first key,
 # 8<!--= 64 - broken_rows --> of them, are right, and so is every test without a mask. The fix is one line: measure from
-# zero, while nothing has been seen.
+# zero as long as nothing has been seen.
 
 # %%
 new = torch.tensor([[-torch.inf], [0.3]])  # of two queries
@@ -188,8 +188,8 @@ new.masked_fill(new == -torch.inf, 0.0)  # subtract this instead
 
 # %% [markdown]
 # The package does so, agrees with PyTorch here, and gives zeros to a query that may see nothing at all. So does
-# PyTorch's function on a CPU; on a GPU it depends on the kernel what it gives [when a row allows
-# nothing](masks.py#when-a-row-allows-nothing). Put this into your own tests, with the tile size of your code:
+# PyTorch's function on a CPU. On a GPU, what it gives [when a row allows nothing](masks.py#when-a-row-allows-nothing)
+# depends on the kernel. Put this into your own tests, with the tile size of your code:
 
 # %%
 mended, _ = tiled_attention(q, k, v, allowed=window, tile=1)
@@ -230,9 +230,9 @@ def merged(o_1, l_1, o_2, l_2):
 
 
 # %% [markdown]
-# The tiles need not come one after the other. Let two devices, or two blocks of a GPU, have some of the keys each. Each
+# The tiles need not come one after the other. Two devices, or two blocks of a GPU, can have some of the keys each. Each
 # returns the average over its own keys, $o_p$<!-- unchecked: a name -->, and the logarithm of its sum of exponentials,
-# the *log-sum-exp* $l_p$<!-- unchecked: a name -->. The share of a part in the whole sum is what it counts for:
+# the *log-sum-exp* $l_p$<!-- unchecked: a name -->. A part counts as much as its share in the whole sum:
 #
 # $$o = e^{l_1 - l} \, o_1 + e^{l_2 - l} \, o_2, \qquad l = \ln \left(e^{l_1} + e^{l_2}\right) \tag{10.2}$$
 # <!-- where: o_1, o_2 = random("c", "c"); l_1, l_2 = random("", ""); o, l = merged(o_1, l_1, o_2, l_2) -->
@@ -254,14 +254,14 @@ pytorchs = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 _, their_logsumexp = pytorchs(q[None], k[None], v[None])
 
 # %% [markdown]
-# Merged in this way, two halves are the whole. Their plain mean is off by {{ off_mean :.2f}}: it is right only where
-# both sums of exponentials happen to be equal. [Ring attention](parallel.py) sends keys around a ring of devices and
-# merges what comes; decoding with a long cache on a GPU cuts the cache into parts that run at the same time. The
-# log-sum-exp is also what PyTorch's fused kernels keep [for the backward
+# Merged in this way, two halves give the whole. Their plain mean is off by {{ off_mean :.2f}}, because it is
+# right only where both sums of exponentials happen to be equal. [Ring attention](parallel.py) sends keys around a ring
+# of devices and merges what comes; decoding with a long cache on a GPU cuts the cache into parts that run at the same
+# time. The log-sum-exp is also what PyTorch's fused kernels keep [for the backward
 # pass](backward.py#backward-without-the-whole-matrix); the package's equals it.
 
 # %% tags=["claims"]
-assert off_merged < 1e-5, "Merged in this way, two halves are the whole"
+assert off_merged < 1e-5, "Merged in this way, two halves give the whole"
 assert off_mean > 1000 * off_merged, (
     "it is right only where both sums of exponentials happen to be equal"
 )
@@ -272,8 +272,9 @@ assert torch.allclose(
 # %% [markdown]
 # ## Exercises
 #
-# `print(check(name, answer))`, with `check` of `unmasked.exercises`, judges an answer by the name in brackets: [how to
-# do the exercises](../install.md#do-the-exercises).
+# Each exercise has a name in brackets. Import `check` from `unmasked.exercises` and run
+# `print(check("running-softmax", answer))`: it tells you whether you are right, and usually what went wrong. [How to do
+# the exercises](../install.md#do-the-exercises).
 #
 # **A running softmax** (`running-softmax`). Write a function of a row of scores, given as a list of tiles, each of them
 # a list of numbers. It returns the largest score and the sum of the exponentials measured from it, and looks at each

@@ -2,7 +2,7 @@
 # # How do I see the weights of a model that returns none?
 #
 # **Run the model under `unmasked.watch`: it records every call of attention, and computes the weights of each head when
-# you ask for them.** Nothing in the model is changed, and nothing stays behind.
+# you ask for them.** Nothing in the model is changed, and nothing is left behind.
 
 # %% tags=["imports"]
 import copy
@@ -27,20 +27,21 @@ with watch(model) as seen:
 seen[0].weights.shape, seen[1].module  # batch heads queries keys
 
 # %% [markdown]
-# What each interface returns by itself, and what `watch` records of it:
+# This is what each interface returns by itself, and what `watch` records of it:
 #
 # {{ plot.table(["Interface", "Returns the weights of", "Recorded by `watch`"], rows).markdown() }}
 #
 # *Computed with torch {{ torch.__version__.split("+")[0] }} on the {{ x.device.type.upper() }}.*
 #
-# PyTorch's function returns none because it [never makes them](https://github.com/pytorch/pytorch/issues/98505)<!--~
-# link: what PyTorch's people answer -->: that is why it is fast. Models of transformers call it too, and so [their
-# attentions are empty or `None`](https://github.com/huggingface/transformers/issues/30978)<!--~ link: a report -->.
-# Loaded with `attn_implementation="eager"` and called with `output_attentions=True`, they return the weights, and run
-# other code than you use. `watch` takes them as they are.
+# PyTorch's function returns no weights because it [never makes
+# them](https://github.com/pytorch/pytorch/issues/98505)<!--~ link: what PyTorch's people answer -->: that is why it is
+# fast. Models of transformers call it too, so [their attentions are empty or
+# `None`](https://github.com/huggingface/transformers/issues/30978)<!--~ link: a report -->. Loaded with
+# `attn_implementation="eager"` and called with `output_attentions=True`, they return the weights, but run other code
+# than you use. `watch` takes them as they are.
 #
 # **You should know** [what heads are](heads.py) and [what a mask is for](masks.py). **You will know** how to see which
-# tokens each head of a model attends to, how to tell what a head does for the output, and four ways to be misled.
+# tokens each head of a model attends to, how to find out what a head does for the output, and four ways to be misled.
 
 
 # %% tags=["check"]
@@ -101,10 +102,10 @@ assert recorded == [*[[3]] * 6, []], (
 # %% [markdown]
 # ## A model whose heads can be read
 #
-# This model has two layers, with attention and nothing else. It reads words and says, after each, which word it expects
-# next. It reads *go back to my ship and to my*, and should say *ship*, because *ship* came after *my* before. Two heads
-# in two layers can do that together. The second one, which finds the earlier place, is the *induction head*; both are
-# its *circuit*.
+# This model has two layers of attention and nothing else. It reads words and says, after each, which word it expects
+# next. After *go back to my ship and to my* it should say *ship*, because *ship* came after *my* before. Two heads in
+# two layers can do that together. The second one, which finds the earlier place, is the *induction head*, and the two
+# are its *circuit*.
 
 # %%
 words = "go back to my ship and to my".split()
@@ -128,9 +129,9 @@ class Reader(nn.Module):
 
 
 # %% [markdown]
-# Its features say which word this is, at which position, which word came before, and which comes next. `embed` fills
-# the first two. The rest is up to the heads. Each is wired by hand, with its query, its key, its value, and the part of
-# the features that it writes to:
+# The features of a token say which word it is, at which position, which word came before, and which comes next. `embed`
+# fills in the first two, and the heads the rest. Each is wired by hand, with its query, its key, its value, and the
+# part of the features that it writes to:
 
 # %% tags=["check"]
 V, P = len(known), len(words)  # words of the vocabulary, positions
@@ -192,10 +193,10 @@ torch.manual_seed(1)
 model = build()
 
 # %% [markdown]
-# - In the first layer, one head looks at the position before its own, and notes the word there.
+# - In the first layer, one head looks at the position before its own and notes the word there.
 # - The other looks at the first position. It has no value, so it writes nothing.
 # - In the second layer, one head looks for words whose *word before* is the present word, and writes them down as the
-#   next one. This is the induction.
+#   next word. This is the induction head.
 # - The other asks for nothing in particular, and writes a weak average of all words so far.
 
 # %% [markdown]
@@ -212,10 +213,10 @@ expected = [known[best] for best in scores[0].argmax(-1)]
 print("after", " ".join(words), "comes", expected[-1])
 
 # %% [markdown]
-# A call tells which module made it, which kernel ran, its axes, and how much of the table of weights its mask lets
-# through. `seen[1]`<!--~ a place --> is the second call; `.weights` are its weights, (batch, heads, queries, keys).
+# A call knows which module made it, which kernel ran, its axes, and how much of the table of weights its mask lets
+# through. `seen[1]`<!--~ a place --> is the second call, and its `.weights` are (batch, heads, queries, keys).
 # `.query`, `.key`, `.value`, `.allowed` and `.bias` are what went in, and `.entropy` says how widely each head spreads
-# its weights. `unmasked.show(seen, queries=words)` shows all of them live in a notebook.
+# its weights.
 
 # %% tags=["hide-input"]
 #| caption: What the four heads look at. Rows are queries, columns are keys. In its last row, the induction's map gives
@@ -238,7 +239,9 @@ untouched = torch.allclose(model(ids), scores, atol=1e-6) and not any(
 )
 
 # %% tags=["claims"]
-assert untouched, "Nothing in the model is changed, and nothing stays behind"
+assert untouched, (
+    "Nothing in the model is changed, and nothing is left behind"
+)
 assert (previous > 0.99).all(), (
     "one head looks at the position before its own"
 )
@@ -252,11 +255,37 @@ assert not seen[1].query[0, 1].any(), (
 )
 
 # %% [markdown]
+# ## All heads of a trained model
+#
+# Nobody wires a real model by hand. This one has learned a
+# [song](../learn/heads.py#two-heads-that-sing)<!--~ link: where it sings -->, in two layers of two heads.
+# `unmasked.show` takes what was watched and shows all of its weights live, in a notebook and here: *item* chooses the
+# layer, and a small map the head. `.save("weights.html")` writes the same as a page.
+
+# %%
+from unmasked.teaching import Singer, verse
+
+singer, song = Singer.trained(2), "la la la " + verse(7)
+with unmasked.watch(singer) as sung:
+    singer(singer.numbers_of(song))
+
+# %% tags=["hide-input"]
+#| caption: The weights of a trained model, of which each item is a layer. Rows are queries, columns are keys. In the
+#|   row of *be*, before *six*, both heads of the second layer find the two *seven*.
+of_layers = torch.cat([call.weights for call in sung])
+to_seven = of_layers[:, :, 17, [3, 6]].sum(dim=-1)  # from be, by each head
+unmasked.show(sung, queries=song.split(), title="weights")
+
+# %% tags=["claims"]
+assert to_seven[1].min() > 0.9, (
+    "both heads of the second layer find the two seven"
+)
+
+# %% [markdown]
 # ## A weight is not an effect
 #
-# One head of the first layer has the sharpest weights there can be: everything goes to one word. Yet the model does not
-# need it. What a head does is found by switching it off. `ablate` sets its output to zero, for as long as you are
-# inside:
+# One head of the first layer has the sharpest weights possible: everything goes to one word. Yet the model does not
+# need it. To find out what a head does, switch it off: `ablate` sets its output to zero inside its block.
 
 # %%
 effects = {}
@@ -267,8 +296,8 @@ for layer in range(2):
         effects[layer, head] = (without - scores)[0, -1], without[0, -1]
 
 # %% tags=["hide-input"]
-#| caption: Entropies, how much the scores of the coming word change in their absence, and what is expected then. The
-#|   one that looks at the first word has the smallest entropy, and no effect.
+#| caption: The entropy of each head, how much the scores of the coming word change without it, and what is expected
+#|   then. The head that looks at the first word has the smallest entropy, and no effect.
 jobs = ["the word before", "the first word", "induction", "all words so far"]
 entropies = {at: seen[at[0]].entropy[at[1]].item() for at in effects}
 spoiled = [
@@ -294,15 +323,15 @@ plot.table(
 )
 
 # %% [markdown]
-# Trained models have such heads too. They look at the first token when they have nothing to look for. So do not rank
-# heads by their weights. And the effect of two heads is not the sum of their effects: without the head that notes the
-# word before, the induction head has nothing to find, though its own weights are as they were wired.
+# Trained models have such heads too, which look at the first token when they have nothing to look for. So do not rank
+# heads by their weights. Nor is the effect of two heads the sum of their effects: without the head that notes the word
+# before, the induction head has nothing to find, though its own weights are as they were wired.
 
 # %% tags=["claims"]
 assert spoiled == [(0, 0), (1, 0)], "Two heads in two layers can do that"
 assert not effects[0, 1][0].any(), "Yet the model does not need it"
 assert entropies[0, 1] < 1e-6 and not effects[0, 1][0].any(), (
-    "The one that looks at the first word has the smallest entropy, and no effect"
+    "The head that looks at the first word has the smallest entropy, and no effect"
 )
 assert (0, 0) in spoiled, "the induction head has nothing to find"
 
@@ -310,7 +339,7 @@ assert (0, 0) in spoiled, "the induction head has nothing to find"
 # ## An average hides heads
 #
 # `nn.MultiheadAttention` returns the mean over its heads, unless you say `average_attn_weights=False`. The mean of the
-# first layer looks like a head that shares its attention between two words. There is no such head:
+# first layer looks like a head that divides its attention between two words, but there is no such head:
 
 # %%
 mean = seen[0].weights.mean(dim=1)[0]  # queries keys
@@ -327,13 +356,13 @@ for head in range(2):
 assert rows[1][1] == axes[3], (
     "nn.MultiheadAttention returns the mean over its heads"
 )
-assert (seen[0].entropy < 0.01).all(), "There is no such head"
+assert (seen[0].entropy < 0.01).all(), "but there is no such head"
 
 # %% [markdown]
 # ## Weights after dropout
 #
 # In training, `nn.MultiheadAttention` returns the weights *after* dropout, which are not those that the softmax made.
-# Some are zero, the others are enlarged, and the rows do not sum to one. `watch` gives those before dropout:
+# Some are zero, the others are enlarged, and the rows do not sum to one. `watch` gives the weights before dropout:
 
 # %%
 torch.manual_seed(2)
@@ -366,8 +395,8 @@ class Scored(nn.Module):
 
 
 # %% [markdown]
-# Their sums lie between {{ returned.sum(-1).min() :.2f}} and {{ returned.sum(-1).max() :.2f}}; those of `watch` are
-# one.
+# The sums of the returned rows lie between {{ returned.sum(-1).min() :.2f}} and {{ returned.sum(-1).max() :.2f}}; those
+# of `watch` are one.
 
 # %% tags=["claims"]
 assert (returned == 0).any(), (
@@ -376,14 +405,16 @@ assert (returned == 0).any(), (
 assert torch.allclose(returned, enlarged, atol=1e-6), (
     "Some are zero, the others are enlarged"
 )
-assert (training[0].weights > 0).all(), "watch gives those before dropout"
+assert (training[0].weights > 0).all(), (
+    "watch gives the weights before dropout"
+)
 
 # %% [markdown]
 # ## Through all layers: rollout
 #
-# A layer's weights lead to what the layer below has made of the words, and not to the words. *Attention rollout*
-# multiplies the tables of all layers, averaged over heads. It has to count the residual connection, which carries each
-# word past the attention. Half of each row goes to the word itself:
+# A layer's weights point at what the layer below has made of the words, not at the words themselves. *Attention
+# rollout* multiplies the tables of all layers, averaged over heads. It has to count the residual connection, which
+# carries each word past the attention, so half of each row goes to the word itself:
 #
 # $$R = \tfrac{1}{2} (A_2 + I) \cdot \tfrac{1}{2} (A_1 + I)$$
 # <!-- where: A_1 = random("n n").softmax(-1); A_2 = random("n n").softmax(-1)
@@ -400,7 +431,8 @@ with_residual[ship], without_residual[ship]
 
 # %% [markdown]
 # Rollout gives *ship* {{ with_residual[ship] :.2f}} with the residual connection and {{ without_residual[ship] :.2f}}
-# without it. It is still a tale of weights, with all heads alike: what moves the output, `ablate` tells better.
+# without it. It still looks at weights alone, and counts all heads alike; `ablate` is the better way to find what moves
+# the output.
 
 # %% tags=["claims"]
 assert without_residual[ship] < with_residual[ship] / 4, (
@@ -410,10 +442,10 @@ assert without_residual[ship] < with_residual[ship] / 4, (
 # %% [markdown]
 # ## What `watch` cannot see
 #
-# PyTorch offers every call of its functions to whoever watches, and `watch` picks out attention. So it sees PyTorch's
+# PyTorch lets a program watch every call of its functions, and `watch` picks out attention. So it sees PyTorch's
 # function, FlexAttention, PyTorch's modules and this library's, and compiled models, which it runs uncompiled. It
-# cannot see what has no name: attention written out as a product, a softmax and a product. Nor can it see kernels of
-# other libraries, such as flash_attn and xformers. If nothing is recorded, a warning says so:
+# cannot see attention that has no name, written out as a product, a softmax and a product, nor the kernels of other
+# libraries, such as flash_attn and xformers. If nothing is recorded, a warning says so:
 
 # %%
 by_hand, recording = ByHand(), warnings.catch_warnings(record=True)
@@ -428,12 +460,12 @@ for line in textwrap.wrap(str(caught[0].message), 78):
 
 # %% [markdown]
 # PyTorch's encoder leaves its [fast path](masks.py#masks-of-numbers-are-added)<!--~ link: where it is explained -->
-# while it is watched, as it does for hooks. The column *note* of the table tells where that happens. Such a call
-# answers otherwise, unwatched, if its mask is of numbers, or if a query sees nothing.
+# while it is watched, as it does for hooks. The column *note* of the table shows where that happens. Unwatched, such a
+# call answers otherwise if its mask is one of numbers, or if a query sees nothing.
 #
-# What is kept are references, not copies. A cache is written to again, so weights that you ask for later would be
-# wrong: `watch` notices, and raises an error. Then `watch(model, keep="weights")` computes the weights at once, and
-# keeps only them. `only=` takes a function of a call, for models with many layers.
+# `watch` keeps references, not copies. If a cache is written to again, the weights that you ask for later would be
+# wrong; `watch` notices, and raises an error. In that case use `watch(model, keep="weights")`, which computes the
+# weights at once and keeps only them. For models with many layers, `only=` takes a function of a call.
 
 # %% tags=["claims"]
 assert len(caught) == 1, "If nothing is recorded, a warning says so"
@@ -441,8 +473,8 @@ assert len(caught) == 1, "If nothing is recorded, a warning says so"
 # %% [markdown]
 # ## The check for your own tests
 #
-# One NaN in a table of weights spoils all layers above, and a query that sees nothing is a mistake in most models. This
-# test names the first call where it happens. Put this into your own tests:
+# One NaN in a table of weights spoils all layers above it, and a query that sees nothing is a mistake in most models.
+# This test names the first call where either happens. Put it into your own tests:
 
 
 # %%
@@ -469,18 +501,19 @@ else:
 
 # %% tags=["claims"]
 assert complaint.startswith("NaN in call 1"), (
-    "This test names the first call where it happens"
+    "This test names the first call where either happens"
 )
 
 # %% [markdown]
 # ## Exercises
 #
-# `print(check(name, answer))`, with `check` of `unmasked.exercises`, judges an answer by the name in brackets: [how to
-# do the exercises](../install.md#do-the-exercises).
+# Each exercise has a name in brackets. Import `check` from `unmasked.exercises` and run
+# `print(check("previous-token-heads", answer))`: it tells you whether you are right, and usually what went wrong. [How
+# to do the exercises](../install.md#do-the-exercises).
 #
 # **Find the heads that look back** (`previous-token-heads`). Write `looks_back(weights)`, which takes the weights of a
 # call, (batch, heads, queries, keys), and returns for each head the mean weight that a token gives to the one before
-# it, (heads,). The first token has none before it, and does not count.
+# it, (heads,). The first token has none before it, so it does not count.
 #
 # ??? question "Hint"
 #
@@ -499,13 +532,13 @@ assert feedback
 feedback
 
 # %% [markdown]
-# **Switch heads off by hand** (`ablate-by-hand`). Write `without(context, heads)`, which takes what the heads give,
-# merged, (batch, tokens, heads times head_dim), in three heads, and the numbers of the heads
-# to switch off, and returns a copy in which these are zero. It is what the output projection then reads.
+# **Switch heads off by hand** (`ablate-by-hand`). Write `without(context, heads)`. `context` is the merged result of
+# three heads, (batch, tokens, heads times head_dim), and `heads` has the numbers of those to switch off. Return a copy
+# in which these are zero, for the output projection to read.
 #
 # ??? question "Hint"
 #
-#     Give the last axis back its two parts, heads and features, before you choose.
+#     Split the last axis into heads and features again before you choose.
 
 
 # %% tags=["solution"]

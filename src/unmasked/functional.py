@@ -166,7 +166,7 @@ def attend(
 
     Equation:
         $\operatorname{Attention}(Q, K, V) = \operatorname{softmax}\left(\frac{Q K^\top}{\sqrt{d_k}}\right) V$
-        (1.3, 7.1)
+        (1.3, 8.1)
 
     Two implementations keep one contract. ``"eager"`` is the readable one: it makes the (queries, keys) matrices, and
     so it can return the weights, soft-cap the scores and have sinks. ``"fused"`` hands the work to

@@ -67,7 +67,7 @@ def merge_heads(x: Float[Tensor, "*batch heads tokens head_dim"]) -> Float[Tenso
     r"""Lay the heads side by side again: the inverse of `split_heads`.
 
     Equation:
-        $M_{t,\, h \cdot d_k + j} = O_{h, t, j} \qquad h = 0, \dots, H - 1$ (7.3)
+        $M_{t,\, h \cdot d_k + j} = O_{h, t, j} \qquad h = 0, \dots, H - 1$ (8.3)
 
     The axes are transposed back before they are joined. A bare reshape gives the right shape too, but reads each
     token's features off other tokens.

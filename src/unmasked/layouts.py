@@ -238,7 +238,9 @@ def load(
     known |= {f"{old}.bias": new for old, new in zip(names.inputs, spec.biases, strict=True)}
     if odd := [name for name in own if name not in known and not _BESIDE.fullmatch(name)]:
         raise ValueError(
-            f"state holds {prefix + odd[0]!r}, which no layer of family {family!r} has, and for which ours has no place"
+            f"state holds {prefix + odd[0]!r}, which no layer of family {family!r} has, and for which ours has no "
+            "place: without it the layer computes something else. The page on today's models has theirs as functions "
+            "of state"
         )
     wanted = [f"{name}.weight" for name in (*names.inputs, names.output)]
     if missing := [prefix + name for name in wanted if name not in own]:

@@ -20,7 +20,7 @@ __all__ = ["MultiheadAttention"]
 class MultiheadAttention(nn.MultiheadAttention):
     """Multi-head attention: several attentions side by side, each on its own projections of the tokens.
 
-    Equation: (3.2, 7.2)
+    Equation: (3.2, 8.2)
 
     Constructor, parameters, initialisation and state_dict are those of `torch.nn.MultiheadAttention`, by
     inheritance; the forward pass is this package's own. It gives PyTorch's results, with these deliberate differences:

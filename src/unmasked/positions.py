@@ -15,7 +15,9 @@ the other raises no error:
 
 from __future__ import annotations
 
-from typing import Literal
+import math
+from collections.abc import Mapping
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -29,6 +31,14 @@ Pairing = Literal["halves", "interleaved"]
 
 # For each pairing: the shape into which a head's features are unflattened, and the axis of the two partners in it.
 _PAIRINGS = {"halves": ((2, -1), -2), "interleaved": ((-1, 2), -1)}
+
+# Of each way to stretch: what a config must say beside the base.
+_STRETCHED = {
+    "default": (),
+    "linear": ("factor",),
+    "llama3": ("factor", "original_max_position_embeddings", "low_freq_factor", "high_freq_factor"),
+    "yarn": ("factor", "original_max_position_embeddings"),
+}
 
 
 def sinusoids(
@@ -84,6 +94,7 @@ class Rotary:
         pairing: "halves" or "interleaved": which two features are turned together, as the table above says.
         rotary_dim: how many features are turned, the first of each head; all by default. GPT-NeoX and GPT-J turn some.
         frequencies: (rotary_dim / 2,), radians per position, in place of those of base: a checkpoint's scaled ones.
+        factor: what turned features are multiplied by, as YaRN does: scores grow by its square.
 
     Raises:
         ValueError: head_dim or rotary_dim is odd, rotary_dim exceeds head_dim, there is no such pairing, or the number
@@ -112,6 +123,7 @@ class Rotary:
         pairing: Pairing = "halves",
         rotary_dim: int | None = None,
         frequencies: Float[Tensor, "pairs"] | None = None,
+        factor: float = 1.0,
     ) -> None:
         rotary_dim = head_dim if rotary_dim is None else rotary_dim
         _require_even("head_dim", head_dim)
@@ -125,7 +137,71 @@ class Rotary:
                 f"({rotary_dim // 2},), one for each pair"
             )
         self.head_dim, self.rotary_dim, self.base = head_dim, rotary_dim, base
-        self.pairing, self.frequencies = pairing, frequencies
+        self.pairing, self.frequencies, self.factor = pairing, frequencies, factor
+
+    @classmethod
+    def from_config(cls, head_dim: int, rope: Mapping[str, Any], *, pairing: Pairing = "halves") -> Rotary:
+        r"""Make what a checkpoint's config asks for: its base, how far it is stretched, and how many features turn.
+
+        Equation:
+            $\omega_i = (1 - \gamma_i) \frac{\theta_i}{s} + \gamma_i \theta_i$ (25.3)
+
+        A config says it as ``rope_parameters``; before transformers 5 as ``rope_theta`` beside ``rope_scaling``:
+        ``{"rope_theta": config["rope_theta"], **(config["rope_scaling"] or {})}`` is the same.
+
+        With *s* for "factor", a slow pair is slowed *s* times, a fast one stays, and $\gamma_i$ leads from one to the
+        other: "llama3" by the wavelength, "yarn" by the number of the pair. "linear" slows all. YaRN also multiplies
+        scores, by $(0.1 \ln s + 1)^2$.
+
+        Args:
+            head_dim: features of a head; even.
+            rope: "rope_theta"; "rope_type": "default" (also if it is left out), "linear", "llama3" or "yarn"; and what
+                the type needs: "factor", "original_max_position_embeddings", "low_freq_factor", "high_freq_factor",
+                "beta_fast", "beta_slow", "truncate", "attention_factor", "mscale", "mscale_all_dim". With
+                "partial_rotary_factor" only this share of the features turns.
+            pairing: which two features are turned together. Only some configs say it: DeepSeek's, "rope_interleave".
+
+        Returns:
+            The rotary embedding.
+
+        Raises:
+            ValueError: ``rope`` lacks what its type needs, or has a type that is not known here.
+
+        References:
+            Peng et al. (2024), for YaRN. Grattafiori et al. (2024), section 3.2, for Llama 3's base.
+
+        Examples:
+            >>> Rotary.from_config(8, {"rope_theta": 500_000, "partial_rotary_factor": 0.5})
+            Rotary(8, base=500000, pairing='halves', rotary_dim=4)
+            >>> stretched = {"rope_type": "linear", "rope_theta": 1e6, "factor": 8.0}
+            >>> Rotary.from_config(4, stretched).frequencies
+            tensor([0.1250, 0.0001])
+        """
+        kind = rope.get("rope_type", rope.get("type", "default"))
+        if kind not in _STRETCHED:
+            known = ", ".join(f'"{each}"' for each in _STRETCHED)
+            raise ValueError(
+                f"rope has the type {kind!r}; known are {known}. For another, compute the frequencies and pass them: "
+                "Rotary(head_dim, frequencies=...)"
+            )
+        if lacking := [name for name in ("rope_theta", *_STRETCHED[kind]) if rope.get(name) is None]:
+            raise ValueError(
+                f"rope lacks {', '.join(lacking)}, which the type {kind!r} needs; take them from the config"
+            )
+        rotary_dim = int(head_dim * rope.get("partial_rotary_factor", 1.0))
+        base = float(rope["rope_theta"])
+        if kind == "default":
+            return cls(head_dim, base=base, pairing=pairing, rotary_dim=rotary_dim)
+        plain, scale = _frequencies(rotary_dim, base, torch.float32, None), float(rope["factor"])
+        kept, factor = torch.zeros(()), 1.0  # the share of each pair's frequency that stays as it was
+        if kind == "llama3":
+            low, high = rope["low_freq_factor"], rope["high_freq_factor"]
+            turns = rope["original_max_position_embeddings"] * plain / (2 * math.pi)  # within the original length
+            kept = ((turns - low) / (high - low)).clamp(0, 1)
+        elif kind == "yarn":
+            kept, factor = _yarn(rope, rotary_dim, base, scale)
+        stretched = (1 - kept) * plain / scale + kept * plain
+        return cls(head_dim, base=base, pairing=pairing, rotary_dim=rotary_dim, frequencies=stretched, factor=factor)
 
     def __call__(
         self, x: Float[Tensor, "*batch tokens head_dim"], positions: Int[Tensor, "*positions tokens"]
@@ -165,7 +241,7 @@ class Rotary:
             frequencies = self.frequencies.to(x.device, dtype)
         angles = positions[..., None] * frequencies  # a product by element: autocast rounds matmul and einsum, not this
         shape, axis = _pairs(self.pairing)
-        cos, sin = angles.cos(), angles.sin()
+        cos, sin = angles.cos() * self.factor, angles.sin() * self.factor
         cos, sin = torch.stack([cos, cos], axis), torch.stack([-sin, sin], axis)
         pairs = x[..., : self.rotary_dim].to(dtype).unflatten(-1, shape)  # ... tokens, then pairs and partners
         turned = torch.addcmul(pairs * cos, pairs.flip(axis), sin).flatten(-2).to(x.dtype)
@@ -175,7 +251,8 @@ class Rotary:
         """Name the options."""
         scaled = "" if self.frequencies is None else ", frequencies=..."
         part = "" if self.rotary_dim == self.head_dim else f", rotary_dim={self.rotary_dim}"
-        return f"Rotary({self.head_dim}, base={self.base:g}, pairing={self.pairing!r}{part}{scaled})"
+        factor = "" if self.factor == 1 else f", factor={self.factor:g}"
+        return f"Rotary({self.head_dim}, base={self.base:.7g}, pairing={self.pairing!r}{part}{scaled}{factor})"
 
 
 def convert_pairing(
@@ -286,9 +363,31 @@ def alibi(
     return alibi_slopes(num_heads, device=device)[:, None, None] * -distance
 
 
-def _frequencies(dim: int, base: float, dtype: torch.dtype, device: torch.device) -> Tensor:
+def _frequencies(dim: int, base: float, dtype: torch.dtype, device: torch.device | None) -> Tensor:
     # In the order in which the models' own code computes, so that large positions give the same angles.
     return 1.0 / base ** (torch.arange(0, dim, 2, dtype=dtype, device=device) / dim)
+
+
+def _yarn(rope: Mapping[str, Any], dim: int, base: float, scale: float) -> tuple[Tensor, float]:
+    """Of each pair the share of its frequency that stays, and what YaRN multiplies turned features by."""
+
+    def pair(turns: float) -> float:
+        """The pair, as a fraction, that turns so often within the original length."""
+        return dim * math.log(rope["original_max_position_embeddings"] / (turns * 2 * math.pi)) / (2 * math.log(base))
+
+    first, last = (pair(float(rope.get(name) or turns)) for name, turns in (("beta_fast", 32), ("beta_slow", 1)))
+    if rope.get("truncate", True):
+        first, last = math.floor(first), math.ceil(last)
+    first, last = max(first, 0), min(last, dim - 1)
+    kept = 1 - ((torch.arange(dim // 2) - first) / max(last - first, 0.001)).clamp(0, 1)
+
+    def grown(weight: float) -> float:
+        return 0.1 * weight * math.log(scale) + 1 if scale > 1 else 1.0
+
+    if (factor := rope.get("attention_factor")) is None:
+        above, below = float(rope.get("mscale") or 0), float(rope.get("mscale_all_dim") or 0)
+        factor = grown(above) / grown(below) if above and below else grown(1.0)
+    return kept, float(factor)
 
 
 def _pairs(pairing: str) -> tuple[tuple[int, int], int]:

@@ -8,35 +8,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Literal, NamedTuple, cast
+from typing import Literal, cast, get_args
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from unmasked.cache import KVCache
-from unmasked.causal import CausalSelfAttention
-from unmasked.functional import attend
+from unmasked.functional import Attention, attend
 from unmasked.heads import merge_heads, split_heads
 
 __all__ = [
     "Block",
-    "Guesser",
+    "PairSolver",
     "Singer",
     "Stack",
     "draw_pairs",
     "draw_riddles",
-    "first_pulls",
     "largest_weights",
     "likeness",
     "riddles_solved",
-    "share_right",
-    "silenced",
-    "train_heads",
-    "train_to_guess",
-    "train_to_look_back",
     "translate",
     "translations",
+    "verse",
 ]
 
 LETTERS, NUMBERS, BOXES = 8, 10, 5  # of riddles: letters on lids, numbers inside, boxes of one riddle
@@ -226,34 +220,6 @@ def riddles_solved(
     return hits.double().mean().item()
 
 
-def first_pulls(depth: int, without: Without = "", size: float = 1.0) -> tuple[float, float]:
-    """How two batches of riddles would change the fresh matrices of queries and keys of a stack.
-
-    Args:
-        depth: How many blocks.
-        without: What every block lacks, as in `Stack`.
-        size: What the words are multiplied by, as in `Stack`.
-
-    Returns:
-        The length of the first batch's gradient, and its cosine with that of the second.
-
-    Examples:
-        >>> length, cosine = first_pulls(1)
-        >>> length > 0, -1 <= cosine <= 1
-        (True, True)
-    """
-    with _seeded(0):
-        model = Stack(depth, without, size)
-        matrices = [cast(Block, block).attention.in_proj_weight for block in model.blocks]
-        pulls = []
-        for _ in range(2):
-            given, right = draw_riddles(512)
-            found = torch.autograd.grad(F.cross_entropy(model(*given), right), matrices)
-            pulls.append(torch.cat([each[: 2 * model.WIDTH].flatten() for each in found]))
-    one, other = pulls
-    return one.norm().item(), F.cosine_similarity(one, other, dim=0).item()
-
-
 def likeness(depth: int, without: Without = "") -> list[float]:
     """How alike the words of riddles are on their way through an untrained stack.
 
@@ -303,11 +269,10 @@ def largest_weights(sizes: Sequence[float]) -> Tensor:
 
 # Two numbers are asked for: what a second head is good for.
 
-Answer = Callable[..., tuple[Tensor, Tensor]]  # model and what it is given: scores (count, 2 * NUMBERS), weights
 Pair = tuple[Tensor, Tensor, Tensor, Tensor]
 
 
-def draw_pairs(count: int) -> tuple[Pair, Tensor, Tensor]:
+def draw_pairs(count: int) -> tuple[Pair, Tensor]:
     """Boxes with different letters, and questions that ask for the numbers in two of them, in an order.
 
     Args:
@@ -315,219 +280,80 @@ def draw_pairs(count: int) -> tuple[Pair, Tensor, Tensor]:
 
     Returns:
         What a model is given, letters and numbers (count, BOXES), the letter that is asked for first and the one that
-        is asked for second (count,); the right numbers (count, 2); and in which boxes they are (count, 2).
+        is asked for second (count,); and the right numbers (count, 2).
 
     Examples:
-        >>> given, right, asked = draw_pairs(2)
-        >>> bool((given[1].gather(1, asked) == right).all())
+        >>> (letters, numbers, first, second), right = draw_pairs(2)
+        >>> bool((numbers[letters == first[:, None]] == right[:, 0]).all())
         True
     """
     letters, inside = _boxes(count)
     asked = torch.rand(letters.shape).argsort(dim=-1)[:, :2]
     first, second = letters.gather(1, asked).T
-    return (letters, inside, first, second), inside.gather(1, asked), asked
+    return (letters, inside, first, second), inside.gather(1, asked)
 
 
-def train_heads(answer: Answer, num_heads: int, *, seed: int, steps: int = 250, width: int = 32) -> nn.ModuleDict:
-    """Train a model with one step of attention to answer riddles that ask for two numbers.
+class PairSolver(nn.Module):
+    """A model with one step of attention for riddles that ask for two numbers, after a question that is one query.
 
     Args:
-        answer: Takes the model and what `draw_pairs` gives it; returns scores (count, 2 * NUMBERS), those of the first
-            number before those of the second, and weights.
         num_heads: How many heads attention has.
-        seed: What training starts from.
-        steps: How many steps it takes.
-        width: How many features a word has.
-
-    Returns:
-        The parts of the model: "letter", "number", "first", "second", "attention" and "read".
 
     Examples:
-        >>> def last_box(model, letters, numbers, first, second):  # asks for nothing
-        ...     return model["read"](model["number"](numbers[:, -1])), None
-        >>> train_heads(last_box, 2, seed=0, steps=1)["attention"].num_heads
-        2
+        >>> scores, weights = PairSolver(2)(*draw_pairs(3)[0])
+        >>> scores.shape, weights.shape  # riddles, first and second, numbers; riddles heads boxes
+        (torch.Size([3, 2, 10]), torch.Size([3, 2, 5]))
     """
-    with _seeded(seed):
-        model = nn.ModuleDict(
-            {
-                "letter": nn.Embedding(LETTERS, width),
-                "number": nn.Embedding(NUMBERS, width),
-                "first": nn.Embedding(LETTERS, width),
-                "second": nn.Embedding(LETTERS, width),
-                "attention": nn.MultiheadAttention(width, num_heads, batch_first=True),
-                "read": nn.Linear(width, 2 * NUMBERS),
-            }
+
+    WIDTH = 32
+
+    def __init__(self, num_heads: int) -> None:
+        super().__init__()
+        self.letter, self.number, self.first, self.second = (
+            nn.Embedding(number, self.WIDTH) for number in (LETTERS, NUMBERS, LETTERS, LETTERS)
         )
+        self.attention = nn.MultiheadAttention(self.WIDTH, num_heads, batch_first=True)
+        self.read = nn.Linear(self.WIDTH, 2 * NUMBERS)
 
-        def loss() -> Tensor:
-            given, right, _ = draw_pairs(128)
-            scores = answer(model, *given)[0].unflatten(-1, (2, NUMBERS))
-            return F.cross_entropy(scores.flatten(0, 1), right.flatten())
+    @classmethod
+    def trained(cls, num_heads: int, *, seed: int, steps: int = 250) -> PairSolver:
+        """A model after its training.
 
-        _fit(model.parameters(), loss, steps=steps, rate=0.01)
-    return model.requires_grad_(False)
+        Args:
+            num_heads: How many heads attention has.
+            seed: What training starts from.
+            steps: How many batches of 128 riddles it learns from.
 
+        Returns:
+            The model, whose parameters ask for no gradient any more.
+        """
+        with _seeded(seed):
+            model = cls(num_heads)
 
-def share_right(answer: Answer, model: nn.Module, given: Pair, right: Tensor) -> tuple[Tensor, float]:
-    """How many riddles of `draw_pairs` a model answers correctly.
+            def loss() -> Tensor:
+                given, right = draw_pairs(128)
+                return F.cross_entropy(model(*given)[0].flatten(0, 1), right.flatten())
 
-    Args:
-        answer: As `train_heads` takes it.
-        model: What `answer` is to ask.
-        given: What the model is given.
-        right: The right numbers (count, 2).
+            _fit(model.parameters(), loss, steps=steps, rate=0.01)
+        return model.requires_grad_(False)
 
-    Returns:
-        The shares of right first and second numbers (2,), and of riddles with both right.
+    def forward(self, letters: Tensor, numbers: Tensor, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
+        """The scores of each number as the first and the second answer, and the weights; of what `draw_pairs` gives.
 
-    Examples:
-        >>> def last_box(model, letters, numbers, first, second):  # asks for nothing
-        ...     return model["read"](model["number"](numbers[:, -1])), None
-        >>> given, right, _ = draw_pairs(4)
-        >>> model = train_heads(last_box, 2, seed=0, steps=1)
-        >>> share_right(last_box, model, given, right)[0].shape
-        torch.Size([2])
-    """
-    hits = answer(model, *given)[0].unflatten(-1, (2, NUMBERS)).argmax(dim=-1) == right
-    return hits.double().mean(dim=0), hits.all(dim=-1).double().mean().item()
+        Returns:
+            Scores (riddles, 2, NUMBERS), and weights (riddles, heads, BOXES).
+        """
+        boxes = self.letter(letters) + self.number(numbers)
+        question = (self.first(first) + self.second(second))[:, None]  # one query in each riddle
+        taken, weights = self.attention(question, boxes, boxes, average_attn_weights=False)
+        return self.read(taken[:, 0]).unflatten(-1, (2, NUMBERS)), weights[:, :, 0]
 
-
-@contextmanager
-def silenced(attention: nn.MultiheadAttention, head: int) -> Iterator[None]:
-    """Within the block nothing reads a head: its numbers are zero before the output projection.
-
-    Args:
-        attention: The module.
-        head: Which of its heads, from 0.
-
-    Yields:
-        Nothing: the module itself is changed, and put back at the end.
-
-    Raises:
-        ValueError: There is no such head.
-
-    Examples:
-        >>> attention = nn.MultiheadAttention(4, 2)
-        >>> with silenced(attention, 1):
-        ...     attention.out_proj.weight[:, 2:].any().item()
-        False
-    """
-    if not 0 <= head < attention.num_heads:
-        raise ValueError(
-            f"head={head}: the module has {attention.num_heads} heads, pass 0 to {attention.num_heads - 1}"
-        )
-    weight = attention.out_proj.weight
-    before = weight.detach().clone()
-    with torch.no_grad():
-        weight.unflatten(1, (attention.num_heads, -1))[:, head] = 0
-    try:
-        yield
-    finally:
-        with torch.no_grad():
-            weight.copy_(before)
-
-
-# The next letter, and the letter before: what a mask and positions are good for.
-
-
-class Guesser(NamedTuple):
-    """What a model that guesses the next letter has learned.
-
-    Attributes:
-        weights: Of the places that guess (places - 1, places).
-        in_training: The share of right guesses where it sees what it saw in training.
-        in_use: The same where it writes, and nothing comes after the place that guesses.
-    """
-
-    weights: Tensor
-    in_training: float
-    in_use: float
-
-
-def train_to_guess(hidden: Tensor, letters: int = 8) -> Guesser:
-    """Train a table of scores to guess the next letter of texts in which letters are drawn at random.
-
-    Args:
-        hidden: Boolean (places, places), True where a query may not see a key in training.
-        letters: How many different letters there are.
-
-    Returns:
-        What it has learned.
-
-    Raises:
-        ValueError: `hidden` is no square of booleans, or hides every letter from a place.
-
-    Examples:
-        >>> train_to_guess(torch.zeros(3, 3, dtype=torch.bool)).weights.shape  # nothing comes after the last
-        torch.Size([2, 3])
-    """
-    places = len(hidden)
-    if hidden.dtype != torch.bool or hidden.shape != (places, places) or hidden.all(dim=-1).any():
-        told = f"hidden is {hidden.dtype} of shape {tuple(hidden.shape)}"
-        raise ValueError(f"{told}, expected a boolean square in which each row has a False: what its place may see")
-    later = torch.ones(places, places, dtype=torch.bool).triu(1)
-    with _seeded(0):
-        scores = nn.Parameter(torch.zeros(places, places))
-        guess = nn.Linear(letters, letters)
-
-        def guesses(text: Tensor, hidden: Tensor) -> Tensor:
-            weights = scores.masked_fill(hidden, -torch.inf).softmax(dim=-1)
-            said: Tensor = guess(weights @ F.one_hot(text, letters).float())
-            return said[:, :-1]  # nothing comes after the last
-
-        def loss() -> Tensor:
-            text = torch.randint(letters, (64, places))
-            return F.cross_entropy(guesses(text, hidden).flatten(0, 1), text[:, 1:].flatten())
-
-        _fit([scores, *guess.parameters()], loss, steps=120, rate=0.1)
-        text = torch.randint(letters, (8000, places))
-    with torch.no_grad():
-        in_training, in_use = (
-            (guesses(text, each).argmax(dim=-1) == text[:, 1:]).double().mean().item() for each in (hidden, later)
-        )
-        weights = scores.masked_fill(hidden, -torch.inf).softmax(dim=-1)[:-1]
-    return Guesser(weights, in_training, in_use)
-
-
-def train_to_look_back(
-    has_places: bool, *, letters: int = 8, places: int = 6, trials: int = 1000
-) -> tuple[Tensor, float]:
-    """Train one attention to say, at each place of a text of random letters, the letter before.
-
-    Args:
-        has_places: Whether each place has a vector, which is added to that of its letter.
-        letters: How many different letters there are.
-        places: How long a text is.
-        trials: How many new texts it is tried on.
-
-    Returns:
-        Its weights (places, places), their mean over the new texts, and its share of right answers.
-
-    Examples:
-        >>> weights, right = train_to_look_back(has_places=True, places=3, trials=10)
-        >>> weights.shape
-        torch.Size([3, 3])
-    """
-    with _seeded(0):
-        letter, place = nn.Embedding(letters, 16), nn.Embedding(places, 16)
-        query, key, value, guess = (nn.Linear(16, size) for size in (16, 16, 16, letters))
-
-        def run(text: Tensor) -> tuple[Tensor, Tensor]:
-            x = letter(text) + has_places * place.weight
-            weights = (query(x) @ key(x).mT / 16**0.5).softmax(dim=-1)
-            return weights, guess(weights @ value(x))[:, 1:]  # nothing stands before the first
-
-        def loss() -> Tensor:
-            text = torch.randint(letters, (64, places))
-            return F.cross_entropy(run(text)[1].flatten(0, 1), text[:, :-1].flatten())
-
-        parts = nn.ModuleList([letter, place, query, key, value, guess])
-        _fit(parts.parameters(), loss, steps=200, rate=0.02)
-        text = torch.randint(letters, (trials, places))
-    with torch.no_grad():
-        weights, said = run(text)
-    return weights.mean(dim=0), (said.argmax(dim=-1) == text[:, :-1]).double().mean().item()
+    def right(self) -> Tensor:
+        """Whether its answers to 1,000 new riddles are right, the first and the second of each, (1000, 2)."""
+        with _seeded(1):
+            given, numbers = draw_pairs(1000)
+        right: Tensor = self(*given)[0].argmax(dim=-1) == numbers
+        return right
 
 
 # A translator: one sentence asks another.
@@ -605,66 +431,118 @@ def translate(pairs: Sequence[Translation]) -> tuple[Tensor, float]:
     return weights, (said.argmax(dim=-1) == target).double().mean().item()
 
 
-# A song, word by word: what a cache is good for.
+# A song, word by word: what attention, a mask, positions and a cache are good for.
+
+NAMES = ["no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
+HUMS = 8  # at most: who sings may hum before a verse, so that its words stand at other places each time
 
 
-def _song() -> list[str]:
-    numbers = ["no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
-    verse = "{} green bottles hanging on the wall if one green bottle should fall "
-    verse += "there will be {} green bottles hanging on the wall "
-    return "".join(verse.format(numbers[n], numbers[n - 1]) for n in range(10, 0, -1)).split()
+def verse(number: int) -> str:
+    """A verse of *Ten green bottles*, without its walls: it names a number twice, and ends with the one below.
+
+    Args:
+        number: From 1 to 10.
+
+    Raises:
+        ValueError: The song has no such verse.
+
+    Examples:
+        >>> verse(7)[:45]
+        'seven green bottles seven green bottles and i'
+    """
+    if not 1 <= number <= 10:
+        raise ValueError(f"number is {number}; the song has verses from 10 down to 1")
+    line = "{} green bottles"
+    return f"{line} {line} and if one bottle should fall there will be {line}".format(
+        NAMES[number], NAMES[number], NAMES[number - 1]
+    )
+
+
+Lack = Literal["", "attention", "mask", "positions"]
 
 
 class Singer(nn.Module):
-    """Two blocks over words and their places, which know the song of the green bottles after a training.
+    """A small language model for the song of the green bottles: blocks of attention and MLP, words and their places.
+
+    It is trained on texts that begin with some *la*, for humming, and go on with a verse; what comes after the verse is
+    the beginning of the next one. So no word has a place of its own, and the model must look at the words before.
 
     Attributes:
         vocabulary: The words that it knows.
-        verses: What it is trained on, two verses at a time, as numbers (9, 46).
+        lacks: What it has to do without.
+
+    Args:
+        blocks: How many blocks it has.
+        lacks: Nothing, "attention" (each word sees itself alone), "mask" (each word sees all words, those that come
+            later too) or "positions" (no word knows its place).
+
+    Raises:
+        ValueError: There is no block, or nothing of that name to lack.
 
     Examples:
         >>> singer = Singer()
         >>> singer.words_of(singer.numbers_of("seven green bottles"))
         'seven green bottles'
         >>> singer(singer.numbers_of("seven green bottles")).shape  # texts words vocabulary
-        torch.Size([1, 3, 24])
+        torch.Size([1, 3, 22])
     """
 
-    WIDTH, HEADS, LENGTH, BLOCKS = 32, 2, 46, 2
+    WIDTH, HEADS, LENGTH = 32, 2, 26
 
-    def __init__(self) -> None:
+    def __init__(self, blocks: int = 2, lacks: Lack = "") -> None:
         super().__init__()
-        song = _song()
-        self.vocabulary = sorted({*song})
-        self.verses = torch.cat([self.numbers_of(" ".join(song[23 * n : 23 * n + self.LENGTH])) for n in range(9)])
+        if blocks < 1:
+            raise ValueError(f"blocks is {blocks}; a singer needs at least one")
+        if lacks not in get_args(Lack):
+            raise ValueError(f'lacks={lacks!r}: pass "attention", "mask" or "positions", or "" for a whole singer')
+        self.lacks: Lack = lacks
+        self.vocabulary = ["la", *sorted({word for number in range(1, 11) for word in verse(number).split()})]
         self.word = nn.Embedding(len(self.vocabulary), self.WIDTH)
         self.place = nn.Embedding(self.LENGTH, self.WIDTH)
-        self.attention = nn.ModuleList(
-            [CausalSelfAttention(self.WIDTH, self.WIDTH, self.HEADS) for _ in range(self.BLOCKS)]
-        )
-        self.mlp = nn.ModuleList([_mlp(self.WIDTH) for _ in range(self.BLOCKS)])
-        self.norm = nn.ModuleList([nn.LayerNorm(self.WIDTH) for _ in range(2 * self.BLOCKS + 1)])
+        self.qkv = nn.ModuleList([nn.Linear(self.WIDTH, 3 * self.WIDTH, bias=False) for _ in range(blocks)])
+        self.out = nn.ModuleList([nn.Linear(self.WIDTH, self.WIDTH) for _ in range(blocks)])
+        self.mlp = nn.ModuleList([_mlp(self.WIDTH) for _ in range(blocks)])
+        self.norm = nn.ModuleList([nn.LayerNorm(self.WIDTH) for _ in range(2 * blocks + 1)])
         self.read = nn.Linear(self.WIDTH, len(self.vocabulary))
 
     @classmethod
-    def trained(cls, steps: int = 100) -> Singer:
+    def trained(cls, blocks: int = 2, lacks: Lack = "", *, steps: int = 200) -> Singer:
         """A singer after its training.
 
         Args:
-            steps: How many steps it takes.
+            blocks: How many blocks it has.
+            lacks: What it has to do without, in training and afterwards.
+            steps: How many batches of 16 texts it learns from.
 
         Returns:
             The model, whose parameters ask for no gradient any more.
         """
         with _seeded(0):
-            model = cls()
-            verses = model.verses
+            model = cls(blocks, lacks)
 
             def loss() -> Tensor:
-                return F.cross_entropy(model(verses[:, :-1]).flatten(0, 1), verses[:, 1:].flatten())
+                texts = model.texts(16)
+                return F.cross_entropy(model(texts[:, :-1]).flatten(0, 1), texts[:, 1:].flatten())
 
             _fit(model.parameters(), loss, steps=steps, rate=0.01)
         return model.requires_grad_(False)
+
+    def texts(self, count: int) -> Tensor:
+        """Texts as in the training: up to eight *la*, a verse, and the beginning of the next, or *la* after the last.
+
+        Args:
+            count: How many are drawn.
+
+        Returns:
+            Numbers of words, (count, LENGTH + 1).
+        """
+        drawn = []
+        for hums, number in zip(torch.randint(HUMS + 1, (count,)), torch.randint(1, 11, (count,)), strict=True):
+            after = verse(int(number) - 1) if number > 1 else ""
+            words = ["la"] * int(hums) + f"{verse(int(number))} {after}".split()
+            words += ["la"] * self.LENGTH
+            drawn.append([self.vocabulary.index(word) for word in words[: self.LENGTH + 1]])
+        return torch.tensor(drawn)
 
     def numbers_of(self, words: str) -> Tensor:
         """The numbers by which the model knows words, (1, words).
@@ -684,34 +562,100 @@ class Singer(nn.Module):
         return " ".join(self.vocabulary[number] for number in numbers[0].tolist())
 
     def new_caches(self) -> list[KVCache]:
-        """A cache for each block, with room for the longest text."""
-        return [cast(CausalSelfAttention, each).cache(1, self.LENGTH) for each in self.attention]
+        """A cache for each block, with room for the longest text.
+
+        Raises:
+            ValueError: The singer lacks attention or a mask, and what it keeps of a word would change with later ones.
+        """
+        if self.lacks in ("attention", "mask"):
+            raise ValueError(f"lacks is {self.lacks!r}; keys and values can be kept under the causal mask alone")
+        return [KVCache(1, self.HEADS, self.LENGTH, self.WIDTH // self.HEADS) for _ in self.qkv]
 
     def _embed(self, words: Tensor, past: int = 0) -> Tensor:
-        x: Tensor = self.word(words) + self.place(torch.arange(past, past + words.size(1)))
-        return x
+        if past + words.size(1) > self.LENGTH:
+            raise ValueError(f"words has {past + words.size(1)} words with what came before; at most {self.LENGTH}")
+        x: Tensor = self.word(words)
+        return x if self.lacks == "positions" else x + self.place(torch.arange(past, past + words.size(1)))
 
-    def _block(self, number: int, x: Tensor, cache: KVCache | None = None) -> Tensor:
-        x = x + self.attention[number](self.norm[2 * number](x), cache=cache)
-        found: Tensor = self.mlp[number](self.norm[2 * number + 1](x))
-        return x + found
+    def _split(self, number: int, x: Tensor) -> tuple[Tensor, ...]:
+        """Queries, keys and values of a block."""
+        return split_heads(self.qkv[number](self.norm[2 * number](x)), 3 * self.HEADS).chunk(3, dim=1)
 
-    def forward(self, words: Tensor, caches: Sequence[KVCache] | None = None) -> Tensor:
+    def _attend(self, *qkv: Tensor, need_weights: bool = False, is_causal: bool = True) -> Attention:
+        alone = torch.eye(qkv[0].size(-2), dtype=torch.bool) if self.lacks == "attention" else None
+        return attend(*qkv, allowed=alone, is_causal=is_causal and self.lacks != "mask", need_weights=need_weights)
+
+    def _block(self, number: int, x: Tensor, found: Attention) -> Tensor:
+        """The words after a block whose attention found something."""
+        x = x + self.out[number](merge_heads(found.context))
+        more: Tensor = self.mlp[number](self.norm[2 * number + 1](x))
+        return x + more
+
+    def forward(self, words: Tensor, caches: Sequence[KVCache] | None = None, *, silent: int | None = None) -> Tensor:
         """Scores of each word as the next one.
 
         Args:
             words: Those that are new, (texts, words).
             caches: One for each block, with what came before; none if nothing did.
+            silent: A head that finds nothing but zeros, in each block.
 
         Returns:
             (texts, words, vocabulary).
+
+        Raises:
+            ValueError: There are more words than the model has places.
         """
-        past = caches[0].length if caches else 0
-        x = self._embed(words, past)
-        for number in range(self.BLOCKS):
-            x = self._block(number, x, caches[number] if caches else None)
+        heard = torch.ones(self.HEADS, 1, 1)
+        if silent is not None:
+            heard[silent] = 0
+        x = self._embed(words, caches[0].length if caches else 0)
+        for number in range(len(self.qkv)):
+            query, key, value = self._split(number, x)
+            if caches:
+                key, value = caches[number].append(key, value)
+            found = self._attend(query, key, value)
+            x = self._block(number, x, found._replace(context=found.context * heard))
         scores: Tensor = self.read(self.norm[-1](x))
         return scores
+
+    def sing(self, start: str, count: int, *, silent: int | None = None) -> str:
+        """Write on, each time the likeliest word.
+
+        Args:
+            start: A text in its vocabulary.
+            count: How many words are added.
+            silent: A head that finds nothing but zeros, in each block.
+
+        Returns:
+            The text with what was added.
+
+        Raises:
+            ValueError: A word is not in the vocabulary, or the text becomes longer than the model has places.
+        """
+        words = self.numbers_of(start)
+        for _ in range(count):
+            words = torch.cat([words, self(words, silent=silent)[:, -1:].argmax(dim=-1)], dim=1)
+        return self.words_of(words)
+
+    def verses_right(self) -> float:
+        """The share of verses that it sings without a mistake, of all ten, after no *la*, two, four, six and eight.
+
+        It is given the number and *green*, and every word that it adds must be right.
+        """
+        sung = []
+        for hums in range(0, HUMS + 1, 2):
+            for number in range(1, 11):
+                words = [*["la"] * hums, *verse(number).split()]
+                begun = hums + 2
+                sung.append(self.sing(" ".join(words[:begun]), len(words) - begun) == " ".join(words))
+        return sum(sung) / len(sung)
+
+    def words_right(self) -> float:
+        """The share of next words that it guesses in new texts, where it sees what it saw in training."""
+        with _seeded(1):
+            texts = self.texts(200)
+        right = self(texts[:, :-1]).argmax(dim=-1) == texts[:, 1:]
+        return float(right.double().mean())
 
     def weights(self, words: Tensor) -> Tensor:
         """The weights of all heads for a text.
@@ -722,13 +666,14 @@ class Singer(nn.Module):
         Returns:
             (blocks, heads, queries, keys).
         """
-        x, found = self._embed(words), []
-        for number in range(self.BLOCKS):
-            found.append(cast(CausalSelfAttention, self.attention[number]).weights(self.norm[2 * number](x))[0])
-            x = self._block(number, x)
-        return torch.stack(found)
+        x, weights = self._embed(words), []
+        for number in range(len(self.qkv)):
+            found = self._attend(*self._split(number, x), need_weights=True)
+            weights.append(cast(Tensor, found.weights)[0])
+            x = self._block(number, x, found)
+        return torch.stack(weights)
 
-    def projected(self, words: Tensor, *, is_causal: bool = True) -> tuple[Tensor, Tensor, Tensor]:
+    def projected(self, words: Tensor, *, is_causal: bool = True) -> tuple[Tensor, ...]:
         """Queries, keys and values of the second block, where words have met each other once.
 
         Args:
@@ -739,13 +684,7 @@ class Singer(nn.Module):
             Three tensors (texts, heads, words, features).
         """
         x = self._embed(words)
-        first, second = (cast(CausalSelfAttention, each) for each in self.attention)
-        split = split_heads(first.qkv(self.norm[0](x)), 3 * self.HEADS)
-        context = attend(*split.chunk(3, dim=1), is_causal=is_causal).context
-        x = x + first.out_proj(merge_heads(context))
-        x = x + self.mlp[0](self.norm[1](x))
-        query, key, value = split_heads(second.qkv(self.norm[2](x)), 3 * self.HEADS).chunk(3, dim=1)
-        return query, key, value
+        return self._split(1, self._block(0, x, self._attend(*self._split(0, x), is_causal=is_causal)))
 
     def changed_keys(self, words: Tensor, before: int, *, is_causal: bool = True) -> Tensor:
         """How much the second block's keys of a text change when words are added to its end.

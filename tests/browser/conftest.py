@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser
+    from playwright.sync_api import Browser, Page
 
 # The system's own browser: what a driver would download is another one. It asks nobody for anything by itself.
 QUIET = [
@@ -45,6 +45,16 @@ def _serve(folder: Path) -> Iterator[str]:
 @pytest.fixture(scope="session")
 def address(site: Path) -> Iterator[str]:
     yield from _serve(site)
+
+
+def settled(page: Page) -> None:
+    """Wait until all has come that comes after a page is loaded, and moves what stands below it.
+
+    A figure that lives is drawn once its data are there, and a text has its own font once that is there. The pages'
+    policy forbids Playwright's `wait_for_function`, which makes a function of a text.
+    """
+    page.locator("[data-live]:not([data-drawn])").first.wait_for(state="detached")
+    page.evaluate("document.fonts.ready.then(() => true)")
 
 
 @pytest.fixture

@@ -18,8 +18,10 @@ import torch
 import torch.nn.functional as F
 
 from unmasked import self_attention
+from unmasked.embeddings import common_vectors
+from unmasked.figures.sentence import ask
 
-from .conftest import _serve
+from .conftest import _serve, settled
 from .test_site import watched
 
 if TYPE_CHECKING:
@@ -28,8 +30,8 @@ if TYPE_CHECKING:
 PROJECT = Path(__file__).parent / "live"
 DOCS = Path(__file__).parents[2] / "docs"
 LIVE = DOCS.parent / "src/unmasked/figures"
-FIGURES = ["sentence", "arrows", "scale", "tiles", "training", "cache"]
-DRAWN = "document.querySelectorAll('[data-live]:not([data-drawn])').length === 0"
+VECTORS = DOCS.parent / "src/unmasked/data/glove.6B.50d.u8"
+FIGURES = ["sentence", "arrows", "scale", "tiles", "training", "temperature", "parts", "cache"]
 
 
 @pytest.fixture(scope="module")
@@ -39,8 +41,8 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copytree(PROJECT, root)
     shutil.copytree(LIVE, root / "docs/live", ignore=shutil.ignore_patterns("*.py*", "__pycache__"))
     (root / "docs/assets").mkdir()
-    for name in ("site.css", "glove.6B.50d.u8"):
-        shutil.copy(DOCS / "assets" / name, root / "docs/assets")
+    for file in (DOCS / "assets/site.css", VECTORS):
+        shutil.copy(file, root / "docs/assets")
     command = [sys.executable, "-m", "mkdocs", "build", "--quiet"]
     made = subprocess.run(command, cwd=root, env=dict(os.environ), capture_output=True, text=True, check=False)
     assert made.returncode == 0, made.stderr
@@ -54,7 +56,7 @@ def served(built: Path) -> Iterator[str]:
 
 @pytest.fixture
 def opened(browser: Browser, served: str) -> Iterator[Callable[..., Page]]:
-    """Opens the page of figures, and waits until all of them are drawn."""
+    """Opens the page of figures, and waits until all of it is there."""
     contexts, faults = [], []
 
     def open_page(**options: Any) -> Page:
@@ -65,7 +67,7 @@ def opened(browser: Browser, served: str) -> Iterator[Callable[..., Page]]:
         contexts.append(context)
         faults.append(wrong)
         page.goto(f"{served}figures/")
-        page.wait_for_function(DRAWN)
+        settled(page)
         return page
 
     yield open_page
@@ -151,7 +153,7 @@ def test_without_javascript_the_figures_are_those_of_the_run(browser: Browser, s
     page.goto(f"{served}figures/")
     for name in FIGURES:
         figure = page.locator(f"[data-live={name}]").first
-        assert figure.locator("table.tensor, svg, img").first.is_visible()
+        assert figure.locator("table, svg, img").first.is_visible()
         assert figure.locator(".live").count() == 0
     context.close()
 
@@ -173,21 +175,27 @@ def test_a_figure_whose_data_do_not_come_stays_as_it_was(browser: Browser, serve
 # --- sentence.js
 
 
-def decoded(words: list[str]) -> torch.Tensor:
-    """The vectors of words as the site's file has them."""
-    header, _, numbers = (DOCS / "assets/glove.6B.50d.u8").read_bytes().partition(b"\n")
-    told = json.loads(header)
-    places = {word: place for place, word in enumerate(told["words"].split(" "))}
-    rows = torch.tensor([list(numbers[50 * places[word] : 50 * places[word] + 50]) for word in words])
-    return torch.tensor(told["low"]).double() + torch.tensor(told["step"]).double() * rows
-
-
 def percent(weight: float) -> str:
     return "<1%" if 0 < weight < 0.005 else f"{100 * weight:.0f}%"
 
 
 def shares(figure: Locator) -> list[str]:
     return figure.locator(".live-share").all_inner_texts()
+
+
+def near(figure: Locator) -> list[list[str]]:
+    """The nearest words before and after."""
+    return [text.split(", ") for text in figure.locator(".live-near dd").all_inner_texts()]
+
+
+def typed(page: Page, text: str) -> Locator:
+    """The figure, once it has drawn a text of known words."""
+    figure = page.locator("[data-live=sentence]").first
+    figure.get_by_label("Or type a sentence").fill(text)
+    figure.locator(f".live-words button:nth-child({len(text.split())})").wait_for()
+    words = "[...document.querySelectorAll('[data-live=sentence] .live-word')].map((each) => each.textContent)"
+    page.wait_for_function(f"(last) => {words}.includes(last)", arg=text.split()[-1])
+    return figure
 
 
 def nearly(shown: list[str], weights: list[float]) -> bool:
@@ -206,10 +214,11 @@ def test_each_word_of_the_pages_sentences_shows_the_weights_of_the_run(page: Pag
             figure.locator(".live-words button").nth(word).hover()
             assert nearly(shares(figure), weights), sentence["words"][word]
             assert figure.locator(".live-arcs path").count() == len(weights) - 1
+            assert near(figure) == sentence["near"][word]
         bars = figure.locator(".live-bar").evaluate_all("all => all.map(each => each.offsetHeight)")
         assert bars[-1] == max(bars), "the last word keeps most of itself"
     told = page.locator("[data-live=sentence] .live-told").first
-    figure.get_by_role("button", name="I must go back").click()
+    figure.get_by_role("button", name="i must go back").click()
     assert told.inner_text() == "ship keeps 55% of itself. Of the other words it takes most from crew: 13%."
 
 
@@ -220,12 +229,13 @@ def test_a_typed_sentence_is_computed_from_the_vectors_as_the_library_does(page:
     assert asked == []
     figure.get_by_label("Or type a sentence").fill("The animal did not cross the street")
     page.wait_for_function("document.querySelectorAll('[data-live=sentence] .live-word')[1].textContent === 'animal'")
-    assert [url.rpartition("/")[2] for url in asked] == ["glove.6B.50d.u8"]
+    assert [url.rpartition("/")[2] for url in asked] == ["words.js", "glove.6B.50d.u8"]
     words = ["the", "animal", "did", "not", "cross", "the", "street"]
-    weights = self_attention(decoded(words)).weights
+    (expected,) = ask("cross", " ".join(words))
     for word in range(len(words)):
         figure.locator(".live-words button").nth(word).click()
-        assert nearly(shares(figure), weights[word].tolist()), words[word]
+        assert nearly(shares(figure), expected.weights[word].tolist()), words[word]
+        assert near(figure) == [*expected.near[word]]
     assert figure.locator("[role=status]").inner_text() == ""
 
 
@@ -236,7 +246,7 @@ def test_unknown_words_are_named_and_stay_out(page: Page):
     status = figure.locator("[role=status]")
     status.filter(has_text="stays out").wait_for()
     assert status.inner_text() == "“Gandalf” is not among the 5,000 words that this figure knows, and stays out."
-    weights = self_attention(decoded(["has", "a", "ship"])).weights
+    weights = self_attention(common_vectors().lookup("has a ship")).weights
     figure.locator(".live-words button").nth(3).click()
     assert shares(figure)[0] == ""
     assert nearly(shares(figure)[1:], weights[2].tolist())
@@ -250,6 +260,48 @@ def test_unknown_words_are_named_and_stay_out(page: Page):
     assert figure.locator(".live-word").count() == 20
     figure.locator(".live-choices button").first.click()
     assert (status.inner_text(), field.input_value()) == ("", "")
+    assert figure.locator(".live-near").is_visible()
+
+
+def test_a_word_is_known_in_capitals_too_and_what_is_short_for_two_is_read_as_both(page: Page):
+    figure = typed(page, "The cat sat on THE mat")
+    told = figure.locator(".live-told")
+    taken = "mat keeps 53% of itself. Of the other words it takes most from The: 14%"
+    assert told.inner_text() == f"{taken}, because nobody trained it to look past common words."
+    figure.locator(".live-words button").first.click()
+    assert told.inner_text().startswith("The keeps 67% of itself. Of the other words it takes most from on: 23%")
+    (expected,) = ask("mat", "the cat sat on the mat")
+    assert near(figure) == [*expected.near[0]]
+
+    status = figure.locator("[role=status]")
+    figure.get_by_label("Or type a sentence").fill("Don’t say it's Alice's: we can't, they'll")
+    status.filter(has_text="they").wait_for()
+    assert " ".join(figure.locator(".live-word").all_inner_texts()) == "do not say it is alice we can not they will"
+    assert status.inner_text() == (
+        "“Don’t” is read as “do not”. “it's” is read as “it is”. “Alice's” is read as “alice”. "
+        "“can't” is read as “can not”. “they'll” is read as “they will”."
+    )
+
+
+def test_a_word_that_hardly_moves_is_told(page: Page):
+    figure = typed(page, "river bank")
+    told = "bank keeps 94% of itself and hardly moves: nobody trained it to look at river (6%)."
+    assert figure.locator(".live-told").inner_text() == told
+    before, after = near(figure)
+    assert before == after == ["banks", "securities", "banking", "investment", "exchange"]
+    figure = typed(page, "crane bird flew")
+    assert figure.locator(".live-words [aria-pressed=true] .live-word").inner_text() == "crane"
+    assert figure.locator(".live-near b").all_inner_texts() == ["bird", "flying", "ship", "hunter"]
+
+
+def test_long_words_stay_apart_on_a_phone(opened: Callable[..., Page]):
+    figure = typed(opened(viewport={"width": 390, "height": 800}), "international responsibility administration")
+    for line in figure.locator(".live-words button").all():
+        word, share = (line.locator(f".live-{part}").bounding_box() for part in ("word", "share"))
+        assert word
+        assert share
+        assert word["x"] + word["width"] <= share["x"]
+        assert line.locator(".live-word").evaluate("each => each.scrollWidth <= each.clientWidth")
 
 
 def test_vectors_that_do_not_come_are_told_of_and_the_rest_works(browser: Browser, served: str):
@@ -257,7 +309,7 @@ def test_vectors_that_do_not_come_are_told_of_and_the_rest_works(browser: Browse
     page = context.new_page()
     page.route("**/*.u8", lambda route: route.fulfill(status=404))
     page.goto(f"{served}figures/")
-    page.wait_for_function(DRAWN)
+    settled(page)
     figure = page.locator("[data-live=sentence]").first
     figure.get_by_label("Or type a sentence").fill("the ship")
     figure.get_by_text("The words could not be loaded. The sentences above work without them.").wait_for()
@@ -277,7 +329,7 @@ def test_the_words_are_reached_by_keys_and_by_touch(opened: Callable[..., Page])
     for key, word in (
         ("ArrowRight", "and"),
         ("ArrowLeft", "ship"),
-        ("Home", "I"),
+        ("Home", "i"),
         ("End", "crew"),
         ("ArrowRight", "crew"),
     ):
@@ -575,6 +627,75 @@ def test_the_run_plays_and_is_at_its_end_at_once_for_who_wants_less_motion(opene
             page.clock.run_for(10_000)
             assert int(slider.input_value()) == last
         assert figure.get_by_role("button", name="Play").is_visible()
+
+
+# --- temperature.js
+
+
+def test_the_chances_of_the_next_word_are_the_softmax_of_its_scores_at_each_temperature(page: Page, built: Path):
+    figure = page.locator("[data-live=temperature]")
+    given = data_of(built, figure)
+    slider = figure.get_by_role("slider")
+    for text in given["texts"]:
+        figure.get_by_role("button", name=text["text"], exact=True).click()
+        scores = torch.tensor(text["scores"], dtype=torch.float64)
+        order = scores.argsort(descending=True)
+        slider.focus()
+        page.keyboard.press("Home")
+        for step in range(25):
+            temperature = 2 ** (step / 4 - 3)
+            for said in (slider.evaluate("each => each.ariaValueText"), figure.locator("output").inner_text()):
+                assert numbers(said) == [pytest.approx(temperature, abs=0.0051)]
+            chances = (scores / temperature).softmax(dim=-1)[order]
+            expected = [*chances[:6].tolist(), chances[6:].sum().item()]
+            names = figure.locator(".live-word").all_inner_texts()
+            assert names == [*(given["words"][place] for place in order[:6].tolist()), "3 others"]
+            assert nearly(shares(figure), expected)
+            shown = figure.locator(".live-bar").evaluate_all(
+                "all => all.map(each => +each.style.getPropertyValue('--share'))"
+            )
+            assert shown == pytest.approx(expected, abs=1e-5)
+            page.keyboard.press("ArrowRight")
+
+
+def test_words_are_drawn_by_their_chances_and_by_touch(opened: Callable[..., Page], built: Path):
+    page = opened(has_touch=True, viewport={"width": 390, "height": 800})
+    figure = page.locator("[data-live=temperature]")
+    given = data_of(built, figure)
+    scores = torch.tensor(given["texts"][0]["scores"], dtype=torch.float64)
+    order = scores.argsort(descending=True)
+    edges = scores.softmax(dim=-1)[order].cumsum(0)
+    numbers_drawn = [0.0, 0.1, 0.5, 0.7, 0.8, 0.9, 0.95, 0.99, 0.999, 0.9999999]
+    page.evaluate("(all) => (Math.random = () => all.shift())", numbers_drawn)
+    figure.get_by_role("button", name="Draw 10 words").tap()
+    expected = [given["words"][order[int((edges <= each).sum())]] for each in numbers_drawn]
+    assert len(set(expected)) > 3
+    assert figure.locator(".live-told").inner_text() == f"Drawn: {', '.join(expected)}."
+
+
+# --- parts.js
+
+
+def test_a_button_takes_a_part_away_and_the_wrong_words_are_marked(opened: Callable[..., Page], built: Path):
+    page = opened(has_touch=True, viewport={"width": 390, "height": 800})
+    figure = page.locator("[data-live=parts]")
+    given = data_of(built, figure)
+    for song in given["songs"]:
+        button = figure.get_by_role("button", name=song["name"], exact=True)
+        if song is given["songs"][0]:
+            assert button.get_attribute("aria-pressed") == "true", "the figure begins with the whole"
+        else:
+            button.tap()
+        pressed = figure.locator("button[aria-pressed=true]")
+        assert pressed.all_inner_texts() == [song["name"]]
+        pairs = list(zip(song["words"], given["right"], strict=True))
+        wrong = [word for word, right in pairs if word != right]
+        assert chips(figure, "computed") == wrong
+        assert chips(figure, "stored") == [word for word, right in pairs if word == right]
+        label = figure.locator(".live-text").get_attribute("aria-label")
+        assert label == " ".join(word if word == right else f"{word} (wrong)" for word, right in pairs)
+        told = figure.locator(".live-told").inner_text()
+        assert numbers(told) == [len(wrong), len(pairs), round(100 * song["share"])]
 
 
 # --- cache.js

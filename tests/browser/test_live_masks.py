@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from unmasked import bypass_, masks
 from unmasked.embeddings import ship_vectors
 
-from .conftest import _serve
+from .conftest import _serve, settled
 from .test_site import watched
 
 if TYPE_CHECKING:
@@ -29,6 +29,11 @@ DOCS = Path(__file__).parents[2] / "docs"
 LIVE = DOCS.parent / "src/unmasked/figures"
 WORDS = ["back", "to", "my", "ship"]
 SIZES = {"tokens": 3, "heads": 2, "head_dim": 4}
+STAGES = {
+    "words": ["my", "ship", "and", "crew"],
+    "features": ["sea", "trade"],
+    **{name: [[-1, -1], [1, 1], [0, 0], [1, 0]] for name in ("queries", "keys", "values")},
+}
 KINDS = ["boolean", "additive", "module", "padding"]
 # What PyTorch's interfaces make of True, and of a query that may see nothing: the page finds it out by itself.
 MEANS = {"boolean": (True, "zeros"), "additive": (True, "zeros"), "module": (False, "NaN"), "padding": (False, "NaN")}
@@ -76,6 +81,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "interfaces": INTERFACES,
         },
         "split": SIZES,
+        "stages": STAGES | {"mask": masks.causal(4).tolist()},
     }
     links = "".join(f'<link rel="stylesheet" href="{sheet}">' for sheet in sheets)
     for name, given in data.items():
@@ -107,7 +113,7 @@ def opened(browser: Browser, served: str) -> Iterator[Any]:
         contexts.append(context)
         faults.append(wrong)
         page.goto(f"{served}{name}.html")
-        page.wait_for_selector("[data-drawn]")
+        settled(page)
         return page
 
     yield open_page
@@ -205,20 +211,16 @@ def test_each_mask_that_one_can_begin_with_shows_what_each_interface_gives(opene
         assert ("may see nothing: the weights are " + str(interface["blind"]) in shown["told"]) is bool(lost)
 
 
-@pytest.mark.parametrize("where", ["learn/masks/", "pytorch/masks/"])
-def test_the_pages_have_the_painter_with_what_pytorch_gives_for_their_words(
-    browser: Browser, address: str, site: Path, where: str
-):
+def test_the_page_has_the_painter_with_what_pytorch_gives_for_its_words(browser: Browser, address: str, site: Path):
     context = browser.new_context(reduced_motion="reduce", viewport={"width": 1280, "height": 900})
     page, faults = watched(context, address)
+    where = "pytorch/masks/"
     page.goto(address + where)
     figure = page.locator("[data-live=painter]")
+    settled(page)
     figure.scroll_into_view_if_needed()
-    figure.and_(page.locator("[data-drawn]")).wait_for()
     given = json.loads((site / where / str(figure.get_attribute("data-json"))).read_text(encoding="utf-8"))
-    assert given.get("keeps") == ("mask" if "learn" in where else None)
-    kinds = [each["kind"] for each in given["interfaces"]]
-    assert kinds == (KINDS if "pytorch" in where else ["boolean", "module"])
+    assert [each["kind"] for each in given["interfaces"]] == KINDS
     x = ship_vectors().lookup(given["words"]).double()
     torch.testing.assert_close(torch.tensor(given["scores"]).double(), scores(x), rtol=0, atol=1e-3)  # as sent
     causal = masks.causal(len(x))
@@ -227,20 +229,11 @@ def test_the_pages_have_the_painter_with_what_pytorch_gives_for_their_words(
         assert (each["allows"], each["blind"]) == MEANS[kind]
         figure.get_by_role("button", name="causal").click()
         figure.get_by_role("button", name=each["name"], exact=True).click()
-        mask = causal if MEANS[kind][0] or given.get("keeps") == "mask" else ~causal
+        mask = causal if MEANS[kind][0] else ~causal
         mask = masks.additive_from_allowed(causal, torch.float64) if kind == "additive" else mask
         mask = torch.zeros(1, len(x), dtype=torch.bool) if kind == "padding" else mask
         expected = by_pytorch(kind, mask, x)
         assert page.evaluate(SHOWN)["weights"] == [[percent(weight) for weight in row] for row in expected.tolist()]
-        if given.get("keeps") == "mask":  # which the buttons below fill in, whatever is chosen
-            figure.get_by_role("button", name="causal").click()
-            shown = page.evaluate(SHOWN)
-            assert shown["mask"] == [[str(each) for each in row] for row in causal.tolist()]
-            assert ("No query sees the future." in shown["told"]) is MEANS[kind][0]
-            figure.get_by_role("button", name="~mask").click()
-            shown = page.evaluate(SHOWN)
-            assert shown["mask"] == [[str(not each) for each in row] for row in causal.tolist()]
-            assert ("No query sees the future." in shown["told"]) is not MEANS[kind][0]
     assert faults == []
     context.close()
 
@@ -321,6 +314,101 @@ def test_padding_is_one_row_for_all_queries(opened: Any):
     assert [row[1] for row in page.evaluate(SHOWN)["mask"]] == ["True"] * 4
 
 
+FOUND = """
+async (cases) => {
+  const { stages } = await import("/live/stages.js")
+  return cases.map(({ seen, ...data }) => stages(data, seen))
+}
+"""
+
+
+def test_each_stage_is_what_pytorch_computes(opened: Any):
+    inputs, rows, blind = [], [], 0
+    for seed in range(120):
+        generator = torch.Generator().manual_seed(seed)
+        n, d, wide = (int(torch.randint(1, 7, (), generator=generator)) for _ in range(3))
+        sizes = {"queries": (n, d), "keys": (n, d), "values": (n, wide)}
+        given = {name: torch.randn(size, generator=generator, dtype=torch.float64) for name, size in sizes.items()}
+        seen = torch.rand(n, n, generator=generator) < torch.rand((), generator=generator)
+        inputs.append((*given.values(), seen))
+        rows.append({name: each.tolist() for name, each in given.items()} | {"seen": seen.tolist()})
+    for (query, key, value, seen), told in zip(inputs, opened("stages").evaluate(FOUND, rows), strict=True):
+        got = {name: torch.tensor(each, dtype=torch.float64) for name, each in told.items()}
+        torch.testing.assert_close(got["products"], query @ key.T)
+        torch.testing.assert_close(got["scores"], query @ key.T / math.sqrt(query.size(-1)))
+        expected = got["scores"].masked_fill(~seen, -math.inf).softmax(dim=-1)
+        torch.testing.assert_close(got["weights"], expected, equal_nan=True)
+        torch.testing.assert_close(got["context"], expected @ value, equal_nan=True)
+        sighted = seen.any(dim=-1)
+        by_function = F.scaled_dot_product_attention(query, key, value, attn_mask=seen)
+        torch.testing.assert_close(got["context"][sighted], by_function[sighted])
+        blind += int(not sighted.all())
+    assert blind > 5
+
+
+TOWER = """
+() => [...document.querySelectorAll(".live-tower > table")].map((table) =>
+  [...table.tBodies[0].rows].map((row) => [...row.querySelectorAll("td")].map((cell) => cell.textContent)))
+"""
+
+
+def test_a_score_that_is_hidden_takes_no_part_in_the_stages_below(opened: Any):
+    page = opened("stages")
+    products, scaled, masked, shares, context = page.evaluate(TOWER)
+    assert products[1] == ["−2", "2", "0", "1"]
+    assert scaled[1] == ["−1.41", "1.41", "0", "0.71"]
+    assert masked[1] == ["−1.41", "1.41", "−∞", "−∞"]
+    assert shares[1] == ["6%", "94%", "", ""]
+    assert context[1] == ["0.89", "0.89"]
+    assert shares[2] == ["33%", "33%", "33%", ""]  # a score of zero hides nothing
+    page.get_by_role("button", name="query ship, key ship: score 1.41").click()
+    assert page.locator(".live-told").inner_text() == "ship may see “my”, and becomes sea −1, trade −1."
+    after = page.evaluate(TOWER)
+    assert after[:2] == [products, scaled]
+    assert after[2][1] == ["−1.41", "−∞", "−∞", "−∞"]
+    assert after[3][1] == ["100%", "", "", ""]
+    assert after[4] == [context[0], ["−1", "−1"], *context[2:]]
+    page.get_by_role("button", name="query ship, key my: score −1.41").click()
+    assert page.evaluate(TOWER)[3][1] == ["NaN"] * 4
+    assert "ship may see nothing" in page.locator(".live-told").inner_text()
+    page.get_by_role("button", name="causal").click()
+    assert page.evaluate(TOWER) == [products, scaled, masked, shares, context]
+
+
+def test_the_stages_are_gone_through_by_key_and_by_touch(opened: Any):
+    page = opened("stages")
+    told = page.locator(".live-told")
+    page.locator(".live-mask button").first.focus()
+    assert told.inner_text().startswith("my may see “my”, and becomes")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowRight")
+    assert told.inner_text().startswith("ship may see “my” and “ship”")
+    page.keyboard.press("Space")
+    assert page.evaluate(TOWER)[2][1] == ["−1.41", "−∞", "−∞", "−∞"]
+    chosen = page.locator(".live-tower .live-chosen")
+    assert [row.locator("th").inner_text() for row in chosen.all()] == ["ship"] * 5
+    page.locator(".live-tower > table").first.get_by_role("cell").nth(-1).hover()
+    assert told.inner_text().startswith("crew may see")
+    phone = opened("stages", has_touch=True, viewport={"width": 390, "height": 900})
+    phone.get_by_role("button", name="query and, key crew").tap()
+    assert phone.evaluate(TOWER)[3][2] == ["25%"] * 4
+    assert phone.locator(".live-told").inner_text().startswith("and may see “my”, “ship”, “and”, and “crew”")
+
+
+def test_the_page_on_masks_has_the_stages_of_its_words(browser: Browser, address: str):
+    context = browser.new_context(reduced_motion="reduce", viewport={"width": 390, "height": 900})
+    page, faults = watched(context, address)
+    page.goto(address + "learn/masks/")
+    figure = page.locator("[data-live=stages]")
+    figure.scroll_into_view_if_needed()
+    figure.and_(page.locator("[data-drawn]")).wait_for()
+    x = torch.tensor(STAGES["values"]).double()
+    shares = (x @ x.T / math.sqrt(2)).masked_fill(~masks.causal(4), -math.inf).softmax(dim=-1)
+    assert page.evaluate(TOWER)[3] == [[percent(share) for share in row] for row in shares.tolist()]
+    assert faults == []
+    context.close()
+
+
 WAYS = """
 async (sizes) => {
   const { misplaced, ways } = await import("/live/split.js")
@@ -394,7 +482,7 @@ SMALL = """
 """
 
 
-@pytest.mark.parametrize("name", ["painter", "split"])
+@pytest.mark.parametrize("name", ["painter", "split", "stages"])
 @pytest.mark.parametrize("scheme", ["default", "slate"])
 @pytest.mark.parametrize("width", [1280, 390])
 def test_the_figures_are_open_to_all_by_day_and_by_night(opened: Any, axe: str, name: str, scheme: str, width: int):
@@ -410,7 +498,7 @@ def test_the_figures_are_open_to_all_by_day_and_by_night(opened: Any, axe: str, 
     assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
-@pytest.mark.parametrize("name", ["painter", "split"])
+@pytest.mark.parametrize("name", ["painter", "split", "stages"])
 def test_without_javascript_the_static_figure_stays(browser: Browser, served: str, name: str):
     context = browser.new_context(java_script_enabled=False)
     page = context.new_page()

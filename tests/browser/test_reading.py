@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from .conftest import settled
 from .test_site import watched
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ def phone(browser: Browser, address: str) -> Iterator[Page]:
     context = browser.new_context(viewport={"width": 390, "height": 800}, has_touch=True, reduced_motion="reduce")
     page, faults = watched(context, address)
     page.goto(address + LESSON)
+    settled(page)
     yield page
     assert faults == []
     context.close()
@@ -114,7 +116,7 @@ def test_a_touch_explains_a_word_and_a_second_one_follows_it(phone: Page):
     term.scroll_into_view_if_needed()
     term.tap()
     phone.locator(".md-tooltip2--active").wait_for()
-    assert phone.url == here
+    assert phone.url.partition("#")[0] == here  # whatever heading the scrolling came by
     term.tap()
     phone.wait_for_url("**/notation/#*")
 
@@ -123,6 +125,7 @@ def test_a_touch_explains_a_word_and_a_second_one_follows_it(phone: Page):
 def test_what_is_to_be_tapped_is_as_large_as_a_finger_tip(browser: Browser, address: str, where: str):
     page = browser.new_page(viewport={"width": 390, "height": 800}, reduced_motion="reduce")
     page.goto(address + where)
+    settled(page)
     assert page.evaluate(SMALL) == []
     page.close()
 
@@ -145,6 +148,7 @@ COVERED = """
 def test_on_a_phone_the_button_that_copies_code_covers_none(browser: Browser, address: str, where: str):
     page = browser.new_page(viewport={"width": 390, "height": 800})
     page.goto(address + where)
+    settled(page)
     page.locator(".proofread-copy > summary:visible, .md-code__button:visible").first.wait_for()
     covered = page.evaluate(COVERED)
     assert covered
@@ -166,7 +170,7 @@ def test_what_is_wider_than_a_phone_shows_that_it_goes_on_and_is_reached_by_keys
     context = browser.new_context(viewport={"width": 390, "height": 800}, has_touch=True, is_mobile=True)
     page = context.new_page()
     page.goto(address + where)
-    page.wait_for_load_state("networkidle")
+    settled(page)
     page.evaluate("document.querySelectorAll('details').forEach((each) => (each.open = true))")
     page.evaluate(DRAWN)
     wide = page.evaluate(

@@ -13,6 +13,8 @@ import pytest
 
 from proofread.pages.page import find_pages
 
+from .conftest import settled
+
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, Page
 
@@ -25,7 +27,6 @@ async () => {
   for (const image of document.images) image.loading = "eager"
   // What cannot be loaded is told of by the browser.
   await Promise.all([...document.images].filter((i) => i.checkVisibility()).map((i) => i.decode().catch(() => {})))
-  await document.fonts.ready
 }
 """
 WIDE = """
@@ -96,6 +97,7 @@ def faults_of(browser: Browser, axe: str, address: str, where: str, whole: bool 
     page, faults = watched(context, address)
     page.goto(address + where)
     page.evaluate(OPEN)
+    settled(page)
     page.evaluate(axe)
     found = []
     for scheme, rules in RULES.items():

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from .conftest import _serve
+from .conftest import _serve, settled
 from .test_site import faults_of, watched
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def page(browser: Browser, served: str) -> Iterator[Page]:
     context.grant_permissions(["clipboard-read", "clipboard-write"], origin=served.rstrip("/"))
     page, faults = watched(context, served)
     page.goto(f"{served}lessons/page/")
-    page.evaluate("document.fonts.ready.then(() => true)")  # or the font of the formulas would move what is below
+    settled(page)
     yield page
     assert faults == []
     context.close()
@@ -184,6 +184,7 @@ def test_a_touch_is_enough_on_a_phone_and_what_it_tells_fits(browser: Browser, s
     context = browser.new_context(has_touch=True, viewport={"width": 320, "height": 700})
     page, faults = watched(context, served)
     page.goto(f"{served}lessons/page/")
+    settled(page)
     tip = page.locator("[role=tooltip]")
     for figure in page.locator("p-f").all():
         figure.tap()

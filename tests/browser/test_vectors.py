@@ -23,7 +23,7 @@ def test_the_script_of_the_vectors_readme_reads_each_number_as_python_does(brows
     found = page.evaluate(f"async () => {{ {script}; return words.split(' ').map((word) => [word, vector(word)]) }}")
     page.close()
 
-    header, _, numbers = (ROOT / "docs/assets/glove.6B.50d.u8").read_bytes().partition(b"\n")
+    header, _, numbers = (ROOT / "src/unmasked/data/glove.6B.50d.u8").read_bytes().partition(b"\n")
     told = json.loads(header)
     words = told["words"].split(" ")
     assert [word for word, _ in found] == words

@@ -41,6 +41,7 @@ BUDGETS = {
 EXCEPTIONS: dict[str, dict[str, int]] = {
     "contributing/index": {"columns": 79},
     "doctor": {"columns": 153},
+    "learn/generating": {"lines": 73},  # it ends with a whole language model
     "museum/weights": {"columns": 95},
     "proofread/elsewhere": {"columns": 98},
     "pytorch/masks": {"columns": 159},

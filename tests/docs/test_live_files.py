@@ -13,6 +13,8 @@ def test_the_site_serves_each_script_and_style_as_it_stands_in_the_package(site:
     here = {file.name: file.read_bytes() for file in FIGURES.iterdir() if file.suffix in (".js", ".css")}
     assert here
     assert {file.name: file.read_bytes() for file in (site / "live").iterdir()} == here
+    vectors = ROOT / "src/unmasked/data/glove.6B.50d.u8"
+    assert (site / "assets" / vectors.name).read_bytes() == vectors.read_bytes()
 
 
 def test_a_page_loads_the_script_that_its_source_names(site: Path):

@@ -2,17 +2,21 @@
 
 import doctest
 import re
+import tomllib
 from collections.abc import Callable, Iterator
+from importlib.metadata import requires
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from mkdocs.config import load_config
+from packaging.requirements import Requirement
 
 import unmasked
 from proofread import formulas as formula
 from proofread.checks.check import check
+from proofread.keep.installed import distributions, installed, normal
 from proofread.pages import page
 from proofread.pages.equations import cited
 from proofread.pages.page import find_pages
@@ -50,6 +54,37 @@ def test_the_last_program_of_the_page_runs_in_a_new_interpreter(path: Path, veri
     offered = [snippet for _, snippet in sorted(checked.snippets.items()) if snippet.text]
     for snippet in offered[-1:]:
         assert verify(snippet) is None
+
+
+def needed() -> set[str]:
+    """The distributions that are there where the pages are, whatever else is."""
+    of = {"attention-unmasked": ROOT, "proofread-docs": ROOT / "src/proofread"}
+    projects = {name: tomllib.loads((at / "pyproject.toml").read_text())["project"] for name, at in of.items()}
+    waiting = [(name, extra) for name in of for extra in ("", "docs", "mkdocs")]
+    found: set[tuple[str, str]] = set()
+    while waiting:
+        name, extra = each = waiting.pop()
+        if each in found or normal(name) not in distributions():
+            continue
+        found.add(each)
+        if name in projects:
+            parts = projects[name]["optional-dependencies"] | {"": projects[name]["dependencies"]}
+            told = parts.get(extra, [])
+        else:
+            told = requires(name) or []
+        for requirement in map(Requirement, told):
+            if not requirement.marker or requirement.marker.evaluate({"extra": extra}):
+                waiting += [(requirement.name, part) for part in ("", *requirement.extras)]
+    return {normal(name) for name, _ in found}
+
+
+def test_what_the_tests_install_makes_no_page_run_again(tmp_path: Path):
+    """A build's runs are those of the tests: what a page asks for is there for both, or for none."""
+    (tmp_path / "page.py").write_text("# %%\nimport torch\nimport unmasked\n")
+    (checked,) = check([tmp_path / "page.py"], root=tmp_path, keep=False).pages
+    asked = installed(checked.asked)
+    assert "torch" in asked
+    assert asked.keys() - needed() == set()
 
 
 def numbered() -> dict[str, str]:

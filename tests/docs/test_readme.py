@@ -6,7 +6,6 @@ Where the picture has to change, draw it again: ``python tests/docs/test_readme.
 from __future__ import annotations
 
 import doctest
-import math
 import re
 import shlex
 import textwrap
@@ -22,59 +21,62 @@ import unmasked.testing
 from proofread import cli
 from proofread.checks.check import check
 from unmasked import __main__ as command
-from unmasked import self_attention
-from unmasked.embeddings import ship_vectors
+from unmasked.figures.sentence import Asked, ask
 
 ROOT = Path(__file__).parents[2]
-PICTURE = ROOT / "docs" / "assets" / "ship.svg"
-SENTENCES = ("I must go back to my ship and to my crew", "We process and ship your order")
+PICTURE = ROOT / "docs" / "assets" / "mouse.svg"
+SENTENCES = ("computer mouse software", "cat dog mouse")
+NAMED_NEAREST = 3  # words
+WIDTH, HEIGHT = 500, 245
 STYLE = """
-text { font: 17px system-ui, sans-serif; text-anchor: middle; fill: #24292f }
-.weight { font-size: 13px; fill: #57606a }
-.ship { font-weight: 700; fill: #00796b }
+text { font: 16px system-ui, sans-serif; text-anchor: middle; fill: #24292f }
+.said { font-size: 14px; fill: #57606a }
+.word { font-weight: 700; fill: #00796b }
 .strong { fill: #b3460f; font-weight: 700 }
 path { fill: none; stroke: #00897b; stroke-linecap: round }
 path.strong { fill: none; stroke: #d9652b }
 @media (prefers-color-scheme: dark) {
-  text { fill: #e6edf3 } .weight { fill: #9ea7b3 } .ship { fill: #4db6ac } .strong { fill: #ff9e64 }
+  text { fill: #e6edf3 } .said { fill: #9ea7b3 } .word { fill: #4db6ac } .strong { fill: #ff9e64 }
   path { stroke: #4db6ac } path.strong { stroke: #ff9e64 }
 }"""
 
 
-def sentence(words: list[str], top: int) -> list[str]:
-    """One sentence: an arc from *ship* to every other word, as wide as the weight that *ship* gives it."""
-    weights = self_attention(ship_vectors().lookup(words)).weights[words.index("ship")].tolist()
-    widths = [9 * len(word) + 26 for word in words]
-    centers = [360 - sum(widths) / 2 + sum(widths[:i]) + widths[i] / 2 for i in range(len(words))]
-    ship = words.index("ship")
-    strongest = max((i for i in range(len(words)) if i != ship), key=lambda i: weights[i])
-    base, shapes = top + 128, []
-    for i, (word, weight, x) in enumerate(zip(words, weights, centers, strict=True)):
-        kind = "ship" if i == ship else "strong" if i == strongest else ""
-        if i != ship:
-            start, height = centers[ship], 26 + 0.22 * abs(x - centers[ship])
-            foot, crest, opacity = base - 18, base - 18 - height, 0.35 + 0.65 * math.sqrt(weight)
-            shapes.append(
-                f'<path class="{kind}" stroke-width="{60 * weight:.2f}" stroke-opacity="{opacity:.2f}" '
-                f'd="M{start:.0f} {foot} C{start:.0f} {crest:.0f} {x:.0f} {crest:.0f} {x:.0f} {foot}"/>'
-            )
-        shapes.append(f'<text class="{kind}" x="{x:.0f}" y="{base}">{word}</text>')
-        shapes.append(f'<text class="weight {kind}" x="{x:.0f}" y="{base + 20}">{weight:.0%}</text>')
-    return shapes
+def text(x: float, y: float, said: str, kind: str = "") -> str:
+    return f'<text class="{kind}" x="{x:.0f}" y="{y:.0f}">{said}</text>'
+
+
+def sentence(asked: Asked, middle: float) -> list[str]:
+    """One sentence: an arc from the word to every other one, as wide as its weight; and what the word is near to."""
+    widths = [10 * len(word) + 16 for word in asked.words]
+    centers = [middle - sum(widths) / 2 + sum(widths[:i]) + widths[i] / 2 for i in range(len(widths))]
+    shapes = []
+    for i, (word, weight, x) in enumerate(zip(asked.words, asked.row, centers, strict=True)):
+        kind = "word" if i == asked.start else "strong" if word == asked.neighbor else ""
+        if i != asked.start:
+            start, crest = centers[asked.start], 90 - 0.6 * abs(x - centers[asked.start])
+            d = f"M{start:.0f} 122 C{start:.0f} {crest:.0f} {x:.0f} {crest:.0f} {x:.0f} 122"
+            shapes.append(f'<path class="{kind}" stroke-width="{40 * weight:.2f}" stroke-opacity="0.7" d="{d}"/>')
+        shapes += [text(x, 142, word, kind), text(x, 162, f"{weight:.0%}", f"said {kind}")]
+    after = ", ".join(asked.near[asked.start][1][:NAMED_NEAREST])
+    return [*shapes, text(middle, 202, "now it is near to", "said"), text(middle, 226, after, "strong")]
 
 
 def draw() -> str:
-    first, second = (text.lower().split() for text in SENTENCES)
-    body = "\n".join([*sentence(first, 0), *sentence(second, 132)])
-    title = "How much the word ship attends to each word of two sentences"
+    first, second = ask("mouse", *SENTENCES)
+    before = ", ".join(first.near[first.start][0])
+    looked_up = text(WIDTH / 2, 22, f"looked up, <tspan class='word'>mouse</tspan> is near to {before}", "said")
+    body = "\n".join([looked_up, *sentence(first, 0.28 * WIDTH), *sentence(second, 0.77 * WIDTH)])
+    title = "What the word mouse takes from its neighbors, and what it is then near to"
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="70 34 580 246" role="img"><title>{title}</title>'
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img"><title>{title}</title>'
         f"<style>{STYLE}</style>\n{body}\n</svg>\n"
     )
 
 
 def test_the_picture_is_what_the_library_draws():
     assert PICTURE.read_text() == draw(), "draw it again: python tests/docs/test_readme.py"
+    sized = f'src="assets/mouse.svg" width="{WIDTH}" height="{HEIGHT}"'
+    assert sized in (ROOT / "docs/index.py").read_text(), "home keeps room for the picture"
 
 
 def test_the_example_of_the_readme_prints_what_it_says():

@@ -70,7 +70,7 @@ def page(path: Path) -> str:
 
 # The tables that need no version and no device: their cells are the package's own, or counts that no PyTorch changes.
 OURS = {
-    ("learn/attention", "*ship* looks at"),
+    ("learn/attention", "*mouse* looks at"),
     ("learn/attention", ""),
     ("learn/queries_keys_values", "Left as it was drawn"),
     ("pytorch/heads", "Step"),

@@ -99,6 +99,11 @@ def test_a_copied_program_runs(site: Path, run: Run, tmp_path: Path):
     assert ran.stdout.endswith("\nTrue\n")
 
 
+def test_the_words_of_the_pages_come_with_the_library(run: Run):
+    code = "from unmasked.embeddings import common_vectors as words; print(words().nearest(words()['mouse'], 2))"
+    assert run("-c", code).stdout == "['mouse', 'cat']\n"
+
+
 @pytest.mark.parametrize(("triangle", "right"), [("tril", True), ("triu", False)])
 def test_an_exercise_is_solved(run: Run, triangle: str, right: bool):
     answer = f"lambda tokens: torch.ones(tokens, tokens, dtype=torch.bool).{triangle}()"

@@ -24,19 +24,19 @@ CHECKED = Checked(TORCH, began=RUN, seconds=4.24, machine=Machine("torch 2.13.0"
     ("html", "minutes"),
     [
         ("", 1),
-        ("<p>" + "word " * 299 + "</p>", 1),
-        ("<p>" + "word " * 301 + "</p>", 2),
-        ("<p>" + "<b>to</b> <i>be</i> " * 300 + "</p>", 3),
-        ("<pre>" + "x = y.mean() " * 300 + "</pre>", 3),
+        ("<p>" + "word " * 119 + "</p>", 1),
+        ("<p>" + "word " * 121 + "</p>", 2),
+        ("<p>" + "<b>to</b> <i>be</i> " * 120 + "</p>", 3),
+        ("<pre>" + "x = y.mean() " * 300 + "</pre>", 1),
         ("<section>" + "word " * 900 + "</section>", 1),
+        ("<section>" + "word " * 900 + "<figcaption>" + "word " * 160 + "</figcaption></section>", 2),
         ("<p-check>" + "<section>a</section> word " * 900 + "</p-check>", 1),
-        ('<details class="proofread-copy">' + "word " * 900 + "</details>", 1),
-        ("<details>" + "word " * 900 + "</details>", 4),
+        ("<details>" + "word <details>a</details> word " * 900 + "</details>", 1),
         ("<math><mi>a</mi>" + "<mi>x</mi>" * 900 + "</math>", 1),
     ],
-    ids=["nothing", "one and a half", "more", "tags", "code", "outputs", "checks", "menus", "details", "formulas"],
+    ids=["nothing", "one and a half", "more", "tags", "code", "outputs", "captions", "checks", "folds", "formulas"],
 )
-def test_a_page_takes_a_minute_for_every_two_hundred_words_that_are_read(html: str, minutes: int):
+def test_a_page_takes_a_minute_for_every_eighty_words_that_are_read(html: str, minutes: int):
     assert reading.minutes(html) == minutes
 
 
@@ -76,7 +76,7 @@ def test_the_line_below_the_title_says_only_what_there_is_to_say():
     assert reading.about(Checked(Page("page.py", ())), "a word", "") == f"<p {said}>1 min</p>\n"
     assert reading.about(CHECKED, "word", "").startswith(f"<details {said}><summary>Checked on <time")
     script = replace(CHECKED, page=Page("page.py", ()))
-    told = reading.about(script, "word " * 400, "a/figures.json")
+    told = reading.about(script, "word " * 160, "a/figures.json")
     assert told.startswith(f'<details {said} data-figures="a/figures.json"><summary>2 min · Checked on <time')
 
 

@@ -20,9 +20,7 @@ from unmasked.doctor.patients import (
     E,
     Grouped,
     H,
-    MergeWithoutTranspose,
     Plain,
-    ViewWithoutTranspose,
     healthy,
     sick,
 )
@@ -170,13 +168,13 @@ class Repeated(Grouped):
 
 @sick("merge-without-transpose", "causal", causal=True)
 class CausalMergeWithoutTranspose(Causal):
-    merge = MergeWithoutTranspose.merge
+    merge = SICK["merge-without-transpose"].make.merge  # type: ignore[attr-defined]
 
 
 @sick("view-without-transpose", "and back", causal=True)
 class ViewWithoutTransposeBack(Causal):
-    split = ViewWithoutTranspose.split
-    merge = MergeWithoutTranspose.merge
+    split = SICK["view-without-transpose"].make.split  # type: ignore[attr-defined]
+    merge = SICK["merge-without-transpose"].make.merge  # type: ignore[attr-defined]
 
 
 @sick("swapped-view")

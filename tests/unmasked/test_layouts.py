@@ -525,7 +525,8 @@ test_a_checkpoint_of_another_family_is_refused_with_the_one_it_looks_like = refu
             "layer is 1, and state has one attention layer, 'layers.0.self_attn.'; pass the number of one, or "
             "what stands before its names": loading(llama("layers."), layer=1),
             "state holds 'layers.0.self_attn.q_norm.weight', which no layer of family 'llama' has, and for which ours "
-            "has no place": loading(llama("layers.") | {"layers.0.self_attn.q_norm.weight": W(2)}),
+            "has no place: without it the layer computes something else. The page on today's models has theirs as "
+            "functions of state": loading(llama("layers.") | {"layers.0.self_attn.q_norm.weight": W(2)}),
             "state lacks 'o_proj.weight', which a layer of family 'llama' has": loading(
                 {name: x for name, x in llama().items() if "o_proj" not in name}
             ),

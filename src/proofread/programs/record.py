@@ -307,7 +307,7 @@ def _tensor_state(value: Any) -> tuple[Any, Iterable[Any]]:
 def _keys(value: Any) -> set[int]:
     """What an object is known by: itself, and for a tensor the memory that its views share."""
     keys = {id(value)}
-    if hasattr(value, "untyped_storage"):
+    if hasattr(type(value), "untyped_storage"):  # a class of tensors has none
         with contextlib.suppress(RuntimeError, NotImplementedError):  # it has none
             keys.add(-value.untyped_storage().data_ptr())
     return keys - {0}

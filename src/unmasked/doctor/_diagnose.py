@@ -11,15 +11,17 @@ from typing import Any
 import torch
 
 from unmasked import _generators
-from unmasked.doctor._calls import GRADIENTS, TRAINING, behaviour, leaves_inputs, numbers
+from unmasked.doctor._calls import behaviour
 from unmasked.doctor._equal import compared, named
 from unmasked.doctor._hear import uncompiled
 from unmasked.doctor._inside import look
 from unmasked.doctor._kept import caches, keeps_nothing
+from unmasked.doctor._numbers import TRAINING, leaves_inputs, numbers
 from unmasked.doctor._report import Finding, Given, Open, Outcome, Passed, Report, Standing, standing_of
 from unmasked.doctor._structure import structure
 from unmasked.doctor._subject import Subject, precise, runs, still
 from unmasked.doctor._target import INPUTS, Inputs, Options, a
+from unmasked.doctor._used import GRADIENTS
 from unmasked.doctor._view import EQUALITY
 
 __all__ = ["INPUTS", "diagnose"]
@@ -115,12 +117,15 @@ def _report(name: str, outcomes: list[Outcome], *, strict: bool) -> Report:
     cautions = [each for each in every if each.caution and not strict]
     findings = sorted((each for each in every if each not in cautions), key=lambda each: each.how == "open")
     passed = [each.check for each in outcomes if isinstance(each, Passed)]
-    followed: Standing = "equal" if EQUALITY in passed else "open"
-    uses_all = not any(each.check == GRADIENTS and each.caution for each in every)  # else what is the rest for?
-    if followed == "open" and f"{EQUALITY}, step by step" in passed and uses_all:
+    unclear = {each.check for each in outcomes if isinstance(each, Open)}
+    unused = GRADIENTS in unclear or any(each.check == GRADIENTS and each.caution for each in every)
+    followed: Standing = "open"
+    if EQUALITY in passed:
+        followed = "equal"
+    elif f"{EQUALITY}, step by step" in passed and not unused:  # else what is the rest for?
         followed = "followed"
-    if any(isinstance(each, Open) and each.check == TRAINING for each in outcomes):
-        followed = "open"  # what was asked for could not be told
+    if TRAINING in unclear:  # what was asked for could not be told
+        followed = "open"
     return Report(
         name,
         tuple(findings),
@@ -144,36 +149,34 @@ def _examine(subject: Subject) -> list[Outcome]:
         outcomes, running = runs(subject)
         if not running:
             return outcomes
-        calls = [dict(call) for call in subject.target.spied]
         outcomes.append(still(subject))
         if _findings(outcomes):
             outcomes.append(Open("every other check of its outputs", "outputs that do not change from call to call"))
         elif narrow := precise(subject):
             outcomes += narrow
         else:
-            outcomes += _outputs(subject, calls)
-    outcomes += structure(subject, calls, _findings(outcomes))
+            outcomes += _outputs(subject)
+    outcomes += structure(subject, _findings(outcomes))
     return outcomes
 
 
-def _outputs(subject: Subject, calls: list[dict[str, Any]]) -> list[Outcome]:
+def _outputs(subject: Subject) -> list[Outcome]:
     outcomes: list[Outcome] = [leaves_inputs(subject)]
     inside = look(subject)
     whole = list(compared(subject, inside))
     told = {each.told for each in _findings(whole)}
     seen = [each for each in inside.outcomes if not (isinstance(each, Finding) and each.told in told)]
     equal = Passed(EQUALITY) in whole and not inside.findings
-    hint = any(call.get("is_causal") for call in calls)
-    outcomes += [_hinted(each) if hint else each for each in (*seen, *whole)]
+    outcomes += [*seen, *whole]
     if subject.causal is None and inside.right:
         subject.causal = inside.causal
     if not _findings(outcomes):
-        outcomes += behaviour(subject, calls, equal=equal)
+        outcomes += behaviour(subject, equal=equal)
         if not _findings(outcomes):
             outcomes += keeps_nothing(subject)
     outcomes += caches(subject)
     outcomes += numbers(subject, _findings(outcomes))
-    return outcomes
+    return [_hinted(each) if subject.target.told("is_causal") else each for each in outcomes]
 
 
 def _hinted(outcome: Outcome) -> Outcome:

@@ -15,8 +15,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from unmasked import masks
 from unmasked.doctor._inside import Inside
-from unmasked.doctor._report import Finding, Given, Outcome, Passed
+from unmasked.doctor._report import Finding, Given, Outcome, Passed, Standing
 from unmasked.doctor._rows import ROLES, originals
 from unmasked.doctor._subject import Case, Subject
 from unmasked.doctor._target import Target, a
@@ -25,10 +26,8 @@ from unmasked.probes import differs
 
 __all__ = ["Maps", "Steps", "attend", "compared", "named"]
 
-_SAME, _SAME_ROUGH = (
-    1e-6,
-    1e-3,
-)  # of outputs, as a part of their size: a constant of the target may have been kept in float32
+# Of outputs, as a part of their size: a constant of the target may have been kept in float32.
+_SAME, _SAME_ROUGH = 1e-6, 1e-3
 
 
 @dataclass(frozen=True)
@@ -128,13 +127,9 @@ def compared(subject: Subject, inside: Inside) -> Iterator[Outcome]:
     if not found:
         yield from _unsaid(subject, inside)
         return
-    maps = found[0]
-    expected = _named_maps(subject)
-    if expected and not wrong:
-        mistake = _ordered(subject, maps, expected)
-        if mistake is not None:
-            yield mistake
-            return
+    if not wrong and (mistake := _ordered(subject, found[0])) is not None:
+        yield mistake
+        return
     if wrong:
         yield replace(wrong[0], how="equal")
     else:
@@ -168,7 +163,7 @@ def _read(view: View, inside: Inside, *, scaled: bool, steps: tuple[Steps, ...])
         maps[role] = found / call.gain if role == "query" and call.gain else found  # which may be the scale
     more = None
     if raw.key.size(2) != call.key.size(2):
-        kept = (raw.key - raw.key[:1]).abs().amax((0, 1, 3)) == 0
+        kept = ~raw.tokens_own[0]
         more = (raw.key[:1, :, kept], raw.value[:1, :, kept])
     for each in steps:
         merged = each.merge(call.context)
@@ -212,9 +207,9 @@ def _agrees(subject: Subject, maps: Maps, steps: Steps, inside: Inside) -> bool:
         for keys in {tokens, tokens + inside.longer}:
             case = subject.case(items, tokens, keys)
             may = subject.may(case, tokens, keys)
-            hidden = torch.zeros(1, 1, tokens, keys, dtype=torch.bool) if may is None else ~may.unsqueeze(1)
             if subject.causal is None and inside.causal and case.allowed is None:
-                hidden = torch.ones(tokens, keys, dtype=torch.bool).triu(1 + keys - tokens)[None, None]
+                may = masks.causal(tokens, keys)[None]
+            hidden = torch.zeros(1, 1, tokens, keys, dtype=torch.bool) if may is None else ~may.unsqueeze(1)
             try:
                 answer = subject.answer(case)
             except Exception:  # a size that it does not take
@@ -275,48 +270,40 @@ def _twin(role: str, given: Tensor, target: Target, own: Mapping[str, Tensor]) -
     )
 
 
-def _named_maps(subject: Subject) -> dict[str, Tensor]:
-    """What is said to make each role: (out, in), and biases; by the caller, or by the names of PyTorch's module."""
+def _said_maps(subject: Subject) -> tuple[dict[str, Tensor], set[str]]:
+    """What is said to make each role, (out, in), by the caller or by the names of PyTorch's module.
+
+    With those whose axes no layer fixes: they may be kept in either order.
+    """
     target = subject.target
     if subject.options.weights:
         given = named(target, subject.options.weights)
     else:
-        given = {}
-        for name, tensor in target.tensors.items():
-            last = name.rpartition(".")[2]
-            if last in ("in_proj_weight", "in_proj_bias"):
-                given["qkv" if last.endswith("weight") else "qkv_bias"] = tensor
-        out = [n for n in target.tensors if n.rpartition(".")[0].endswith("out_proj")]
-        if "qkv" not in given:
-            return {}
-        given |= {("out" if n.endswith("weight") else "out_bias"): target.tensors[n] for n in out}
+        ends = {"qkv": "in_proj_weight", "out": "out_proj.weight"}
+        given = {role: t for role, end in ends.items() for n, t in target.tensors.items() if n.endswith(end)}
+        given = given if "qkv" in given else {}
     linear = nn.Linear | nn.MultiheadAttention
     fixed = {t.untyped_storage().data_ptr() for n, t in target.tensors.items()
              if isinstance(target.owners[n], linear) or n.endswith("in_proj_weight")}  # fmt: skip
     found: dict[str, Tensor] = {}
+    loose: set[str] = set()
     for role, tensor in given.items():
-        tensor = tensor.detach().to("cpu")
-        if role.startswith("qkv"):
-            if tensor.dim() == 2 and tensor.size(0) * 3 == tensor.size(1):
-                tensor = tensor.mT
-            found |= {f"{name}{role[3:]}": part for name, part in zip(ROLES, tensor.chunk(3), strict=False)}
-        else:
-            found[role] = tensor
-    loose = {role for role, t in given.items() if t.untyped_storage().data_ptr() not in fixed}
-    return found | {f"{role} is loose": torch.ones(1) for role in loose}
+        roles = ROLES[:3] if role == "qkv" else (role,)
+        if tensor.untyped_storage().data_ptr() not in fixed:
+            loose.update(roles)
+        if role == "qkv" and tensor.dim() == 2 and tensor.size(0) * 3 == tensor.size(1):
+            tensor = tensor.mT
+        if tensor.dim() == 2 and not role.endswith("bias"):
+            found |= dict(zip(roles, tensor.detach().to("cpu").chunk(len(roles)), strict=False))
+    return found, loose
 
 
-def _ordered(subject: Subject, maps: Maps, expected: dict[str, Tensor]) -> Finding | None:
+def _ordered(subject: Subject, maps: Maps) -> Finding | None:
     """Name what is otherwise than was said; the first row that fits does."""
-    heads = maps.heads
-    biases = {r: expected[f"{r}_bias"].reshape(-1) for r in ROLES if f"{r}_bias" in expected}
-    found = {r: getattr(maps, r)[:, :-1] for r in ROLES if r in expected and expected[r].dim() == 2}
-    if not found:
-        return None
+    heads, (said, loose) = maps.heads, _said_maps(subject)
+    found = {role: getattr(maps, role)[:, :-1] for role in said}
     if "out" in found:
         found["out"] = found["out"][:, : maps.value.size(0)]
-    said = {r: expected[r] for r in found}
-
     limit = _SAME_ROUGH if subject.rough else _SAME
 
     def same(one: Tensor, two: Tensor) -> bool:
@@ -325,62 +312,31 @@ def _ordered(subject: Subject, maps: Maps, expected: dict[str, Tensor]) -> Findi
         factor = (one * two).sum() / two.square().sum()  # a scale may stand before the product
         return bool((one - factor * two).abs().max() <= limit * one.abs().max())
 
-    def fits(role: str) -> bool:
-        loose = f"{role} is loose" in expected or "qkv is loose" in expected
-        return same(found[role], said[role]) or (loose and same(found[role], said[role].mT))
+    def finding(cause: str | None, told: str, how: Standing = "equal") -> Finding:
+        return Finding(EQUALITY, cause, told, subject.sized("read off what goes in and what comes out"), how=how)
 
-    wrong = [r for r in found if not fits(r)]
-
-    def finding(cause: str | None, told: str) -> Finding:
-        return Finding(EQUALITY, cause, told, subject.sized("read off what goes in and what comes out"), how="equal")
-
-    loose = [r for r in found if f"{r} is loose" in expected and said[r].size(0) == said[r].size(1)]
-    turned = [r for r in loose if not same(found[r], said[r])]
-    if not wrong and 0 < len(turned) < len(loose):
+    turned = [r for r in found if not same(found[r], said[r]) and same(found[r], said[r].mT)]
+    wrong = [r for r in found if not same(found[r], said[r]) and not (r in turned and r in loose)]
+    either = [r for r in found if r in loose and said[r].size(0) == said[r].size(1)]
+    if not wrong and 0 < len(turned) < len(either):
         told = f"multiplied by the matrix of {' and '.join(turned)} as it is kept, and by others' transposes"
-        return replace(finding("weight-not-transposed", told), how="open")
+        return finding("weight-not-transposed", told, "open")
     if not wrong:
-        for role, bias in biases.items():
-            own = getattr(maps, role)[:, -1]
-            if role != "key" and own.shape == bias.shape and not bool(own.any()) and bool(bias.any()):
-                return finding("zero-bias-parity", f"the bias of {role} is never added, which biases of zero hide")
         return None
     three = [r for r in ROLES[:3] if r in found]
     if len(three) == 3 and heads > 1 and len({said[r].shape for r in three}) == 1:
-        whole = torch.cat([said[r] for r in three])
-        by_head = whole.unflatten(0, (heads, 3, -1)).unbind(1)
-        packed = torch.stack([said[r].unflatten(0, (heads, -1)) for r in three], 1).flatten(0, 2).chunk(3)
+        by_head = torch.cat([said[r] for r in three]).unflatten(0, (heads, 3, -1)).unbind(1)
         if all(same(found[r], part.flatten(0, 1)) for r, part in zip(three, by_head, strict=True)):
             told = "the rows are read head by head (q, k, v of the first head, then of the next), and kept q, k, v"
             return finding("interleaved-qkv", told)
-        if all(same(found[r], part) for r, part in zip(three, packed, strict=True)):
-            told = "the rows are kept head by head, and read as all of q, all of k, all of v"
-            return finding("interleaved-qkv", told)
     for role in wrong:
-        if same(found[role], said[role].mT):
+        if role in turned:
             return finding("weight-not-transposed", f"multiplied by the matrix of {role} as it is kept, not transposed")
-        other = next((r for r in three if r != role and same(found[role], said[r])), None)
-        if other is not None and role != "out":
-            told = f"the {other}'s projection passed as the {role}"
-            return finding("wrong-value" if "value" in wrong else None, told)
-        if role != "out" and heads > 1 and same(found[role], _apart(said[role], heads)):
-            return finding(
-                "swapped-view", f"a view has heads and head_dim exchanged: a head takes one of every {heads}"
-            )
-    if wrong == ["out"]:
+    if wrong == ["out"] and heads <= 5:
         mine, theirs = (x.unflatten(-1, (heads, -1)) for x in (found["out"], said["out"]))
-        if found["out"].size(0) == found["out"].size(1) and same(found["out"], torch.eye(len(found["out"])).to(mine)):
-            return finding("missing-out-proj", "the output projection is left out")
-        if heads <= 5:
-            for order in itertools.permutations(range(heads)):
-                if same(mine, theirs[:, list(order)]):
-                    told = f"the heads are merged in the order {order}, which averaged weights cannot tell"
-                    return finding("averaged-weights-parity", told)
+        for order in itertools.permutations(range(heads)):
+            if same(mine, theirs[:, list(order)]):
+                told = f"the heads are merged in the order {order}, which averaged weights cannot tell"
+                return finding("averaged-weights-parity", told)
     told = f"what makes its {' and '.join(wrong)} is not what weights= says"
     return finding(None, told) if subject.options.weights else None
-
-
-def _apart(matrix: Tensor, heads: int) -> Tensor:
-    """The rows in the order of a view that has heads and head_dim exchanged."""
-    split: Tensor = matrix.unflatten(0, (-1, heads))
-    return split.transpose(0, 1).flatten(0, 1)

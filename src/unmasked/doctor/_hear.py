@@ -35,8 +35,7 @@ _FUSED = {
 _LAYERS = {_aten.convolution.default: (0, 1), _aten.native_layer_norm.default: (0, None)}
 # What carries numbers to other places; all else that keeps a tensor's shape is taken to work on each number.
 _MOVES = {"cat", "stack", "index_select", "index", "gather", "repeat", "constant_pad_nd", "roll", "flip", "tril",
-          "triu",
-          "slice_scatter", "select_scatter", "clone", "_to_copy", "lift_fresh_copy"}  # fmt: skip
+          "triu", "slice_scatter", "select_scatter", "clone", "_to_copy", "lift_fresh_copy"}  # fmt: skip
 _MIXES = {"cumsum", "cumprod", "logcumsumexp", "cummax", "cummin", "sort", "topk", "argsort"}
 _UNKNOWN = -1
 
@@ -287,22 +286,16 @@ class Listener(TorchDispatchMode):
             told = self._told(x)[0]
             return self.blank.new_full(x.shape, _UNKNOWN) if told is None else told
 
-        if name in ("clone", "_to_copy", "lift_fresh_copy"):
-            moved = ids
-        elif name == "constant_pad_nd":
+        moved = ids
+        if name == "constant_pad_nd":
             moved = torch.constant_pad_nd(ids, list(args[1]), _UNKNOWN)
         elif name in ("tril", "triu"):
-            moved = ids
             facts = replace(facts, varied=True)
-        else:
+        elif name not in ("clone", "_to_copy", "lift_fresh_copy"):
             moved = getattr(_aten, name)(*swap(list(args)), **kwargs)
-            others = (
-                [told[1] for each in args[0] if (told := self._told(each))[0] is not None]
-                if name in ("cat", "stack")
-                else []
-            )
-            for other in others:
-                facts = _joined(facts, other)
+        for each in args[0] if name in ("cat", "stack") else ():
+            known, more = self._told(each)
+            facts = facts if known is None else _joined(facts, more)
         self._learn(result, moved, facts)
 
     def _each(self, stem: str, args: Any, kwargs: Any, result: Tensor, known: list[Any]) -> None:
@@ -345,10 +338,9 @@ class Listener(TorchDispatchMode):
         mine, theirs = (self._product_of(int(i.reshape(-1)[0])) if i.numel() else None for i in (ids, others))
         if mine is None or theirs is None or more.softmax != facts.softmax:
             return facts
-        facts = replace(facts, varied=facts.varied and more.varied) if mine == theirs else facts
         if mine == theirs:
             gap = int((others.expand(ids.shape) - ids).flatten()[0])
-            return replace(facts, turned=facts.turned or abs(gap))
+            return replace(facts, varied=facts.varied and more.varied, turned=facts.turned or abs(gap))
         return replace(facts, added=tuple(dict.fromkeys((*facts.added, theirs, *more.added))))
 
     def _product_of(self, number: int) -> int | None:

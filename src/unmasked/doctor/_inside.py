@@ -16,14 +16,13 @@ from torch import Tensor
 from unmasked.doctor._call import Call, found_in
 from unmasked.doctor._pieces import brought_together, filled_up, summed_first
 from unmasked.doctor._report import Finding, Given, Open, Outcome
-from unmasked.doctor._rows import Made, projections, role_of, turning
+from unmasked.doctor._rows import PLURAL, Made, projections, role_of, turning
 from unmasked.doctor._steps import Scores, judged
 from unmasked.doctor._subject import Subject, said
 from unmasked.doctor._view import Run, Unseen, View, changed, drawn, elsewhere, moved, other_token, unclear
 
 __all__ = ["Inside", "look"]
 
-_PLURAL = {"query": "queries", "key": "keys", "value": "values"}
 Put = dict[int, Callable[[Tensor], Tensor]]
 
 
@@ -119,7 +118,7 @@ def _judge(view: View, inside: Inside) -> None:
     if view.subject.options.masked and not inside.findings and not inside.opens:
         inside.add(_padded(view, base))
     split = any(each.cause == "view-without-transpose" for each in inside.findings)
-    inside.add(each for each in _merging(view, base, clear=not inside.opens)
+    inside.add(each for each in _merging(view, base)
                if not (split and isinstance(each, Finding) and each.cause == "merge-without-transpose"))  # fmt: skip
     if not inside.findings:
         inside.add(_passing(view, base, other, clear=not inside.opens))
@@ -133,11 +132,8 @@ def _judge(view: View, inside: Inside) -> None:
         view.longer = 0  # what is as many may be taken for what is not
         square = view.run(view.case(view.subject.items))
         if len(square.calls) == len(base.calls):
-            inside.add(_wrong_alone(judged(Scores(view, view.without_memory(square)))))
-
-
-def _wrong_alone(outcomes: Iterator[Outcome]) -> Iterator[Outcome]:
-    return (each for each in outcomes if isinstance(each, Finding))
+            seen = judged(Scores(view, view.without_memory(square)))
+            inside.add(each for each in seen if isinstance(each, Finding))
 
 
 def _without_idle(view: View, run: Run) -> Run:
@@ -157,8 +153,6 @@ def _base(view: View) -> Run:
     try:
         return view.run(view.case(view.subject.items))
     except Exception:  # three arguments of which each has as many tokens
-        if not view.longer:
-            raise
         view.longer = 0
         return view.run(view.case(view.subject.items))
 
@@ -215,8 +209,8 @@ def _memory(base: Run) -> Iterator[Outcome]:
     call, keys = base.call, base.case.key.size(1)
     if call.key.size(2) == keys or call.cut:
         return
-    own = [(x - x[:1]).abs().amax((0, 1, 3)) > 0 for x in (call.key, call.value)]
-    if not torch.equal(*own) and int(own[0].sum()) == int(own[1].sum()) == keys and len(call.key) > 1:
+    own, values = call.tokens_own
+    if int(own.sum()) == int(values.sum()) == keys and not torch.equal(own, values):
         told = "keys and values that no token makes stand at different places: each key has another token's value"
         yield Finding("equality with the reference", None, told, "seen where other tokens change them", how="followed")
     yield Given("keys that no token makes")
@@ -263,7 +257,7 @@ def _misplaced(view: View, base: Run, other: Run) -> Iterator[Outcome]:
         given = getattr(base.case, name)
         if view.near(before, before[:, :, :1].expand_as(before)) and given.size(1) == before.size(2):
             if not view.near(before[:1].expand_as(before), before):  # it is no parameter
-                told = f"all tokens of an item have the same {name}: their {_PLURAL[name]} are made of one"
+                told = f"all tokens of an item have the same {name}: their {PLURAL[name]} are made of one"
                 yield view.wrong(None, told)
                 return
             continue
@@ -304,10 +298,10 @@ def _sources(view: View, base: Run) -> Iterator[Outcome]:
         if len(names) == 1 and not exchanged:
             called = {"query": "its tokens", "key": "its context"} if len(inputs) == 2 else {}
             one, another = (called.get(name, f"what it is given as {name}") for name in (names[0], right))
-            told = f"its {_PLURAL[role]} are made of {one}, not of {another}"
+            told = f"its {PLURAL[role]} are made of {one}, not of {another}"
             yield view.wrong("wrong-value" if role == "value" else None, told)
         else:
-            yield unclear(f"of what its {_PLURAL[role]} are made: of {' and '.join(names) or 'no input'}")
+            yield unclear(f"of what its {PLURAL[role]} are made: of {' and '.join(names) or 'no input'}")
 
 
 def _padded(view: View, base: Run) -> Iterator[Outcome]:
@@ -335,7 +329,7 @@ def _put(places: Tensor) -> Callable[[Tensor], Tensor]:
     return change
 
 
-def _merging(view: View, base: Run, *, clear: bool) -> Iterator[Outcome]:
+def _merging(view: View, base: Run) -> Iterator[Outcome]:
     """Change one token's context, and ask which outputs move."""
     if any(call.context.size(2) < 2 for call in base.calls):
         return
@@ -356,10 +350,8 @@ def _merging(view: View, base: Run, *, clear: bool) -> Iterator[Outcome]:
         if len(base.calls) == 1 and tokens == {(h * count + 1) // heads for h in range(heads)}:
             told = "the heads are merged without transposing back: a token's output is read off other tokens"
             yield view.wrong("merge-without-transpose", told)
-        elif 1 in tokens or not tokens or not clear:
-            yield unclear(told)
         else:
-            yield view.wrong(None, f"{told}, and not its own: outputs stand at other places than their tokens")
+            yield unclear(told)
     yield from _blurred(view, base)
     for call in base.calls:
         for places in call.index[0, :, 1]:  # of one head
@@ -543,7 +535,7 @@ def _chains(view: View, base: Run) -> Iterator[Outcome]:
                 if key == again:
                     later.append((end, f"{second} is applied twice: to what it gave itself"))
                 elif roles in pairs:
-                    told = f"{second} is applied to what {name} gave, not to the tokens: {_PLURAL[roles[1]]} are made"
+                    told = f"{second} is applied to what {name} gave, not to the tokens: {PLURAL[roles[1]]} are made"
                     later.append((end, f"{told} of the {roles[0]}"))
             if not later:
                 continue

@@ -15,9 +15,8 @@ from torch import Tensor, nn
 
 from unmasked import _generators
 from unmasked.doctor._call import Call, Found, found_in, laid
-from unmasked.doctor._diagnose import diagnose
 from unmasked.doctor._hear import Event, heard
-from unmasked.doctor._report import Finding, Layer, ModelReport, Open, Report, Standing
+from unmasked.doctor._report import Finding, Layer, ModelReport, Open, Standing
 from unmasked.doctor._subject import said
 from unmasked.doctor._target import a
 from unmasked.doctor._unlike import BY_DESIGN, EXPLAIN, FACTS, FOLLOWS, Seen, odd_of_two, odd_ones, tiled
@@ -37,14 +36,13 @@ class _Run:
         events: What was heard.
         calls: Its calls of attention, in their order.
         missed: What looked like attention and could not be laid out.
-        inputs, outputs: Of each module that ran, the first tensor that went in and came out last.
+        outputs: Of each module that ran, the first tensor that came out last; None where none did.
     """
 
     events: list[Event] = field(default_factory=list)
     calls: list[Seen] = field(default_factory=list)
     missed: Counter[str] = field(default_factory=Counter)
-    inputs: dict[str, Tensor] = field(default_factory=dict)
-    outputs: dict[str, Tensor] = field(default_factory=dict)
+    outputs: dict[str, Tensor | None] = field(default_factory=dict)
 
 
 def _hear(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> _Run:
@@ -86,24 +84,20 @@ def _hear(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) ->
 
 @contextmanager
 def _followed(modules: Mapping[str, nn.Module], run: _Run, stack: list[str]) -> Iterator[None]:
-    """Note which module runs, and what goes into each and comes out."""
+    """Note which module runs, and what comes out of each."""
     handles = []
     for name, module in modules.items():
 
-        def enter(_: nn.Module, args: Any, kwargs: Any, name: str = name) -> None:
+        def enter(_: nn.Module, args: Any, name: str = name) -> None:
             stack.append(name)
-            first = next((x for x in (*args, *kwargs.values()) if isinstance(x, Tensor)), None)
-            if first is not None:
-                run.inputs[name] = first
 
         def leave(_: nn.Module, args: Any, output: Any, name: str = name) -> None:
             if stack[-1] == name:
                 stack.pop()
             first = output[0] if isinstance(output, tuple) and output else output
-            if isinstance(first, Tensor):
-                run.outputs[name] = first
+            run.outputs[name] = first if isinstance(first, Tensor) else None
 
-        handles += [module.register_forward_pre_hook(enter, with_kwargs=True), module.register_forward_hook(leave)]
+        handles += [module.register_forward_pre_hook(enter), module.register_forward_hook(leave)]
     try:
         yield
     finally:
@@ -200,7 +194,6 @@ class _Examination:
             self.among_others()
             self.padding()
             self.information()
-            self.by_themselves()
         self.silent()
         layers = tuple(self.layer(seen) for seen in self.seen)
         self.findings.sort(key=lambda finding: finding.how == "open")
@@ -228,10 +221,6 @@ class _Examination:
         call, wires, turns = seen.call, seen.wires, seen.wires.turns
         row = f"the weights of a query sum to {float(call.weights[0, 0, -1].sum()):.3g}"
         blind = call.weights.isnan().all(-1)
-        opposite = [turn.angle for turn in turns.values() if turn.angle is not None]
-        same = len(opposite) == 2 and opposite[0] != opposite[1]
-        same = same and (opposite[0][0], -opposite[0][1]) == opposite[1]
-        same = same and call.query.size(-2) == call.key.size(-2) and turns["query"].pair == turns["key"].pair
         sides = {name: turn.kind for name, turn in turns.items()}
         which, other = ("query", "key") if sides.get("query") == "turned" else ("key", "query")
         strays = [
@@ -242,8 +231,6 @@ class _Examination:
         rows: list[tuple[object, str, str | None, str, str, Standing]] = [
             (call.weights.isnan().any() and not (blind | ~call.weights.isnan().any(-1)).all(), "weights", None,
              "some of its weights are not numbers", "in a row, some are NaN and others are not", "followed"),
-            (bool(blind.any()) and seen.causal, "weights", "fully-masked-row",
-             "the weights of some queries are not numbers: a softmax over -inf alone", "rows are NaN", "followed"),
             (call.over == "queries" and not seen.sums, "weights", "softmax-over-queries",
              "the softmax runs over the queries: the weights of a query do not sum to one, those of a key do", row,
              "followed"),
@@ -267,9 +254,6 @@ class _Examination:
             (sorted(sides.values()) == ["plain", "turned"], "positions", None,
              f"positions turn its {which} and not its {other}: scores depend on more than the distance",
              f"the {other} is what its layer gave", "open"),
-            (same, "positions", None,
-             "positions turn its query one way and its key the other: scores depend on the sum of positions",
-             "the last token's first pair is turned by opposite angles", "open"),
             (wires.own and _CROSS.search(seen.name), "sources", None,
              "its name says that it attends to another sequence, and its keys are made of its own",
              "keys and queries are made of one tensor", "open"),
@@ -361,42 +345,27 @@ class _Examination:
     def information(self) -> None:
         """Change the later tokens, and see whether earlier outputs move though every call is causal."""
         calls = [seen for seen in self.seen if seen.call.query.size(-2) > 2]
-        if not calls or not all(seen.causal for seen in calls):
-            return
-        tokens = calls[0].call.query.size(-2)
-        changed = self._changed(tokens)
-        if changed is None or {seen.call.query.size(-2) for seen in calls} != {tokens}:
+        lengths = {seen.call.query.size(-2) for seen in calls}
+        changed = self._changed(min(lengths)) if len(lengths) == 1 and all(seen.causal for seen in calls) else None
+        if changed is None:
             return
         try:
-            run = _hear(self.model, *changed)
+            after = _hear(self.model, *changed).outputs
         except Exception as error:
             self.open.append(Open("no output sees later tokens", f"the model to run on other tokens: {said(error)}"))
             return
-        before = tokens // 2
-
-        def moved(which: str, name: str) -> bool | None:
-            a, b = (getattr(each, which).get(name) for each in (self.run, run))
-            if a is None or b is None or a.shape != b.shape or a.dim() < 2 or a.size(1) != tokens:
-                return None
-            if not a.is_floating_point():
-                return not torch.equal(a[:, :before], b[:, :before])
-            gap = (a[:, :before] - b[:, :before]).abs().max()
-            return bool(gap > 1e-3 * a.abs().mean())
-
-        for seen in calls:
-            if moved("inputs", seen.name) is False and moved("outputs", seen.name):
-                told = "its earlier outputs move when later tokens change, though its weights on them are zero"
-                evidence = f"tokens from {before} on were changed, of {tokens}; the module's earlier inputs stayed"
-                if not any(f.where == seen.name for f in self.findings):
-                    self.find(seen, "no output sees later tokens", None, told, evidence)
-                return
-        last = [moved("outputs", name) for name in self.run.outputs]
-        if any(last):
-            name = next(n for n in self.run.outputs if moved("outputs", n))
-            if not self.findings:
+        tokens, known = min(lengths), False
+        for name, x in self.run.outputs.items():
+            y = after.get(name)
+            if x is None or y is None or x.shape != y.shape or x.shape[1:2] != (tokens,) or not x.is_floating_point():
+                continue
+            known = True
+            if bool((x - y)[:, : tokens // 2].abs().max() > 1e-3 * x.abs().mean()):
                 told = "earlier outputs move when later tokens change, though every call of attention is causal"
-                self.find(None, "no output sees later tokens", None, told, f"first in {name!r}")
-        elif False in last:
+                if not self.findings:  # one of which may be the reason
+                    self.find(None, "no output sees later tokens", None, told, f"first in {name!r}")
+                return
+        if known:
             self.passed.append("no output sees later tokens")
 
     def _changed(self, tokens: int) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
@@ -417,35 +386,13 @@ class _Examination:
         same = all(x is y for x, y in zip((*args, *kwargs.values()), (*self.args, *self.kwargs.values()), strict=False))
         return None if same else (args, kwargs)
 
-    # Each module by itself
-
-    def by_themselves(self) -> None:
-        """Let `diagnose` examine what is not settled and takes one tensor; only what it proves counts."""
-        done: dict[Any, Report | None] = {}
-        for seen in self.seen:
-            module, x = self.modules[seen.name], self.run.inputs.get(seen.name)
-            if seen.verdict != "open" or any(found.where == seen.name for found in self.findings):
-                continue  # followed from layer to layer, or already known to be wrong: nothing is left to ask
-            if seen.native or x is None or x.dim() != 3 or not x.is_floating_point() or not _takes_one(module):
-                continue
-            key = _likeness(module)
-            if key not in done:
-                try:
-                    done[key] = diagnose(module, embed_dim=x.size(-1), num_heads=seen.call.query.size(1))
-                except Exception:  # it is not attention of one tensor alone
-                    done[key] = None
-            report = seen.report = done[key]
-            for found in report.findings if report else ():
-                if found.how != "open":
-                    self.find(
-                        seen, found.check, found.cause, found.told, found.evidence, how="followed", also=found.also
-                    )
+    # What was not heard
 
     def silent(self) -> None:
         """Name the modules that are called attention and made no call that was call."""
         called = {seen.name for seen in self.seen}
         for name, module in self.modules.items():
-            if not re.search(r"(?i)(attention|attn)$", type(module).__name__) or name not in self.run.inputs:
+            if not re.search(r"(?i)(attention|attn)$", type(module).__name__) or name not in self.run.outputs:
                 continue
             if not any(call == name or call.startswith(f"{name}.") or name.startswith(f"{call}.") for call in called):
                 self.unwatched.append(f"{name} ({type(module).__name__}): no call of attention was heard in it")
@@ -456,11 +403,6 @@ class _Examination:
         kind = "causal" if seen.causal else "keys of another length" if queries != keys else "every token sees every"
         if not seen.causal and queries == keys and not bool((call.weights > 0).all()):
             kind = "masked"
-        verdict, report = seen.verdict, seen.report
-        given: tuple[str, ...] = ()  # what the report took as it is
-        if verdict == "open" and report is not None:
-            verdict = report.verdict
-            given = report.given
         choices = {
             "positions": any(turn.kind == "turned" for turn in turns.values()),
             "norms of queries and keys": any(turn.kind == "other" for turn in turns.values()),
@@ -481,9 +423,8 @@ class _Examination:
             bias=seen.bias,
             turned=turns["query"].kind == "turned" if "query" in turns else None,
             findings=tuple(found for found in self.findings if found.where == seen.name),
-            report=report,
-            verdict=verdict,
-            given=(*(name for name, holds in choices.items() if holds), *given) if verdict != "open" else (),
+            verdict=seen.verdict,
+            given=tuple(name for name, holds in choices.items() if holds and seen.verdict != "open"),
         )
 
 
@@ -500,22 +441,3 @@ def _reach(weights: Tensor) -> tuple[bool, int | None]:
         return False, None
     reach = int(far[seen].max()) + 1 if seen.any() else 0
     return True, reach if 0 < reach < keys else None
-
-
-def _takes_one(module: nn.Module) -> bool:
-    parameters = list(inspect.signature(module.forward).parameters.values())
-    needed = [p for p in parameters if p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    keywords = [p for p in parameters if p.default is p.empty and p.kind is p.KEYWORD_ONLY]
-    return bool(parameters) and len(needed) == 1 and not keywords and not isinstance(module, nn.MultiheadAttention)
-
-
-def _likeness(module: nn.Module) -> Any:
-    """What of a module may make it compute otherwise than another, but for its parameters, which are drawn anew."""
-    told: list[Any] = []
-    for name, child in module.named_modules():
-        plain = {k: v for k, v in vars(child).items() if isinstance(v, int | float | str | bool | type(None))}
-        own = {k: id(v) for k, v in vars(child).items() if callable(v) and not isinstance(v, nn.Module)}
-        plain.pop("layer_idx", None)
-        shapes = [(n, tuple(p.shape)) for n, p in child.named_parameters(recurse=False)]
-        told.append((name, type(child), *(tuple(sorted(of.items(), key=str)) for of in (plain, own)), tuple(shapes)))
-    return tuple(told)

@@ -187,17 +187,7 @@ class Report:
 
     def to_dict(self) -> dict[str, Any]:
         """Tell it in plain dictionaries, for JSON."""
-        return {
-            "version": VERSION,
-            "target": self.target,
-            "ok": self.ok,
-            "verdict": self.verdict,
-            "given": list(self.given),
-            "findings": _dicts(self.findings),
-            "cautions": _dicts(self.cautions),
-            "passed": list(self.passed),
-            "inconclusive": [asdict(each) for each in self.inconclusive],
-        }
+        return _dict(self)
 
 
 @dataclass(frozen=True)
@@ -217,9 +207,8 @@ class Layer:
         bias: Whether something besides a mask is added to the scores.
         turned: Whether positions turn query and key; None where that could not be told.
         findings: What is wrong.
-        report: What `diagnose` says of the module by itself, where it takes one tensor.
         verdict: "equal" if PyTorch's own layer made the call; "followed" if it was followed from the layers before it
-            to the layer behind it; where it could not be, what `report` says; or else "open".
+            to the layer behind it; or else "open".
         given: What was taken as it is.
     """
 
@@ -235,7 +224,6 @@ class Layer:
     bias: bool = False
     turned: bool | None = None
     findings: tuple[Finding, ...] = ()
-    report: Report | None = None
     verdict: Standing = "open"
     given: tuple[str, ...] = ()
 
@@ -263,9 +251,7 @@ class Layer:
 
     def to_dict(self) -> dict[str, Any]:
         """Tell it in plain dictionaries, for JSON."""
-        own = {name: x for name, x in vars(self).items() if name not in ("findings", "report")}
-        own["given"] = list(self.given)
-        return own | {"findings": _dicts(self.findings), "report": self.report and self.report.to_dict()}
+        return vars(self) | {"given": list(self.given), "findings": _dicts(self.findings)}
 
 
 @dataclass(frozen=True)
@@ -347,20 +333,8 @@ class ModelReport:
 
     def to_dict(self) -> dict[str, Any]:
         """Tell it in plain dictionaries, for JSON."""
-        return {
-            "version": VERSION,
-            "target": self.target,
-            "ok": self.ok,
-            "verdict": self.verdict,
-            "given": list(self.given),
-            "findings": _dicts(self.findings),
-            "cautions": _dicts(self.cautions),
-            "passed": list(self.passed),
-            "inconclusive": [asdict(each) for each in self.inconclusive],
-            "layers": [layer.to_dict() for layer in self.layers],
-            "watched": list(self.watched),
-            "unwatched": list(self.unwatched),
-        }
+        more = {"watched": list(self.watched), "unwatched": list(self.unwatched)}
+        return _dict(self) | {"layers": [layer.to_dict() for layer in self.layers]} | more
 
 
 class _Paint:
@@ -427,6 +401,20 @@ def _wrapped(lines: Iterable[str], width: int) -> str:
     wrap = {"subsequent_indent": "    ", "break_long_words": False, "break_on_hyphens": False}
     whole = (line if " " not in line.strip() else textwrap.fill(line, width, **wrap) for line in lines)  # type: ignore[arg-type]
     return "\n".join(whole)
+
+
+def _dict(report: Report | ModelReport) -> dict[str, Any]:
+    return {
+        "version": VERSION,
+        "target": report.target,
+        "ok": report.ok,
+        "verdict": report.verdict,
+        "given": list(report.given),
+        "findings": _dicts(report.findings),
+        "cautions": _dicts(report.cautions),
+        "passed": list(report.passed),
+        "inconclusive": [asdict(each) for each in report.inconclusive],
+    }
 
 
 def _dicts(findings: Iterable[Finding]) -> list[dict[str, Any]]:

@@ -13,13 +13,14 @@ from torch import Tensor, nn
 from unmasked.doctor._call import Call
 from unmasked.doctor._report import Finding, Given, Outcome
 from unmasked.doctor._steps import Scores
+from unmasked.doctor._subject import Subject, gradients
 from unmasked.doctor._target import Target
 from unmasked.doctor._view import Run, View, changed, unclear
 
-__all__ = ["ROLES", "Made", "originals", "projections", "role_of", "turning"]
+__all__ = ["PLURAL", "ROLES", "Made", "originals", "projections", "role_of", "turning"]
 
 ROLES = ("query", "key", "value", "out")
-_PLURAL = {"query": "queries", "key": "keys", "value": "values"}
+PLURAL = {"query": "queries", "key": "keys", "value": "values"}
 _EXACT, _EXACT_ROUGH = 1e-9, 1e-3  # of two directions, by how much their cosine may miss one
 _INVERSE, _INVERSE_ROUGH = 1e-9, 1e-4  # of a matrix, from which part of its size on a singular value counts
 _WORDS = {
@@ -106,7 +107,7 @@ def turning(view: View, call: Call) -> Iterator[Outcome]:
         return
     for name, other in (("key", "query"), ("query", "key")):
         if turns[name] is None and turns[other] is not None and _turned_with(view, call, name, other):
-            told = f"{_PLURAL[name]} are turned with their places into the {_PLURAL[other]}: a part of one is added"
+            told = f"{PLURAL[name]} are turned with their places into the {PLURAL[other]}: a part of one is added"
             yield view.wrong(None, f"{told} to the other")
             return
     centred = [x - x.mean(0) for x in (call.query, call.key)]
@@ -210,8 +211,8 @@ def _still(turn: Tensor) -> bool:
 
 def projections(view: View, made: Made, same: Run, scores: Scores, *, clear: bool) -> Iterator[Outcome]:
     """Judge scale and order by the parameters' rows that queries, keys and values are made of."""
-    unused = unused_by(view)
-    found = list(_exchanged(view, made, unused))
+    unused = unused_by(view.subject)
+    found = [*_never_used(view, made, unused), *itertools.islice(_exchanged(view, made, unused), 1)]
     yield from found
     if any(isinstance(each, Finding) and each.cause != "zero-bias-parity" for each in found):
         return
@@ -223,14 +224,15 @@ def projections(view: View, made: Made, same: Run, scores: Scores, *, clear: boo
             yield unclear("what bias_k and bias_v are for")
     if clear and not found:
         yield from _output(view, same, unused)
-        yield from _order(view, made, same)
+        order = list(itertools.islice(_order(view, made, same), 1))
+        yield from order or _shared(view, made, same.call)
     yield from _norms(view, made, same)
     if scores.scale is not None:
         yield from _scaling(view, made, same.call, scores)
 
 
-def _exchanged(view: View, made: Made, unused: set[str]) -> Iterator[Outcome]:
-    """Find a projection that is passed as another's, and what is never used."""
+def _never_used(view: View, made: Made, unused: set[str]) -> Iterator[Outcome]:
+    """Find a bias, a norm or a transpose that was forgotten."""
     tensors = view.target.tensors
     for name in sorted(unused):
         weight = name.removesuffix("bias") + "weight"
@@ -242,35 +244,33 @@ def _exchanged(view: View, made: Made, unused: set[str]) -> Iterator[Outcome]:
             yield view.wrong(None, f"{name} is never used, and its twin is: only one of queries and keys is normalized")
     if made.flipped:
         yield view.wrong("weight-not-transposed", f"multiplied by {made.flipped} as it is kept, not by its transpose")
+
+
+def _exchanged(view: View, made: Made, unused: set[str]) -> Iterator[Outcome]:
+    """Find a projection that is passed as another's; the first that is found is told."""
+    tensors = view.target.tensors
     for role, others in (("value", ("query", "key")), ("key", ("query",)), ("query", ("key",))):
         for other in others:
             if made.full(role) and torch.equal(made.ids[role], made.ids[other]) and made.left(role, unused):
                 told = f"the {other}'s projection passed as the {role}'s, which is never used"
                 yield view.wrong("wrong-value" if role == "value" else None, told)
-                return
     for one, two in itertools.combinations(("query", "key", "value"), 2):
-        names = {made.blocks[made.block(int(i))][0] for i in made.ids[one].flatten() if i >= 0}
         same_rows = made.full(one) and torch.equal(made.ids[one].sort(-1)[0], made.ids[two].sort(-1)[0])
-        if same_rows and names <= listed(view.target):
+        if same_rows and made.names(one) <= listed(view.target):
             told = f"{one} and {two} are made by one layer, which stands in its list several times: `[layer] * n`"
             yield view.wrong(None, f"{told} copies none")
-            return
-        rows = {role: {int(i) for i in made.ids[role].flatten() if i >= 0} for role in (one, two)}
-        shared = rows[one] & rows[two]
-        if shared and shared != rows[one] and made.full(one) and made.full(two):
+        shared = made.rows(one) & made.rows(two)
+        if shared and shared != made.rows(one) and made.full(one) and made.full(two):
             yield view.wrong(None, f"a part of the {two} is made by rows that make the {one}", "open")
-            return
     for role in ("value", "key", "query"):
         lost = [n for n in sorted(unused) if role_of(n) == role and tensors[n].dim() > 1]
-        if lost and made.full(role) and made.named(role) == {"?"} and made.plain(role):
+        if lost and made.full(role) and made.names(role) == {""}:
             told = f"the {role} is what the layer before gave, and {lost[0]} is never used"
             yield view.wrong("wrong-value" if role == "value" else None, told)
-            return
     for one, two in (("key", "value"), ("query", "key")):
         if two in made.named(one) - made.named(two) and one in made.named(two) - made.named(one):
             told = f"what the names call {one} is used as the {two}, and the other way round"
             yield view.wrong(None, told, "open")
-            return
 
 
 def _appended(target: Target) -> str:
@@ -298,33 +298,29 @@ def _norms(view: View, made: Made, same: Run) -> Iterator[Outcome]:
     for role in ("query", "key"):
         if made.affine[role]:
             continue
+
+        def normed(run: Run, role: str = role) -> bool:
+            x = getattr(run.call, role)[:, :, 0] if len(run.calls) == len(same.calls) else torch.zeros(0, 1, 1)
+            return _on_ellipsoid(x) or _on_ellipsoid(x.flatten(1).unsqueeze(1))  # each head's, or all heads' at once
+
         x = getattr(same.call, role)[:, :, 0]  # items heads features
-        if _normed(x) or _normed(x.flatten(1).unsqueeze(1)):
-            yield Given("norms of queries and keys")
-            continue
-        if x.size(1) > 1 and _normed(x.transpose(1, 2)):
+        over_heads = x.size(1) > 1 and _on_ellipsoid(x.transpose(1, 2))
+        wide = 2 * x[0].numel() + 5  # a norm over all heads shows in more items than features
+        if over_heads and not normed(same):
             yield view.wrong(None, "queries and keys are normalized over the heads, not over the features")
             return
-        wide = 2 * x[0].numel() + 5
-        if x.size(0) < wide <= 520:  # a norm over all heads shows in more items than features
-            more = view.run(view.case(wide, same=True))
-            if len(more.calls) == len(same.calls) and _normed(
-                getattr(more.call, role)[:, :, 0].flatten(1).unsqueeze(1)
-            ):
-                yield Given("norms of queries and keys")
-                continue
-        large = view.run(changed(same.case, lambda x: 1e4 * x))
-        if len(large.calls) == len(same.calls):
-            x = getattr(large.call, role)[:, :, 0]
-            if _normed(x) or _normed(x.flatten(1).unsqueeze(1)):
-                told = "the norm of queries and keys has so large an epsilon that it does not normalize"
-                yield view.wrong(None, told)
-                return
-        yield unclear(f"how its {role} is made")
+        if normed(same) or (len(x) < wide <= 520 and normed(view.run(view.case(wide, same=True)))):
+            yield Given("norms of queries and keys")
+        elif normed(view.run(changed(same.case, lambda x: 1e4 * x))):
+            told = "the norm of queries and keys has so large an epsilon that it does not normalize"
+            yield view.wrong(None, told)
+            return
+        else:
+            yield unclear(f"how its {role} is made")
 
 
-def _normed(x: Tensor) -> bool:
-    """Whether the last axis lies on an ellipsoid, as what is normalized and then scaled and shifted does."""
+def _on_ellipsoid(x: Tensor) -> bool:
+    """Whether the last axis lies on one, as what is normalized and then scaled and shifted does."""
     if x.size(0) < 2 * x.size(-1) + 4:
         return False
     terms = torch.cat([x.square(), x], -1).transpose(0, 1)  # heads items features
@@ -370,62 +366,61 @@ def _output(view: View, same: Run, unused: set[str]) -> Iterator[Outcome]:
 
 
 def _order(view: View, made: Made, same: Run) -> Iterator[Outcome]:
-    """Compare the heads of queries, keys and values: which rows each is made of."""
-    call = same.call
-    heads, dim = call.query.size(1), call.query.size(-1)
+    """Compare the heads of queries, keys and values: which rows each is made of; the first that is found is told."""
+    heads, dim = same.call.query.shape[1::2]
     declared, given = made.heads, view.subject.num_heads
     several = len(same.calls) > 1 and given is not None and heads % given == 0  # calls of as many heads each
     if given and heads != given and not several and (dim != given or declared_heads(view.target) == heads):
         yield view.wrong(None, f"it has {heads} heads of {dim} features, and num_heads={given} was given", "open")
-        return
     if declared and heads != declared and dim == declared:
         told = f"the view has heads and head_dim exchanged: there are {heads} heads of {dim} features"
         yield view.wrong("swapped-view", told)
-        return
     if heads < 2:
         return
     kinds = {role: made.kind(role) for role in ("query", "key", "value")}
     if made.full("query") and len(set(made.groups("query"))) == 1:
         yield view.wrong(None, "every head's queries are made of the same rows: the heads are one head")
-        return
     if {"in a row", "apart"} <= {kinds["query"], kinds["key"]}:
         which = "query" if kinds["query"] == "apart" else "key"
         told = f"the {which}'s view has heads and head_dim exchanged: a head takes one feature of every {heads}"
         yield view.wrong("swapped-view", told)
+    if not (made.full("key") and made.full("value")):
         return
-    ranks = {role: made.ranks(role) for role in ("key", "value") if made.full(role)}
-    if len(ranks) < 2:
-        return
-    apart = len(set(ranks["key"])) == heads and kinds["key"] == kinds["value"] == "in a row"
-    if apart and sorted(ranks["key"]) == sorted(ranks["value"]) and ranks["key"] != ranks["value"]:
-        told = f"the heads of keys are {ranks['key']}, those of values {ranks['value']}: they belong to others"
+    key, value = made.ranks("key"), made.ranks("value")
+    apart = len(set(key)) == heads and kinds["key"] == kinds["value"] == "in a row"
+    if apart and sorted(key) == sorted(value) and key != value:
+        told = f"the heads of keys are {key}, those of values {value}: they belong to others"
         yield view.wrong(None, told, "open")
-        return
-    count = max(ranks["key"]) + 1
-    if not (1 < count < heads and max(ranks["value"]) + 1 == count):
-        return
-    right, dealt = [h * count // heads for h in range(heads)], [h % count for h in range(heads)]
-    told = "the heads of keys and values are dealt out in turn: neighbors among the query heads share none"
-    if ranks["key"] != ranks["value"]:
+    if 1 < len(set(key)) == len(set(value)) < heads and key != value:
         told = "a query head's keys and values come from different key heads"
         yield view.wrong("repeat-for-repeat-interleave", told)
-    elif ranks["key"] == dealt and call.copied:  # right, if the checkpoint was trained so
+
+
+def _shared(view: View, made: Made, call: Call) -> Iterator[Outcome]:
+    """Ask which key head each query head has, where there are fewer."""
+    heads, count = call.query.size(1), len(set(made.groups("key")))
+    ranks = made.ranks("key")
+    if not made.full("key") or not made.full("value") or not 1 < count < heads or ranks != made.ranks("value"):
+        return
+    right, dealt = [h * count // heads for h in range(heads)], [h % count for h in range(heads)]
+    if ranks == dealt and call.copied:  # right, if the checkpoint was trained so
+        told = "the heads of keys and values are dealt out in turn: neighbors among the query heads share none"
         yield view.wrong("repeat-for-repeat-interleave", told, caution=True)
         yield unclear("whether it was trained with its key heads dealt out in turn, as few models are")
-    else:
-        by_row = made.ranks("query") if made.full("query") else right
-        placed = [ranks["key"][by_row.index(row)] for row in range(heads)] if len(set(by_row)) == heads else right
-        if ranks["key"] == right and placed != right:
-            told = f"query heads, as their rows stand, have the key heads {placed}, where enable_gqa gives them {right}"
-            yield unclear(f"whether it was trained so: {told}")
-        if ranks["key"] not in (right, dealt):
-            yield unclear(f"query heads have the key heads {ranks['key']}")
+        return
+    by_row = made.ranks("query") if made.full("query") else right
+    placed = [ranks[by_row.index(row)] for row in range(heads)] if len(set(by_row)) == heads else right
+    if ranks == right and placed != right:
+        told = f"query heads, as their rows stand, have the key heads {placed}, where enable_gqa gives them {right}"
+        yield unclear(f"whether it was trained so: {told}")
+    if ranks not in (right, dealt):
+        yield unclear(f"query heads have the key heads {ranks}")
 
 
 def _scaling(view: View, made: Made, call: Call, scores: Scores) -> Iterator[Outcome]:
     """Judge the factor between rows times rows and scores."""
     assert scores.scale is not None
-    dim, tensors = call.query.size(-1), view.target.tensors
+    dim = call.query.size(-1)
     q, k = made.factor("query"), made.factor("key")
     if made.affine["query"] and made.affine["key"] and made.full("query") != made.full("key"):
         known, other = ("query", "key") if made.full("query") else ("key", "query")
@@ -443,64 +438,58 @@ def _scaling(view: View, made: Made, call: Call, scores: Scores) -> Iterator[Out
     total = scores.scale * q * k
     if view.near(total, torch.full_like(total, dim**-0.5)) or dim == 1:
         return
-    one = total[0].item()
-    learned = any(t.numel() in (1, call.query.size(1)) and t.requires_grad for t in tensors.values())
+    learned = any(t.numel() in (1, call.query.size(1)) and t.requires_grad for t in view.target.tensors.values())
     if learned:
         yield Given("a scale that is learned")
-    if not view.near(total, torch.full_like(total, one)):
-        if not learned:
-            yield unclear("its heads divide scores by different numbers")
-        return
-    if one < 0 and not learned:
-        yield view.wrong(None, "the scores have the other sign: what is most alike is seen the least")
-        return
+    found = next(outcome for fits, outcome in _scales(view, made, call, scores, total, learned=learned) if fits)
+    if found is not None:
+        yield found
+
+
+def _scales(
+    view: View, made: Made, call: Call, scores: Scores, total: Tensor, *, learned: bool
+) -> Iterator[tuple[bool, Outcome | None]]:
+    """What may stand in the place of one over the root of head_dim, and what it means: the first row that fits."""
+    one, dim, every = total[0].item(), call.query.size(-1), view.constants("")
+    kept = view.constants("scal", "temp", "tau", "multiplier", "beta", "sharp", "query_pre")
 
     def near(number: float) -> bool:
         return abs(one - number) < 1e-6 * number
 
-    if near(1.0) and dim < call.value.size(-1):  # as in SAGAN, which has no scale by design
-        yield unclear("whether queries of fewer features than values go without a scale")
-        return
-    kept = view.constants("scal", "temp", "tau", "multiplier", "beta", "sharp", "query_pre")
-    if near(1.0) and 1.0 in kept:  # as Granite has it
-        yield Given("a scale of its own")
-        return
-    if near(1.0):
-        added = scores.added
-        spread = (added - added.mean((1, 2), keepdim=True)).abs().max().item() if added.dim() == 3 else 0.0
-        if spread > 1e-6 and tensors:  # T5 adds a learned bias, and does not divide
-            yield Given("scores without a scale, to which something is added")
-        elif view.subject.upcast:  # GPT-Neo does, since its scores are large
-            yield unclear("whether scores go without a scale, as queries and keys are cast to float32 for them")
-        elif made.begins_small():
-            yield unclear("whether scores go without a scale, which smaller weights begin with")
-        else:
-            yield view.wrong("missing-scale", "the scores are not divided by the root of head_dim")
-        return
+    different = unclear("its heads divide scores by different numbers")
+    yield not view.near(total, torch.full_like(total, one)), None if learned else different
+    told = "the scores have the other sign: what is most alike is seen the least"
+    yield one < 0 and not learned, view.wrong(None, told)
+    none = near(1.0)
+    few = none and dim < call.value.size(-1)  # as in SAGAN, which has no scale by design
+    yield few, unclear("whether queries of fewer features than values go without a scale")
+    yield none and 1.0 in kept, Given("a scale of its own")  # as Granite has it
+    added = scores.added
+    spread = (added - added.mean((1, 2), keepdim=True)).abs().max().item() if added.dim() == 3 else 0.0
+    biased = none and spread > 1e-6 and bool(view.target.tensors)  # as in T5
+    yield biased, Given("scores without a scale, to which something is added")
+    told = "whether scores go without a scale, as queries and keys are cast to float32 for them"
+    yield none and view.subject.upcast, unclear(told)  # as in GPT-Neo, whose scores are large
+    yield none and made.begins_small(), unclear("whether scores go without a scale, which smaller weights begin with")
+    yield none, view.wrong("missing-scale", "the scores are not divided by the root of head_dim")
     heads, _, keys = call.scores.shape[1:]
     sizes = {view.subject.embed_dim: "embed_dim", heads: "num_heads", dim * heads: "all heads"}
     sizes |= {keys: "the number of keys", call.scores.size(0): "the batch"}
-    told = [(n**-0.5, f"divided by the root of {sizes[n]}, {n}") for n in sizes if n not in (1, dim)]
-    told += [(1 / n, f"divided by {sizes[n]}, {n}") for n in sizes if n not in (1, dim)]
-    told += [(1 / dim, f"divided by head_dim, {dim}"), (dim**0.5, "multiplied by the root of head_dim")]
-    every = view.constants("")
+    others = {n: name for n, name in sizes.items() if n not in (1, dim)}
+    numbers = [(n**-0.5, f"divided by the root of {name}, {n}") for n, name in others.items()]
+    numbers += [(1 / n, f"divided by {name}, {n}") for n, name in others.items()]
+    numbers += [(1 / dim, f"divided by head_dim, {dim}"), (dim**0.5, "multiplied by the root of head_dim")]
     parts = [c for c in every if c < dim and dim - c in every]
-    told += [(c**-0.5, f"divided by the root of {c:g}, a part of a head") for c in parts]
-    for number, how in told:
-        if near(number):
-            yield view.wrong("wrong-d-in-scale", f"the scores are {how}, not divided by the root of {dim}")
-            return
-    if learned:
-        return
-    if any(near(v) for c in kept for v in (c, c**-0.5, 1 / c)):
-        yield Given("a scale of its own")
-        return
-    number = one**-2
-    if abs(number - round(number)) < 1e-5 * number and number < 1e6:
-        told_of = f"divided by the root of {round(number)}, none of its sizes: a name read from outside"
-        yield view.wrong("global-d-k", f"the scores are {told_of}")
-        return
-    yield unclear(f"the scores are multiplied by {one:.4g}")
+    numbers += [(c**-0.5, f"divided by the root of {c:g}, a part of a head") for c in parts]
+    for number, how in numbers:
+        told = f"the scores are {how}, not divided by the root of {dim}"
+        yield near(number), view.wrong("wrong-d-in-scale", told)
+    yield learned, None
+    yield any(near(v) for c in kept for v in (c, c**-0.5, 1 / c)), Given("a scale of its own")
+    root = one**-2
+    told = f"the scores are divided by the root of {round(root)}, none of its sizes: a name read from outside"
+    yield abs(root - round(root)) < 1e-5 * root and root < 1e6, view.wrong("global-d-k", told)
+    yield True, unclear(f"the scores are multiplied by {one:.4g}")
 
 
 class Made:
@@ -565,12 +554,20 @@ class Made:
             if not self.affine[role] and joined is not None and joined.size(1) < x.size(0):
                 solved = torch.linalg.pinv(joined, rtol=1e-10) @ x
                 self.affine[role] = view.near(joined @ solved, x, 10 * x.abs().max().item())
-            used = {self.block(int(i)) for i in self.ids[role].flatten() if i >= 0}
+            used = {self.block(row) for row in self.rows(role)}
             names = [blocks[b][0] for b in used if blocks[b][1] and blocks[b][2].size(0) == blocks[b][2].size(1)]
             self.flipped = self.flipped or (names[0] if names else None)
 
     def block(self, row: int) -> int:
         return max(b for b, offset in enumerate(self.offsets) if offset <= row)
+
+    def rows(self, *roles: str) -> set[int]:
+        """The numbers of all rows of these roles."""
+        return {int(i) for role in roles for i in self.ids[role].flatten() if i >= 0}
+
+    def names(self, role: str) -> set[str]:
+        """The parameters that a role is made of; "" for what a layer took."""
+        return {self.blocks[self.block(row)][0] for row in self.rows(role)}
 
     def full(self, role: str) -> bool:
         """Whether every feature has a row."""
@@ -580,7 +577,7 @@ class Made:
         """Whether a matrix, or rows of a packed one, that this role's name or place means are never used."""
         if any(role_of(name) == role for name in unused):
             return True
-        used = {int(i) for ids in self.ids.values() for i in ids.flatten() if i >= 0}
+        used = self.rows("query", "key", "value")
         for (name, turned, matrix), offset in zip(self.blocks, self.offsets, strict=True):
             rows = used & set(range(offset, offset + matrix.size(0)))
             if rows and not turned and name not in unused and len(rows) < matrix.size(0):
@@ -591,13 +588,7 @@ class Made:
 
     def named(self, role: str) -> set[str]:
         """What the names of the parameters say that the features of this role are."""
-        if not self.full(role):
-            return set()
-        return {role_of(self.blocks[self.block(int(i))][0]) for i in self.ids[role].flatten().unique()}
-
-    def plain(self, role: str) -> bool:
-        """Whether its features are those that a layer took, in the place of rows of a matrix."""
-        return all(not self.blocks[self.block(int(i))][0] for i in self.ids[role].flatten().unique())
+        return {role_of(name) for name in self.names(role)} if self.full(role) else set()
 
     def groups(self, role: str) -> list[frozenset[int]]:
         return [frozenset(head.tolist()) for head in self.ids[role]]
@@ -622,9 +613,8 @@ class Made:
         """Whether queries or keys began with smaller weights than values, as those do that are to replace a scale."""
         own, sizes = originals(self.target), {}
         for role in ("query", "key", "value"):
-            names = {self.blocks[self.block(int(i))][0] for i in self.ids[role].flatten() if i >= 0}
             rows = []
-            for name in names & own.keys():
+            for name in self.names(role) & own.keys():
                 at = next(n for n, block in enumerate(self.blocks) if block[0] == name)
                 widths = {self.blocks[at][2].size(1)}
                 for _, matrix in _unfolded(own[name].detach().to("cpu", torch.float64), widths):
@@ -694,23 +684,9 @@ def _at_first(x: Tensor, items: int, tokens: set[int]) -> Tensor | None:
     return by_item[:, 0]
 
 
-def unused_by(view: View) -> set[str]:
+def unused_by(subject: Subject) -> set[str]:
     """Names of the parameters that the output does not hang on, as far as autograd sees."""
-    target, case = view.target, view.case(2)
-    names = [n for n, t in target.tensors.items() if t.requires_grad and t.is_leaf]
-    if not names:
+    try:
+        return {name for name, grad in gradients(subject).items() if grad is None}
+    except Exception:  # which is asked about elsewhere
         return set()
-    with torch.enable_grad():
-        try:
-            # The input's gradient is asked for, too: without it, PyTorch 2.13 ends the process by a segmentation fault
-            # in the backward pass of a GroupNorm whose input is stored channels last.
-            asking: dict[int, Tensor] = {}
-            for x in (case.query, case.key, case.value):
-                asking.setdefault(id(x), x.clone().requires_grad_())
-            query, key, value = (asking[id(x)] for x in (case.query, case.key, case.value))
-            output = target(query, key, value, allowed=case.allowed)
-            leaves = [*(target.tensors[n] for n in names), *asking.values()]
-            given = torch.autograd.grad(output.square().sum(), leaves, allow_unused=True)
-        except Exception:
-            return set()
-    return {name for name, grad in zip(names, given, strict=False) if grad is None}

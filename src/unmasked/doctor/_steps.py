@@ -14,6 +14,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from unmasked import masks
 from unmasked.doctor._report import Given, Outcome, Standing
 from unmasked.doctor._view import Run, View, changed, drawn, unclear
 
@@ -34,7 +35,7 @@ class Row:
 
     Attributes:
         kind: "right", "wrong", "given" (a choice), or "open".
-        told: What it does.
+        told: What it does, with what the scores ``s`` say of it.
         fits: Whether this is what was done.
         cause: The museum's slug of a mistake.
         how: How well a mistake is known by that.
@@ -47,10 +48,6 @@ class Row:
     how: Standing = "followed"
 
 
-def _first(rows: tuple[Row, ...], scores: Scores) -> Row | None:
-    return next((row for row in rows if row.fits(scores)), None)
-
-
 class Scores:
     """The scores of one run, and what was said of who may see whom."""
 
@@ -58,7 +55,7 @@ class Scores:
         self.view, self.run, self.call = view, run, run.call
         self.shut = (self.call.scores <= _SHUT) | ~self.call.scores.isfinite()
         queries, keys = self.shut.shape[-2:]
-        self.future = torch.ones(queries, keys, dtype=torch.bool).triu(1 + keys - queries)
+        self.future = ~masks.causal(queries, keys)
         self.causal = bool(self.shut[..., self.future].all()) and bool(self.future.any())
         self.scale: Tensor | None = None
         self.added = torch.zeros(())
@@ -286,10 +283,6 @@ class Scores:
         causal = self.view.subject.causal is True
         return not causal and 0 < min(left, right) != max(left, right) < self.shut.size(-1) - 1
 
-    def lopsided_by_one(self) -> bool:
-        left, right = self.band or (0, 0)
-        return self.lopsided() and (max(left, right) in self.sizes or left + right + 2 in self.sizes)
-
     def window_as_said(self) -> bool:
         """Whether a window is as long as an attribute says, where one does."""
         left, right = self.band or (0, 0)
@@ -310,13 +303,9 @@ class Scores:
         shown = self.call.softmax * ~self.hidden
         return self.near(self.call.weights, shown / shown.sum(-1, keepdim=True))
 
-    def of_another_head(self) -> bool:
-        heads = self.call.softmax.size(1)
-        return any(self.near(self.call.weights, self.call.softmax.roll(shift, 1)) for shift in range(1, heads))
-
     def undone(self) -> bool:
         total = self.call.softmax.sum(-1, keepdim=True).clamp(min=1e-30)
-        return bool(self.call.others) and self.near(self.call.weights, self.call.softmax / total)
+        return self.call.sinks and self.near(self.call.weights, self.call.softmax / total)
 
     def tabled(self, *, times: bool) -> bool:
         """Whether a table that no input moves is added to the weights, or multiplied, and undoes what they sum to.
@@ -405,6 +394,7 @@ class Scores:
         return float(shown.abs().max()) > 1e-6
 
 
+_RIGHT = Row("right", "", lambda s: True)
 _Q, _N = "softmax-over-queries", "weights-not-normalized"
 _NOT_ONE = "the weights of a query do not sum to one"
 _HANDMADE = "the exponentials of the scores are divided by"
@@ -413,7 +403,8 @@ SOFTMAX = (
     Row("right", "", lambda s: s.call.over == "keys"),
     Row("wrong", "the values are averaged with the logarithms of the weights",
         lambda s: s.call.over == "logarithms", _N),
-    Row("open", "", lambda s: s.call.at == s.call.place and s.call.over == "nothing" and s.evened is not None),
+    Row("open", "{s.evened}",
+        lambda s: s.call.at == s.call.place and s.call.over == "nothing" and s.evened is not None),
     Row("wrong", f"{_HANDMADE} their sums over the queries: {_NOT_ONE}",
         lambda s: s.call.at == s.call.place and s.call.over == "queries", _Q),
     Row("wrong", f"{_HANDMADE} their sums over the heads: {_NOT_ONE}",
@@ -436,8 +427,8 @@ SCORES = (
     Row("wrong", "what should be hidden gets a finite score, and is seen",
         lambda s: s.filled(None), "boolean-mask-added"),
     Row("right", "", Scores.shown),
-    Row("wrong", "scores are capped after the mask: what is hidden gets the lowest score that the cap leaves, and is "
-        "seen", Scores.capped_late, "softcap-after-mask"),
+    Row("wrong", "scores are capped at {s.cap:g} after the mask: what is hidden gets the score -{s.cap:g}, and is seen",
+        Scores.capped_late, "softcap-after-mask"),
     Row("wrong", "a softmax is taken before the mask, and another one after it", Scores.softmaxed_before),
     Row("wrong", "what is left out gets the score zero, which is no mask: it counts for more than keys that were kept",
         Scores.zeroed_by_place, "float-mask-of-ones"),
@@ -479,7 +470,6 @@ HIDDEN = (
 WINDOW = (
     Row("right", "", lambda s: not s.shut.any() or (s.shuts(s.future) and s.view.subject.causal is not False)),
     Row("open", "some keys are hidden from some queries", lambda s: s.band is None),
-    Row("wrong", "a window shows one token more on one side than on the other", Scores.lopsided_by_one, how="open"),
     Row("open", "a window shows more tokens on one side than on the other", Scores.lopsided),
     Row("given", "which tokens its window shows", Scores.window_as_said),
     Row("open", "its window is not as long as its attribute says, or counts the token itself as well",
@@ -492,9 +482,6 @@ WEIGHTS = (
     Row("wrong", "after the sink is dropped the weights are divided by their sum again: the sink has no effect",
         Scores.undone),
     Row("right", "", Scores.renormalized),
-    Row("wrong", "a head's values are averaged with the weights of another head", Scores.of_another_head),
-    Row("wrong", "of the weights with a sink, a wrong column is dropped: all weights move by one token",
-        lambda s: any(s.near(s.call.weights, other) for other in s.call.others)),
     Row("wrong", "a table is added to the weights after the softmax: what belongs to the scores undoes that they sum "
         "to one", lambda s: s.tabled(times=False), _N, "open"),
     Row("wrong", "the weights are multiplied by a table after the softmax: what belongs to the scores undoes that "
@@ -513,37 +500,31 @@ ADDED = (
 
 def judged(scores: Scores) -> Iterator[Outcome]:
     """Name each step of the weights, in their order, and stop at what the others hang on."""
-    tables = [SOFTMAX, SCORES]
-    for rows in tables:
+    for rows in (SOFTMAX, SCORES):
         row = _first(rows, scores)
         yield from _told(row, scores)
-        if row is None or row.kind in ("wrong", "open"):
+        if row.kind in ("wrong", "open"):
             return
-    wrong = False
-    if scores.hidden is not None:
-        row = _first(HIDDEN, scores)
-        yield from _told(row, scores)
-        wrong = row is not None and row.kind == "wrong"
-        more = row is not None and row.kind == "right" and not scores.shuts(scores.should) and scores.all_hidden
-        if more and scores.allowed is None:
-            yield from _told(_first(WINDOW, scores), scores)
-    else:
-        yield from _told(_first(WINDOW, scores), scores)
-    if not wrong:
-        yield from _told(_first(WEIGHTS, scores), scores)
-        yield from _told(_first(ADDED, scores), scores)
-
-
-def _told(row: Row | None, scores: Scores) -> Iterator[Outcome]:
-    if row is None or row.kind == "right":
-        return
+    row = _RIGHT if scores.hidden is None else _first(HIDDEN, scores)
+    yield from _told(row, scores)
     if row.kind == "wrong":
-        told = row.told
-        if scores.cap and row.cause == "softcap-after-mask":
-            told = f"scores are capped at {scores.cap:g} after the mask: what is hidden gets the score -{scores.cap:g}"
-            told += ", and is seen"
+        return
+    narrower = row.kind == "right" and scores.hidden is not None and not scores.shuts(scores.should)
+    if scores.hidden is None or (narrower and scores.all_hidden and scores.allowed is None):
+        yield from _told(_first(WINDOW, scores), scores)
+    yield from _told(_first(WEIGHTS, scores), scores)
+    yield from _told(_first(ADDED, scores), scores)
+
+
+def _first(rows: tuple[Row, ...], scores: Scores) -> Row:
+    return next((row for row in rows if row.fits(scores)), _RIGHT)
+
+
+def _told(row: Row, scores: Scores) -> Iterator[Outcome]:
+    told = row.told.format(s=scores)
+    if row.kind == "wrong":
         yield scores.view.wrong(row.cause, told, row.how)
     elif row.kind == "given":
-        yield Given(row.told)
-    else:
-        yield unclear(row.told or scores.evened or "")
+        yield Given(told)
+    elif row.kind == "open":
+        yield unclear(told)

@@ -4,24 +4,20 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
-from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from unmasked import probes
-from unmasked.doctor._calls import GRADIENTS
 from unmasked.doctor._report import Finding, Outcome, Passed
-from unmasked.doctor._rows import role_of
 from unmasked.doctor._subject import Subject
 from unmasked.doctor._target import is_triangle
+from unmasked.doctor._used import lost
 
 __all__ = ["structure"]
 
-_NOTHING = 1e-12  # of the largest gradient: a parameter with as little moves nothing
 
-
-def structure(subject: Subject, calls: list[dict[str, Any]], found: list[Finding]) -> Iterator[Outcome]:
+def structure(subject: Subject, found: list[Finding]) -> Iterator[Outcome]:
     modules = subject.target.modules
     if not modules:
         return
@@ -38,7 +34,7 @@ def structure(subject: Subject, calls: list[dict[str, Any]], found: list[Finding
     offsets = list(_offsets(subject))
     yield from offsets
     if not found and not offsets:
-        yield from _lost(subject)
+        yield from lost(subject)
     wholes = [each for each in subject.target.originals.values() if isinstance(each, nn.Module)]
     for whole in wholes:
         yield from _buffers(whole)
@@ -48,7 +44,7 @@ def structure(subject: Subject, calls: list[dict[str, Any]], found: list[Finding
         yield Finding("parameters have their own memory", "aliased-weights", told, str(shared))
     else:
         yield Passed("parameters have their own memory")
-    if any(call.get("need_weights") for call in calls) and subject.target.weights is None:
+    if subject.target.told("need_weights") and subject.target.weights is None:
         told = "nn.MultiheadAttention is asked for weights, off the fused kernels, and they are dropped"
         evidence = "need_weights is not False in the call"
         yield Finding("what it costs", "need-weights-costs", told, evidence, caution=True)
@@ -62,69 +58,6 @@ def _buffers(module: nn.Module) -> Iterator[Outcome]:
             told = "a mask is kept as a floating buffer in the state_dict: it grows with the square of the context"
             evidence = f"{name!r} of shape {tuple(buffer.shape)} takes {size} bytes"
             yield Finding("no mask in the state_dict", "mask-buffer", told, evidence, how="followed", caution=True)
-
-
-def _lost(subject: Subject) -> Iterator[Outcome]:
-    """Find values' biases and sinks that move nothing, and tables that were read once, when the module was made.
-
-    A bias of keys rightly moves nothing: it adds the same to all scores of a query.
-    """
-    target = subject.target
-    names = [n for n, t in target.tensors.items() if t.requires_grad and t.is_leaf and t.is_floating_point()]
-    if not names or not target.copied:
-        return
-    x = subject.noise(2, subject.tokens)
-    try:
-        with torch.enable_grad():
-            asked = x.clone().requires_grad_()  # the input's gradient too: PyTorch 2.13 may fall without
-            output = subject.f(asked)
-            cotangent = torch.randn(output.shape, generator=torch.Generator().manual_seed(9), dtype=torch.float64)
-            leaves = [*(target.tensors[n] for n in names), asked]
-            grads = torch.autograd.grad((output * cotangent.to(output)).sum(), leaves, allow_unused=True)
-    except Exception:  # gradients are asked about elsewhere
-        return
-    size = max((g.abs().max().item() for g in grads[:-1] if g is not None and g.numel()), default=0.0)
-    for name, grad in zip(names, grads[:-1], strict=True):
-        if grad is None:
-            yield from _made_once(subject, name)
-            continue
-        meant = "sink" in name.lower() or (role_of(name) == "value" and grad.dim() == 1)
-        if meant and grad.numel() and grad.abs().max().item() <= _NOTHING * size and not _moves(subject, name, x):
-            told = f"{name} goes into the computation and has no effect on what it gives"
-            evidence = subject.sized("its gradient is zero, and other numbers in its place leave the output as it was")
-            yield Finding(GRADIENTS, None, told, evidence)
-            return
-
-
-def _moves(subject: Subject, name: str, x: Tensor) -> bool:
-    """Whether the output notices other numbers in a parameter's place."""
-    tensor = subject.target.tensors[name]
-    with torch.no_grad():
-        before, kept = subject.f(x), tensor.detach().clone()
-        steps = torch.linspace(1, 2, tensor.numel(), dtype=tensor.dtype, device=tensor.device)
-        tensor.add_(steps.view(tensor.shape))
-        after = subject.f(x)
-        tensor.copy_(kept)
-    return (after - before).abs().max().item() > 1e-9 * max(1.0, before.abs().max().item())
-
-
-def _made_once(subject: Subject, name: str) -> Iterator[Outcome]:
-    """Find a buffer made of the numbers of a parameter that nothing else uses."""
-    for prefix, original in subject.target.originals.items():
-        if not isinstance(original, nn.Module) or (prefix and not name.startswith(f"{prefix}.")):
-            continue
-        table = dict(original.named_parameters()).get(name.removeprefix(f"{prefix}.") if prefix else name)
-        if table is None or nn.parameter.is_lazy(table) or table.detach().unique().numel() < 4:
-            continue
-        values = table.detach().flatten().double()
-        for inner, buffer in original.named_buffers():
-            if nn.parameter.is_lazy(buffer) or not buffer.is_floating_point() or buffer.unique().numel() < 4:
-                continue
-            if bool(torch.isin(buffer.flatten().double(), values).all()):
-                told = f"{inner} was made of {name} when the module was: what is trained or loaded later has no effect"
-                evidence = "every number of the buffer is one of the parameter's, which has no gradient"
-                yield Finding(GRADIENTS, None, told, evidence)
-                return
 
 
 def _offsets(subject: Subject) -> Iterator[Outcome]:

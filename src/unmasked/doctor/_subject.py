@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import inspect
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from unmasked import masks, probes
 from unmasked.doctor._hear import heard
-from unmasked.doctor._report import Finding, Open, Outcome, Passed
+from unmasked.doctor._report import Finding, Open, Outcome, Passed, Standing
 from unmasked.doctor._target import INPUTS, Options, Target, WrongShape
 from unmasked.probes import Evidence
 
-__all__ = ["Case", "Subject", "precise", "runs", "said", "still"]
+__all__ = ["Because", "Case", "Subject", "explained", "gradients", "precise", "runs", "said", "still"]
 
 _OUTPUTS = "every other check of its outputs"
 # Of the second difference of its outputs, for steps of _STEP: what float64 and float32 leave at most.
@@ -32,6 +32,33 @@ class Case:
     key: Tensor
     value: Tensor
     allowed: Tensor | None  # (queries, keys) or (batch, queries, keys)
+
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        """The numbers of items, queries and keys."""
+        return self.query.size(0), self.query.size(1), self.key.size(1)
+
+
+class Because(NamedTuple):
+    """What evidence means, if it fits: a mistake's cause, or what would have to be known.
+
+    Rows are made one after the other, each only where none before it fits.
+    """
+
+    cause: str | None
+    told: str
+    fits: object = True
+    also: tuple[str, ...] = ()
+    open: bool = False
+    how: Standing = "open"
+
+
+def explained(rows: Iterable[Because], check: str, evidence: object) -> Finding | Open:
+    """What the first row that fits says."""
+    row = next(row for row in rows if row.fits)
+    if row.open:
+        return Open(check, f"{row.told}: {evidence}")
+    return Finding(check, row.cause, row.told, str(evidence), how=row.how, also=row.also)
 
 
 class Subject:
@@ -141,8 +168,8 @@ class Subject:
     def sized(self, told: str) -> str:
         return f"{self.items} items of {self.tokens} tokens of {self.embed_dim} features: {told}"
 
-    def ask(self, check: str, question: Callable[[int, int], Evidence | None]) -> Evidence | Outcome:
-        """Ask at the smallest sizes that show something; the check holds if none does."""
+    def ask(self, check: str, question: Callable[[int, int], Evidence | None], rows: Iterable[Because]) -> Outcome:
+        """Ask at the smallest sizes that show something, which the first row that fits names; or else it holds."""
         sizes = [(items, self.fixed or tokens) for items, tokens in ((2, 3), (self.items, self.tokens))]
         for items, tokens in dict.fromkeys(sizes):
             try:
@@ -152,7 +179,7 @@ class Subject:
                     continue
                 return Open(check, f"the target raised {said(error)}")
             if evidence is not None:
-                return self._least(question) or evidence
+                return explained(rows, check, self._least(question) or evidence)
         return Passed(check)
 
     def _least(self, question: Callable[[int, int], Evidence | None]) -> Evidence | None:
@@ -182,6 +209,25 @@ class Subject:
                 return None
             first = first or error
         return first
+
+
+def gradients(subject: Subject) -> dict[str, Tensor | None]:
+    """The gradient of each parameter, of the output times drawn numbers; None where the output is not made of it.
+
+    None are given where the output has no gradient at all; and what the target raises is raised.
+    """
+    target = subject.target
+    with torch.enable_grad():
+        # The input's gradient is asked for, too: without it, PyTorch 2.13 ends the process by a segmentation fault in
+        # the backward pass of a GroupNorm whose input is stored channels last.
+        x = subject.noise(subject.items, subject.tokens).requires_grad_()
+        output = subject.f(x * 1)  # it may write there
+        if not output.requires_grad:
+            return {}
+        drawn = torch.randn(output.shape, generator=torch.Generator().manual_seed(9), dtype=torch.float64)
+        leaves = [*(target.tensors[name] for name in target.trained), x]
+        given = torch.autograd.grad((output * drawn.to(output)).sum(), leaves, allow_unused=True)
+    return dict(zip(target.trained, given, strict=False))
 
 
 def _raised(target: Target, x: Tensor) -> Exception | None:
@@ -238,7 +284,6 @@ def runs(subject: Subject) -> tuple[list[Outcome], bool]:
 
 
 def _why_not(subject: Subject, error: Exception) -> Iterator[Outcome]:
-    told_of, check = said(error), "it runs"
     if isinstance(error, WrongShape) and error.pooled and _pools(subject, error):
         yield Passed("it runs, with sizes that all differ")
         needs = f"an output for each token: of any number of tokens it makes {error.pooled}; pass what makes them, with"
@@ -246,32 +291,29 @@ def _why_not(subject: Subject, error: Exception) -> Iterator[Outcome]:
         return
     if isinstance(error, TypeError) and "argument" in str(error) and not _takes(subject):
         raise ValueError(
-            f"inputs is {subject.inputs!r}, and the target refuses what that gives: {told_of}; choose "
+            f"inputs is {subject.inputs!r}, and the target refuses what that gives: {said(error)}; choose "
             f"{', '.join(INPUTS[:-1])} or {INPUTS[-1]}, or wrap it in a function of these"
         ) from error
-    if "is_causal" in str(error):
-        told = "is_causal=True is passed without a mask: it is a hint about a mask, not one"
-        yield Finding(check, "is-causal-is-a-hint", told, f"it raises {told_of}", how="followed")
-        return
-    heads, evidence = subject.num_heads or 0, subject.sized(told_of)
-    for dim in {subject.embed_dim, subject.embed_dim // heads if heads else subject.embed_dim}:
-        if dim**3 <= 1_000_000 and subject.failure(dim, dim) is None:  # beyond, the input alone would be too large
-            told = f"it runs only where batch, tokens and features are as many ({dim}): `.T` turns the batch too"
-            yield Finding(check, "batch-transposed", told, evidence)
-            return
-    if heads and subject.failure(heads, subject.tokens) is None:
-        told = f"it runs only with as many items as heads ({heads}): what should index the head indexes the batch"
-        yield Finding(check, "batch-indexed-for-head", told, evidence)
-    elif "same device" in told_of:
-        told = "it does not run where its parameters are: a tensor of its own, such as a mask, is on another device"
-        yield Finding(check, None, told, evidence)
-    elif isinstance(error, WrongShape):
-        told = "its output has not the shape of an attention's: see inputs and batch_first"
-        also = ("batch-first-forgotten", "batch-and-tokens-swapped") if "no tensor" not in told_of else ()
-        yield Finding(check, None, told, evidence, also=also)
-    else:
-        told = "it does not run on what it was given: see embed_dim, num_heads, inputs and batch_first"
-        yield Finding(check, None, told, evidence)
+    yield explained(_why_it_fails(subject, error), "it runs", subject.sized(said(error)))
+
+
+def _why_it_fails(subject: Subject, error: Exception) -> Iterator[Because]:
+    told = "is_causal=True is passed without a mask: it is a hint about a mask, not one"
+    yield Because("is-causal-is-a-hint", told, "is_causal" in str(error), how="followed")
+    heads = subject.num_heads or 0
+    for dim in {subject.embed_dim, subject.embed_dim // (heads or 1)}:
+        told = f"it runs only where batch, tokens and features are as many ({dim}): `.T` turns the batch too"
+        small = dim**3 <= 1_000_000  # beyond, the input alone would be too large
+        yield Because("batch-transposed", told, small and subject.failure(dim, dim) is None)
+    told = f"it runs only with as many items as heads ({heads}): what should index the head indexes the batch"
+    yield Because("batch-indexed-for-head", told, heads and subject.failure(heads, subject.tokens) is None)
+    told = "it does not run where its parameters are: a tensor of its own, such as a mask, is on another device"
+    yield Because(None, told, "same device" in str(error))
+    told = "its output has not the shape of an attention's: see inputs and batch_first"
+    also = () if "no tensor" in str(error) else ("batch-first-forgotten", "batch-and-tokens-swapped")
+    yield Because(None, told, isinstance(error, WrongShape), also)
+    told = "it does not run on what it was given: see embed_dim, num_heads, inputs and batch_first"
+    yield Because(None, told)
 
 
 def _in_its_own_precision(subject: Subject, error: Exception) -> Exception | None:
@@ -359,12 +401,10 @@ def precise(subject: Subject) -> list[Outcome]:
     subject.upcast = any(e.kind == "product" and e.given[0].dim() == 3 and e.given[0].dtype == torch.float32
                          for e in events)  # fmt: skip
     step = _STEP * subject.noise(subject.items, subject.tokens, 4)
-    with torch.random.fork_rng(devices=[]):
+    given = []
+    for times in range(3):
         torch.manual_seed(1)
-        given = []
-        for times in range(3):
-            torch.manual_seed(1)
-            given.append(subject.f(x + times * step).nan_to_num())
+        given.append(subject.f(x + times * step).nan_to_num())
     size = max(given[0].abs().max().item(), 1e-3)
     bend = (given[2] - 2 * given[1] + given[0]).abs().max().item() / size
     if bend <= _DOUBLE:
@@ -380,7 +420,8 @@ def precise(subject: Subject) -> list[Outcome]:
 def still(subject: Subject) -> Outcome:
     """Ask whether anything is random, or kept: nothing else can be asked of what is."""
     check = "the same at every call, in evaluation"
-    drawn = subject.ask(check, lambda b, t: probes.changes_from_call_to_call(subject.f, subject.noise(b, t)))
+    random = Because("dropout-in-eval", "its output is random though it is in evaluation mode")
+    drawn = subject.ask(check, lambda b, t: probes.changes_from_call_to_call(subject.f, subject.noise(b, t)), [random])
     x, between = (subject.noise(subject.items, subject.tokens, seed) for seed in (0, 9))
     outputs = []
     for _ in range(3):
@@ -390,9 +431,6 @@ def still(subject: Subject) -> Outcome:
     gap = max(probes.differs(output, outputs[0]) for output in outputs[1:])
     if gap:
         told = "a call changes what the next one gives, with nothing drawn at random: it keeps something, and never"
-        evidence = drawn if isinstance(drawn, Evidence) else subject.sized(f"after another input, off by {gap:.3g}")
-        return Finding(check, None, f"{told} resets", str(evidence))
-    if isinstance(drawn, Evidence):
-        told = "its output is random though it is in evaluation mode"
-        return Finding(check, "dropout-in-eval", told, str(drawn))
+        after = subject.sized(f"after another input, off by {gap:.3g}")
+        return Finding(check, None, f"{told} resets", drawn.evidence if isinstance(drawn, Finding) else after)
     return drawn

@@ -6,7 +6,6 @@ import contextlib
 import copy
 import dataclasses
 import functools
-import inspect
 import types
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -150,7 +149,7 @@ class Target:
         self._memo: dict[int, Any] = {}
         self.weights: Tensor | None = None  # what the last call returned beside its output
         found: dict[str, Any] = {}
-        self.call = self._copy(_uncompiled(target), found)
+        self.call = self._own(target, found)
         self.modules = {name: thing for name, thing in found.items() if isinstance(thing, nn.Module)}
         self.tensors: dict[str, Tensor] = {}
         self.owners: dict[str, nn.Module | None] = {}
@@ -187,6 +186,15 @@ class Target:
         given = self.given(query, key, value)
         kept = {id(x): x.clone() for x in given}  # the target may write into them
         return self.read(self.raw(*(kept[id(x)] for x in given), allowed=allowed), query, key.size(1))
+
+    @property
+    def trained(self) -> list[str]:
+        """Names of what a backward pass reaches."""
+        return [name for name, tensor in self.tensors.items() if tensor.requires_grad and tensor.is_leaf]
+
+    def told(self, option: str) -> bool:
+        """Whether an nn.MultiheadAttention within was called with this option."""
+        return any(call.get(option) for call in self.spied)
 
     def given(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, ...]:
         """Choose what of these the target takes."""
@@ -297,28 +305,6 @@ class Target:
             for module in self.modules.values():
                 module.eval()
 
-    def _copy(self, target: Callable[..., Any], found: dict[str, Any], prefix: str = "") -> Callable[..., Any]:
-        """Copy a module, a bound method, a partial, or a function with the modules it refers to; collect them."""
-        if isinstance(target, nn.Module):
-            found[prefix], self.originals[prefix] = self._deepcopy(target), target
-            return found[prefix]  # type: ignore[no-any-return]
-        if isinstance(target, functools.partial):
-            function = self._copy(target.func, found, prefix)
-            options = {name: self._own(value, found, name) for name, value in target.keywords.items()}
-            args = [self._own(value, found, f"argument {i}") for i, value in enumerate(target.args)]
-            return functools.partial(function, *args, **options)
-        if isinstance(target, types.MethodType):
-            owner = self._copy(target.__self__, found, prefix)  # type: ignore[arg-type]
-            return types.MethodType(target.__func__, owner)
-        if isinstance(target, types.FunctionType):
-            return self._rebind(target, found)
-        if hasattr(target, "__dict__") and not inspect.isbuiltin(target):
-            twin = self._deepcopy(target)
-            for name, value in list(vars(twin).items()):
-                vars(twin)[name] = self._own(value, found, name, copied=True)
-            return twin  # type: ignore[no-any-return]
-        return target
-
     def _rebind(self, function: types.FunctionType, found: dict[str, Any]) -> Callable[..., Any]:
         names = function.__code__.co_names
         scope = function.__globals__
@@ -339,11 +325,15 @@ class Target:
         twin.__kwdefaults__ = function.__kwdefaults__
         return twin
 
-    def _own(self, value: Any, found: dict[str, Any], name: str, *, copied: bool = False) -> Any:
+    def _own(self, value: Any, found: dict[str, Any], name: str = "", *, copied: bool = False) -> Any:
+        """Copy what holds weights or leads to some, and collect them: a module, a tensor, a function, an object."""
         value = _uncompiled(value)
+
+        def part(each: Any, key: object, copied: bool = copied) -> Any:
+            return self._own(each, found, f"{name}.{key}" if name else str(key), copied=copied)
+
         if isinstance(value, nn.Module):
-            found[name] = value if copied else self._deepcopy(value)
-            self.originals[name] = value
+            found[name], self.originals[name] = value if copied else self._deepcopy(value), value
             return found[name]
         if isinstance(value, Tensor) and value.is_floating_point() and value.dim():
             found[name] = value.detach().to(self.dtype, copy=True).requires_grad_(value.requires_grad)
@@ -351,10 +341,16 @@ class Target:
             return found[name]
         if isinstance(value, dict | list | tuple) and value:
             items = value.items() if isinstance(value, dict) else enumerate(value)
-            twins = {key: self._own(item, found, f"{name}.{key}", copied=copied) for key, item in items}
+            twins = {key: part(each, key) for key, each in items}
             return (
                 twins if type(value) is dict else type(value)(twins.values()) if type(value) in (list, tuple) else value
             )
+        if isinstance(value, functools.partial):
+            args = [part(each, f"argument {i}") for i, each in enumerate(value.args)]
+            options = {key: part(each, key) for key, each in value.keywords.items()}
+            return functools.partial(self._own(value.func, found, name, copied=copied), *args, **options)
+        if isinstance(value, types.MethodType):
+            return types.MethodType(value.__func__, self._own(value.__self__, found, name, copied=copied))
         if isinstance(value, types.FunctionType) and not copied and id(value) not in self._memo:
             self._memo[id(value)] = value  # a function may refer to itself
             inner: dict[str, Any] = {}
@@ -363,8 +359,8 @@ class Target:
             return twin if inner else value
         if _is_instance(value) and not copied:
             twin = self._deepcopy(value)
-            for each, content in list(vars(twin).items()):
-                vars(twin)[each] = self._own(content, found, f"{name}.{each}", copied=True)
+            for key, each in list(vars(twin).items()):
+                vars(twin)[key] = part(each, key, copied=True)
             return twin
         return value
 

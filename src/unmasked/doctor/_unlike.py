@@ -14,7 +14,7 @@ from torch import Tensor
 
 from unmasked.doctor._call import Call
 from unmasked.doctor._hear import Facts
-from unmasked.doctor._report import Report, Standing
+from unmasked.doctor._report import Standing
 from unmasked.doctor._wires import Wires
 
 __all__ = ["BY_DESIGN", "EXPLAIN", "FACTS", "FOLLOWS", "Seen", "odd_of_two", "odd_ones", "tiled"]
@@ -43,7 +43,6 @@ class Seen:
     causal: bool = False
     window: int | None = None
     hides_padding: bool | None = None
-    report: Report | None = None
 
     @property
     def scale(self) -> float | None:
@@ -145,7 +144,6 @@ FACTS: dict[str, Callable[[Seen], Any]] = {
     "tokens": lambda seen: tuple(sorted(seen.wires.tokens.items())) or None,
     "sources": lambda seen: seen.wires.own,
     "merge": lambda seen: None if seen.wires.merge is None else (seen.wires.merge, seen.wires.order),
-    "axes": lambda seen: tuple(seen.call.weights.shape[1:]),
     "pairs": lambda seen: tuple(turn.pair for turn in seen.wires.turns.values()) if _is_turned(seen) else None,
     "positions": lambda seen: tuple(turn.kind for turn in seen.wires.turns.values()) or None,
     "bias": lambda seen: seen.bias,
@@ -161,9 +159,9 @@ BY_THE_BOOK: dict[str, Callable[[Seen], bool]] = {
     "merge": lambda seen: seen.wires.merge == "right",
 }
 # In these, models may have single layers that differ on purpose: one without positions in every four, say.
-BY_DESIGN = {"positions", "bias", "axes"}
+BY_DESIGN = {"positions", "bias"}
 # These may be no more than what another mistake brings with it.
-FOLLOWS = {"weights", "softmax", "tokens", "merge", "axes", "bias"}
+FOLLOWS = {"weights", "softmax", "tokens", "merge", "bias"}
 
 
 def _is_turned(seen: Seen) -> bool:
@@ -234,11 +232,6 @@ EXPLAIN: dict[str, Callable[[Seen, Any, Any], tuple[str | None, str, str]]] = {
         None,
         "its heads are merged in another order" if value[0] == usual[0] else "its merged heads mix several tokens",
         "the next layer reads other features",
-    ),
-    "axes": lambda seen, value, usual: (
-        "swapped-view" if value[:2] == usual[1::-1] else None,
-        f"its table of weights has the shape {value}",
-        f"it is {usual} in the others",
     ),
     "pairs": lambda seen, value, usual: (
         "rope-pairing",

@@ -84,24 +84,18 @@ class View:
     def run(self, case: Case, put: dict[int, Callable[[Tensor], Tensor]] | None = None) -> Run:
         """Ask, and listen; find its calls of attention."""
         events, output = heard(lambda: self.subject.answer(case), put)
-        sizes = case.query.size(0), case.query.size(1), case.key.size(1)
-        calls = self._calls(events, sizes) if put is None else []
-        return Run(case, events, output.detach(), calls)
-
-    def _calls(self, events: list[Event], sizes: tuple[int, int, int]) -> list[Call]:
-        return [call for n, call in enumerate(calls_of(events, sizes, self.layout)) if n not in self.idle]
+        run = Run(case, events, output.detach())
+        return self.again(run) if put is None else run
 
     def layouts(self, run: Run) -> list[int]:
         """The layout that its axes tell, or else all to try."""
-        c = run.case
-        told = layout_of(run.events, (c.query.size(0), c.query.size(1), c.key.size(1)))
+        told = layout_of(run.events, run.case.sizes)
         return list(range(len(LAYOUTS))) if told is None else [told]
 
     def again(self, run: Run) -> Run:
         """The same run in the present layout."""
-        c = run.case
-        sizes = c.query.size(0), c.query.size(1), c.key.size(1)
-        return replace(run, calls=self._calls(run.events, sizes))
+        calls = calls_of(run.events, run.case.sizes, self.layout)
+        return replace(run, calls=[call for n, call in enumerate(calls) if n not in self.idle])
 
     def asked(self, case: Case, base: Run) -> Run:
         """Ask what should be attended to in as many calls, without what no input makes."""
@@ -122,16 +116,14 @@ class View:
         call, keys = run.call, run.case.key.size(1)
         if call.key.size(2) == keys:
             return run
-        own = [(x - x[:1]).abs().amax((0, 1, 3)) > 0 for x in (call.key, call.value)]
-        kept = (own[0] | own[1]).nonzero().flatten()
-        if not torch.equal(*own) and int(own[0].sum()) == int(own[1].sum()) == keys and len(call.key) > 1:
-            kept = own[0].nonzero().flatten()  # `steps` tells that they stand at different places
+        own, values = call.tokens_own
+        kept = (own if int(own.sum()) == keys else own | values).nonzero().flatten()
         if len(kept) != keys:
             raise Unseen(f"it has {call.key.size(2)} keys where it was given {keys}")
         self.memory = True
         less: dict[str, Any] = {name: getattr(call, name)[:, :, kept] for name in ("key", "value")}
         less |= {n: getattr(call, n)[..., kept] for n in ("product", "scores", "softmax", "weights", "numbers")}
-        less["others"] = []
+        less["sinks"] = False
         return replace(run, calls=[replace(call, **less)]) if len(run.calls) == 1 else run
 
     def evidence(self) -> str:

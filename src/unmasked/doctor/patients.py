@@ -211,55 +211,21 @@ healthy("step by step")(Plain)
 healthy("step by step, causal", causal=True)(Causal)
 
 
-@sick("merge-without-transpose")
-class MergeWithoutTranspose(Plain):
-    def merge(self, context: Tensor) -> Tensor:
-        return context.reshape(context.size(0), context.size(2), E)
-
-
-@sick("view-without-transpose")
-class ViewWithoutTranspose(Plain):
-    def split(self, x: Tensor) -> Tensor:
-        return x.reshape(x.size(0), H, x.size(1), D)
-
-
-@sick("weight-not-transposed")
-class WeightNotTransposed(Plain):
-    def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        q, k, v = (x @ f.weight + f.bias for f in (self.q_proj, self.k_proj, self.v_proj))
-        return q, k, v
-
-
-@sick("wrong-value")
-class WrongValue(Plain):
-    def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        q, k, _ = super().project(x)
-        return q, k, q
-
-
-@sick("missing-scale")
-class MissingScale(Plain):
-    def scale(self, q: Tensor) -> float:
-        return 1.0
-
-
-@sick("wrong-d-in-scale")
-class WrongD(Plain):
-    def scale(self, q: Tensor) -> float:
-        return math.sqrt(E)
-
-
-@sick("softmax-over-queries")
-class SoftmaxOverQueries(Plain):
-    def weigh(self, scores: Tensor) -> Tensor:
-        return scores.softmax(-2)
-
-
-@sick("weights-not-normalized")
-class NotNormalised(Plain):
-    def weigh(self, scores: Tensor) -> Tensor:
-        return scores.exp()
-
+# Each does one step of `Plain` otherwise.
+_SLIPS: dict[str, dict[str, Callable[..., Any]]] = {
+    "merge-without-transpose": {"merge": lambda self, context: context.reshape(len(context), -1, E)},
+    "view-without-transpose": {"split": lambda self, x: x.reshape(len(x), H, -1, D)},
+    "weight-not-transposed": {
+        "project": lambda self, x: tuple(x @ f.weight + f.bias for f in (self.q_proj, self.k_proj, self.v_proj))
+    },
+    "wrong-value": {"project": lambda self, x: (self.q_proj(x), self.k_proj(x), self.q_proj(x))},
+    "missing-scale": {"scale": lambda self, q: 1.0},
+    "wrong-d-in-scale": {"scale": lambda self, q: math.sqrt(E)},
+    "softmax-over-queries": {"weigh": lambda self, scores: scores.softmax(-2)},
+    "weights-not-normalized": {"weigh": lambda self, scores: scores.exp()},
+}
+for _cause, _step in _SLIPS.items():
+    sick(_cause)(type(_cause.title().replace("-", ""), (Plain,), _step))
 
 NOT_SEEN: dict[str, str] = {
     "head-dim-one": "it is in the sizes of a test, not in the module; the doctor's sizes all differ",

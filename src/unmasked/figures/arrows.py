@@ -1,13 +1,12 @@
-"""Words as arrows in a plane, and where attention moves them: for the script `arrows.js`; and arrows that turn."""
+"""Words as arrows in a plane, and where attention moves them: for the script `arrows.js`."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from matplotlib.figure import Figure
 from torch import Tensor
 
 from unmasked import plot
-from unmasked.figures._drawing import AMBER, TEAL
 from unmasked.functional import self_attention
 
 
@@ -38,27 +37,6 @@ def moved(arrows: Tensor, names: Sequence[str], axes: tuple[str, str]) -> Figure
             plane.plot(*ring, "o", color=color, fillstyle="none")
             plane.text(tip[0] + 0.07, tip[1] - 0.04, name, fontsize=11)
         plane.set(xlim=(-1.2, 1.5), ylim=(-1.15, 1.15), xlabel=axes[0], ylabel=axes[1], aspect="equal")
-    return drawn
-
-
-def turned(pairs: Sequence[Mapping[str, Tensor]]) -> Figure:
-    """Pairs of arrows from one point, a picture for each pair, one below the other.
-
-    Args:
-        pairs: For each picture its two arrows (2,), under their names.
-
-    Returns:
-        The figure.
-    """
-    with plot.figure(3.9, 3.5 * len(pairs)) as drawn:
-        for plane, pair in zip(drawn.subplots(len(pairs)), pairs, strict=True):
-            for (name, arrow), color in zip(pair.items(), (AMBER, TEAL), strict=True):
-                look = {"color": color, "width": 2, "headwidth": 9}
-                plane.annotate("", arrow.tolist(), (0, 0), arrowprops=look)
-                x, y = (1.12 * arrow).tolist()  # beyond the tip, where the arrow does not go
-                side = "center" if abs(x) < 0.3 else "left" if x > 0 else "right"
-                plane.text(x, y, name, ha=side, va="bottom")
-            plane.set(xlim=(-2.2, 2.2), ylim=(-1.5, 1.7), aspect="equal", xlabel="x", ylabel="y")
     return drawn
 
 

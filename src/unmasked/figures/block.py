@@ -1,7 +1,8 @@
-"""A transformer block: who learns from whom in each of its parts, and what a text costs."""
+"""A transformer block: who learns from whom in each of its parts, what it is without one, and what a text costs."""
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, TypedDict
 
 import torch
 from matplotlib.figure import Figure
@@ -9,6 +10,7 @@ from torch import Tensor, nn
 
 from unmasked import plot
 from unmasked.figures._drawing import AMBER, TEAL, VIOLET
+from unmasked.teaching import Singer, verse
 
 NORM, PART, ADD, END = 0.55, 1.35, 3.75, 4.35  # heights within a part: its norm, itself, the sum, the next part
 
@@ -125,3 +127,83 @@ def costs(lengths: Sequence[int], attention: Sequence[float], mlp: Sequence[floa
         axes.set(xlabel="words in the text", ylabel="millions for each word")
         axes.set(ylim=(0, None))
     return drawn
+
+
+PARTS = ("attention", "MLP", "residual", "norms")
+
+
+@contextmanager
+def without(singer: Singer, part: str) -> Iterator[None]:
+    """Within the block, a trained singer has to do without a part of its blocks.
+
+    Args:
+        singer: The model, which is put back at the end.
+        part: "attention" or "MLP", which then finds nothing but zeros; "residual", so that what a part finds replaces
+            the words; or "norms", which then leave the words as they are.
+
+    Yields:
+        Nothing.
+
+    Raises:
+        ValueError: `part` names none of these.
+    """
+    if part not in PARTS:
+        raise ValueError(f"part is {part!r}; pass one of {', '.join(PARTS)}")
+    hooks = []
+    if part == "norms":
+        hooks += [norm.register_forward_hook(lambda _, given, made: given[0]) for norm in singer.norm]
+    elif part == "residual":
+        for norm, found in zip(singer.norm, _in_turn(singer), strict=False):  # the last norm stands before no part
+            stream: list[Tensor] = []
+            hooks.append(norm.register_forward_hook(lambda _, given, made, stream=stream: stream.append(given[0])))
+            hooks.append(found.register_forward_hook(lambda _, given, made, stream=stream: made - stream.pop()))
+    else:
+        gone = singer.out if part == "attention" else singer.mlp
+        hooks += [each.register_forward_hook(lambda _, given, made: torch.zeros_like(made)) for each in gone]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def _in_turn(singer: Singer) -> list[nn.Module]:
+    """What adds to the words of a singer, block by block."""
+    return [part for both in zip(singer.out, singer.mlp, strict=True) for part in both]
+
+
+class Song(TypedDict):
+    """What a singer sings of a verse.
+
+    Attributes:
+        name: What it has: it is "whole", or without a part.
+        words: Those that it adds.
+        share: How many verses it sings without a mistake.
+    """
+
+    name: str
+    words: list[str]
+    share: float
+
+
+def songs(singer: Singer, number: int) -> list[Song]:
+    """A verse as a singer sings it, whole and without each of its parts, after three *la* and the verse's first words.
+
+    Args:
+        singer: A trained model.
+        number: The verse.
+
+    Returns:
+        A song for the whole singer, and one for each part that is taken away.
+    """
+    first, green, *rest = verse(number).split()
+
+    def sung(name: str) -> Song:
+        words = singer.sing(f"la la la {first} {green}", len(rest)).split()
+        return {"name": name, "words": words[-len(rest) :], "share": singer.verses_right()}
+
+    told = [sung("whole")]
+    for part in PARTS:
+        with without(singer, part):
+            told.append(sung(f"without {part}"))
+    return told

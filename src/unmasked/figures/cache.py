@@ -1,6 +1,5 @@
 """Writing with a cache beside writing without one, step by step: for the script `cache.js`."""
 
-from collections.abc import Sequence
 from typing import TypedDict
 
 import torch
@@ -47,10 +46,10 @@ def story(model: Singer, prompt: Tensor, steps: int) -> Story:
     def count(_: nn.Module, given: tuple[Tensor, ...], made: Tensor) -> None:
         counted.append(given[0].size(1))
 
-    bytes_per_token = KVCache.bytes_per_token(model.HEADS, model.WIDTH // model.HEADS, num_layers=model.BLOCKS)
+    bytes_per_token = KVCache.bytes_per_token(model.HEADS, model.WIDTH // model.HEADS, num_layers=len(model.qkv))
     kept, likely = [], []
     text, new, caches = prompt, prompt, model.new_caches()
-    hook = model.attention[0].qkv.register_forward_hook(count)  # type: ignore[union-attr]  # to mypy a Tensor, too
+    hook = model.qkv[0].register_forward_hook(count)
     try:
         for _ in range(steps):
             scores = model(text)[0, -1]
@@ -72,36 +71,20 @@ def story(model: Singer, prompt: Tensor, steps: int) -> Story:
     }
 
 
-def computed(told: Story) -> dict[str, Tensor]:
-    """For which words each step computes keys and values.
+def computed(told: Story, steps: int) -> dict[str, Tensor]:
+    """For which words the first steps compute keys and values.
 
     Args:
         told: A story.
+        steps: How many of its steps are drawn.
 
     Returns:
         Under "without a cache" and "with a cache" a one for each of these words, (steps, words).
     """
-    places = torch.arange(len(told["words"]) - 1)
-    until = told["prompt"] + torch.arange(len(told["kept"]))[:, None]
+    until = told["prompt"] + torch.arange(steps)[:, None]
+    places = torch.arange(int(until.max()))
     found = {}
     for side, counts in told["computed"].items():
-        since = until - torch.tensor(counts)[:, None]
+        since = until - torch.tensor(counts[:steps])[:, None]
         found[f"{side} a cache"] = ((places < until) & (places >= since)).float()
     return found
-
-
-def favorites(weights: Tensor, words: Sequence[str]) -> list[tuple[str, str, str]]:
-    """Which word each head looks at most.
-
-    Args:
-        weights: Of one query, (blocks, heads, keys).
-        words: The keys.
-
-    Returns:
-        A row for each head: what it is called, the word, and its weight.
-    """
-    return [
-        (f"block {block + 1}, head {head}", words[int(row.argmax())], f"{row.max():.0%}")
-        for block, heads in enumerate(weights)
-        for head, row in enumerate(heads)
-    ]

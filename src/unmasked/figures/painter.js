@@ -1,8 +1,7 @@
 // A mask to paint: what an interface of PyTorch makes of it, who sees whom, and the code that makes it.
 // The page gives {"words", "scores", "mask", "interfaces": [{"kind", "name", "allows", "blind"}]}: the mask to begin with,
 // true where a query may see a key; and of each interface what its run found: whether True allows, and what the weights
-// of a query that may see nothing are, "zeros" or "NaN". With {"keeps": "mask"} another interface is given the same mask
-// and may see otherwise; else who sees whom stays, and the mask changes.
+// of a query that may see nothing are, "zeros" or "NaN". Another interface gets another mask: who sees whom stays.
 
 import { weights } from "./attention.js"
 import { figures, html, percent } from "./figure.js"
@@ -56,41 +55,32 @@ export function code({ kind, allows }, seen) {
 // A program that runs alone.
 export const program = (one, seen) => `import torch\n${BEGINS[one.kind](seen.length)}\n${code(one, seen)}\n`
 
-function draw(figure, { words, scores, mask, interfaces, keeps }) {
-  const n = words.length
-  let chosen = interfaces[0]
-  let seen = mask.map((row) => [...row])
-  let brush // what is painted while the pointer is down
+const STARTS = {
+  causal: (query, key) => key <= query,
+  window: (query, key) => key <= query && query - key < 2,
+  "padding in front": (query, key) => key >= 2 && key <= query,
+  everything: () => true,
+}
 
-  const starts = {
-    causal: (query, key) => key <= query,
-    window: (query, key) => key <= query && query - key < 2,
-    "padding in front": (query, key) => key >= 2 && key <= query,
-    everything: () => true,
-  }
-  const choose = interfaces.map((each) =>
-    html("button", { type: "button", click: () => take(each, entries(keeps === "mask" ? chosen : each, seen)) }, each.name),
+// Buttons that fill a mask in; they call back with it.
+export const starts = (words, take) =>
+  Object.entries(STARTS).map(([name, rule]) =>
+    html("button", { type: "button", click: () => take(words.map((_, query) => words.map((_, key) => rule(query, key)))) }, name),
   )
-  const set = (rule) => {
-    const filled = words.map((_, query) => words.map((_, key) => rule(query, key)))
-    take(chosen, keeps === "mask" ? filled : entries(chosen, filled))
-  }
-  const begin = Object.entries(starts).map(([name, rule]) => html("button", { type: "button", click: () => set(rule) }, name))
-  const turn = html("button", { type: "button", click: () => take(chosen, entries(chosen, seen.map((row) => row.map((sees) => !sees)))) }, "the opposite: ~mask")
 
-  const heads = () => html("tr", {}, html("td"), ...words.map((word) => html("th", { scope: "col" }, html("span", {}, word))))
-  const table = (className, caption, body) =>
-    html("table", { class: `live-grid ${className}` }, caption, html("thead", {}, heads()), html("tbody", {}, ...body))
-  const captions = [html("caption"), html("caption", {}, "the weights that come out")]
+// The cells of a mask, in rows: they are painted by the pointer, or one by one by key, and the arrow keys lead on.
+// sees says what a query sees now; paint is called with what it shall see.
+export function canvas(words, sees, paint) {
+  let brush // what is painted while the pointer is down
   const buttons = words.map((_, query) =>
     words.map((_, key) =>
       html("button", {
         type: "button",
         tabindex: query + key ? -1 : 0,
-        click: (event) => event.detail || paint(query, key, !seen[query][key]), // by keyboard; the pointer is below
+        click: (event) => event.detail || paint(query, key, !sees(query, key)), // by keyboard; the pointer is below
         pointerdown: (event) => {
           if (event.button) return
-          brush = !seen[query][key]
+          brush = !sees(query, key)
           paint(query, key, brush)
           event.target.releasePointerCapture?.(event.pointerId)
         },
@@ -106,8 +96,37 @@ function draw(figure, { words, scores, mask, interfaces, keeps }) {
   )
   addEventListener("pointerup", () => (brush = undefined))
   const rows = words.map((word, query) =>
-    html("tr", {}, html("th", { scope: "row" }), ...buttons[query].map((button) => html("td", {}, button))),
+    html("tr", {}, html("th", { scope: "row" }, word), ...buttons[query].map((button) => html("td", {}, button))),
   )
+
+  function reach(query, key) {
+    for (const button of buttons.flat()) button.tabIndex = -1
+    buttons[query][key].tabIndex = 0
+  }
+
+  return { buttons, rows, reach }
+}
+
+// What stands in the cell of a weight.
+export function fill(cell, share, sees, leak) {
+  cell.textContent = Number.isNaN(share) ? "NaN" : share || sees ? percent(share) : ""
+  cell.style.setProperty("--share", share || 0)
+  cell.className = Number.isNaN(share) ? "live-nan" : leak ? "live-leak" : sees ? "" : "live-blocked"
+}
+
+function draw(figure, { words, scores, mask, interfaces }) {
+  const n = words.length
+  let chosen = interfaces[0]
+  let seen = mask.map((row) => [...row])
+
+  const choose = interfaces.map((each) => html("button", { type: "button", click: () => take(each, seen) }, each.name))
+  const turn = html("button", { type: "button", click: () => take(chosen, seen.map((row) => row.map((sees) => !sees))) }, "the opposite: ~mask")
+
+  const heads = () => html("tr", {}, html("td"), ...words.map((word) => html("th", { scope: "col" }, html("span", {}, word))))
+  const table = (className, caption, body) =>
+    html("table", { class: `live-grid ${className}` }, caption, html("thead", {}, heads()), html("tbody", {}, ...body))
+  const captions = [html("caption"), html("caption", {}, "the weights that come out")]
+  const { buttons, rows, reach } = canvas(words, (query, key) => seen[query][key], paint)
   const cells = words.map(() => words.map(() => html("td")))
   const results = words.map((word, query) => html("tr", {}, html("th", { scope: "row" }, word), ...cells[query]))
   const told = html("p", { class: "live-told", "aria-live": "polite" })
@@ -117,7 +136,7 @@ function draw(figure, { words, scores, mask, interfaces, keeps }) {
   const group = (label, ...inside) => html("div", { class: "live-choices", role: "group", "aria-label": label }, ...inside)
   figure.append(
     group("Interface", ...choose),
-    group("Begin with", html("span", { class: "live-said" }, "begin with"), ...begin, turn),
+    group("Begin with", html("span", { class: "live-said" }, "begin with"), ...starts(words, (filled) => take(chosen, filled)), turn),
     html("div", { class: "live-pair" },
       html("div", {}, html("span", { class: "live-axis-name" }, "rows are queries, columns are keys"), table("live-mask", captions[0], rows)),
       html("div", {}, html("span", { class: "live-axis-name" }, "rows are queries, columns are keys"), table("live-out", captions[1], results))),
@@ -126,15 +145,10 @@ function draw(figure, { words, scores, mask, interfaces, keeps }) {
     group("Code", copy, copied),
   )
 
-  function take(one, given) {
+  function take(one, sees) {
     chosen = one
-    seen = read(chosen, given, n)
+    seen = read(chosen, entries(chosen, sees), n)
     show()
-  }
-
-  function reach(query, key) {
-    for (const button of buttons.flat()) button.tabIndex = -1
-    buttons[query][key].tabIndex = 0
   }
 
   function paint(query, key, sees) {
@@ -167,12 +181,9 @@ function draw(figure, { words, scores, mask, interfaces, keeps }) {
     const leaks = []
     shares.forEach((row, query) =>
       row.forEach((share, key) => {
-        const cell = cells[query][key]
         const leak = key > query && share > 0
         if (leak) leaks.push(`${words[query]} sees ${words[key]}`)
-        cell.textContent = Number.isNaN(share) ? "NaN" : share || seen[query][key] ? percent(share) : ""
-        cell.style.setProperty("--share", share || 0)
-        cell.className = Number.isNaN(share) ? "live-nan" : leak ? "live-leak" : seen[query][key] ? "" : "live-blocked"
+        fill(cells[query][key], share, seen[query][key], leak)
       }),
     )
     const blind = words.filter((_, query) => !seen[query].some(Boolean))
@@ -190,7 +201,7 @@ function draw(figure, { words, scores, mask, interfaces, keeps }) {
 }
 
 // Its styles are there before it is, or what it draws would jump.
-if (document.querySelector('[data-live="painter"]')) {
+if (document.querySelector('[data-live="painter"], [data-live="stages"]')) {
   const href = new URL("masks.css", import.meta.url)
   await new Promise((load) => document.head.append(html("link", { rel: "stylesheet", href, load, error: load })))
 }

@@ -6,7 +6,7 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor, nn
 
-from unmasked import functional, plot, self_attention
+from unmasked import functional, plot
 from unmasked.positions import Pairing, Rotary, alibi, sinusoids
 
 
@@ -109,37 +109,19 @@ def angles(positions: Tensor, rates: Tensor) -> dict[str, Tensor]:
     }
 
 
-def last_word(x: Tensor, layers: int) -> Tensor:
-    """What the last word of a text becomes in layers of causal self-attention without positions.
-
-    Args:
-        x: The words of the text, (words, features).
-        layers: How many layers there are; each adds to a word what it found.
-
-    Returns:
-        The last word after them, (features,).
-    """
-    for _ in range(layers):
-        x = x + self_attention(x, is_causal=True).context
-    return x[-1]
-
-
-def map_of(matrix: Tensor, xlabel: str, ylabel: str, *, size: tuple[float, float] | None = None) -> Figure:
+def map_of(matrix: Tensor, xlabel: str, ylabel: str) -> Figure:
     """Draw a matrix in the colours of its signs, and say what its columns and rows are.
 
     Args:
         matrix: (rows, columns).
         xlabel: What the columns are.
         ylabel: What the rows are.
-        size: The width and the height in inches: those of `plot.signed`, unless they are given.
 
     Returns:
         The figure.
     """
     figure = plot.signed(matrix)
     figure.axes[0].set(xlabel=xlabel, ylabel=ylabel)
-    if size:
-        figure.set_size_inches(*size)
     return figure
 
 

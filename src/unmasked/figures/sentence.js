@@ -1,50 +1,31 @@
 // A sentence whose words can be asked what they take from one another: bars are the weights, arcs lead to the others.
-// The page gives its sentences with the weights of its run: {"sentences": [{"words", "weights", "start"}], "compact"};
-// "start" is the word that is chosen first. For a sentence that is typed, the vectors are loaded.
+// Below stand the words that are nearest to the chosen one, as it is looked up and as attention makes it.
+// The page gives its sentences with what its run gave: {"sentences": [{"words", "weights", "start", "near"}], "common",
+// "nearest", "compact"}; "start" is the word that is chosen first. What a typed sentence takes is loaded when it is typed.
 
-import { attention } from "./attention.js"
 import { figures, html, onWidth, percent, roving, svg } from "./figure.js"
 
 const MOST = 20 // words
-const VECTORS = new URL("../assets/glove.6B.50d.u8", import.meta.url)
+const name = (word) => word.toLowerCase()
 
-let loading
-const vectors = () => (loading ??= load().catch((error) => ((loading = undefined), Promise.reject(error))))
-
-async function load() {
-  const answer = await fetch(VECTORS)
-  if (!answer.ok) throw new Error(`${VECTORS}: ${answer.status}`)
-  const bytes = new Uint8Array(await answer.arrayBuffer())
-  const end = bytes.indexOf(10)
-  const { words, low, step } = JSON.parse(new TextDecoder().decode(bytes.subarray(0, end)))
-  const rows = bytes.subarray(end + 1)
-  const places = new Map(words.split(" ").map((word, place) => [word, place]))
-  const vector = (word) => low.map((least, k) => least + step[k] * rows[places.get(word) * low.length + k])
-  return { places, vector }
-}
-
-// The weights of words among those that are known; the rows and columns of the others are empty.
-function weigh(words, { places, vector }) {
-  const known = words.flatMap((word, place) => (places.has(word.toLowerCase()) ? [place] : []))
-  const x = known.map((place) => vector(words[place].toLowerCase()))
-  const found = known.length ? attention(x, x, x).weights : []
-  const at = (place) => known.indexOf(place)
-  return words.map((_, i) => words.map((_, j) => found[at(i)]?.[at(j)]))
-}
-
-// The word that has most to tell: of all words, the one that takes most from another.
-function telling({ words, weights, start }) {
-  const taken = weights.map((row, i) => Math.max(...row.map((weight, j) => (words[i] === words[j] ? 0 : weight ?? 0))))
+// The word that has most to tell: of those that are not so common that they are near to all, the one that takes most from
+// others of these.
+function telling({ words, weights, common = [], start }) {
+  const taken = weights.map((row, i) =>
+    common[i] ? -1 : row.reduce((sum, weight = 0, j) => sum + (common[j] || name(words[i]) === name(words[j]) ? 0 : weight), 0),
+  )
   return start ?? taken.indexOf(Math.max(...taken))
 }
 
 const listed = (words) => new Intl.ListFormat("en").format(words.map((word) => `“${word}”`))
 
-function draw(figure, { sentences, compact }) {
+function draw(figure, { sentences, compact, ...counts }) {
   const arcs = svg("svg", { class: "live-arcs", "aria-hidden": "true" })
   const row = html("div", { class: "live-words", role: "group", "aria-label": "Words: the arrow keys go on" })
   const stage = html("div", { class: `live-stage${compact ? " live-compact" : ""}` }, arcs, row)
   const told = html("p", { class: "live-told" })
+  const near = ["Nearest words, looked up", "In this sentence"].map((label) => [html("dt", {}, label), html("dd")])
+  const list = html("dl", { class: "live-near" }, ...near.map((row) => html("div", {}, ...row)))
   const said = html("p", { class: "live-said", role: "status" })
   const input = html("input", { type: "text", maxlength: 160, autocomplete: "off", spellcheck: "false", input: typed })
   const choices = sentences.map((sentence) =>
@@ -54,11 +35,12 @@ function draw(figure, { sentences, compact }) {
     html("div", { class: "live-choices", role: "group", "aria-label": "Sentences" }, ...choices),
     html("label", { class: "live-field" }, html("span", {}, "Or type a sentence, and point at its words"), input),
     stage,
+    list,
     told,
     said,
   )
 
-  let sentence, buttons, pinned, shown
+  let sentence, buttons, pinned, shown, known
 
   function choose(chosen) {
     sentence = chosen
@@ -80,6 +62,7 @@ function draw(figure, { sentences, compact }) {
     )
     row.replaceChildren(...buttons)
     row.style.setProperty("--words", buttons.length)
+    row.style.setProperty("--letters", Math.min(14, Math.max(6, ...chosen.words.map((word) => word.length))))
     const reach = roving(buttons)
     layout()
     if (buttons.length) reach(telling(chosen)), pin(telling(chosen))
@@ -95,22 +78,38 @@ function draw(figure, { sentences, compact }) {
     shown = place
     const { words, weights } = sentence
     const taken = weights[place]
-    const others = words.flatMap((word, j) => (word === words[place] || taken[j] === undefined ? [] : [j]))
-    const most = others.length ? others.reduce((a, b) => (taken[b] > taken[a] ? b : a)) : -1
+    const same = words.map((word) => words.findIndex((each) => name(each) === name(word)))
+    const sums = words.map((_, j) => taken.reduce((sum, weight = 0, k) => sum + (same[k] === same[j] ? weight : 0), 0))
+    const others = words.flatMap((_, j) => (same[j] === same[place] || taken[j] === undefined ? [] : [j]))
+    const most = others.length ? others.reduce((a, b) => (sums[b] > sums[a] ? b : a)) : -1
     buttons.forEach((button, j) => {
       button.firstChild.textContent = taken[j] === undefined ? "" : percent(taken[j])
       button.style.setProperty("--share", taken[j] ?? 0)
       button.setAttribute("aria-pressed", j === place)
-      button.classList.toggle("live-most", words[j] === words[most])
+      button.classList.toggle("live-most", same[j] === same[most])
     })
     bend(place, most)
-    told.replaceChildren(...sentences_of(words[place], taken[place], words[most], taken[most]))
+    const unknown = taken[place] === undefined
+    const takings = unknown ? [" has no vector here, so it takes nothing."] : takes(sums[place], most, sums[most])
+    told.replaceChildren(html("b", {}, words[place]), ...takings)
+    const found = Array.isArray(sentence.near) ? sentence.near[place] : unknown ? undefined : sentence.near(place)
+    list.hidden = !found
+    if (!found) return
+    const [before, after] = found
+    near[0][1].textContent = before.join(", ")
+    near[1][1].replaceChildren(
+      ...after.flatMap((word, k) => [k ? ", " : "", before.includes(word) ? word : html("b", {}, word)]),
+    )
   }
 
-  function sentences_of(word, own, other, most) {
-    if (own === undefined) return [html("b", {}, word), " has no vector here, so it takes nothing."]
-    const keeps = [html("b", {}, word), ` keeps ${percent(own)} of itself.`]
-    return other ? [...keeps, " Of the other words it takes most from ", html("b", {}, other), `: ${percent(most)}.`] : keeps
+  // What a word takes, in words. The vectors have never been trained to look at what matters, which some sentences show.
+  function takes(own, most, share) {
+    const keeps = ` keeps ${percent(own)} of itself`
+    if (most < 0) return [`${keeps}.`]
+    const other = html("b", {}, sentence.words[most])
+    if (own > 0.9 && !sentence.common?.[most]) return [`${keeps} and hardly moves: nobody trained it to look at `, other, ` (${percent(share)}).`]
+    const ends = sentence.common?.[most] ? ", because nobody trained it to look past common words." : "."
+    return [`${keeps}. Of the other words it takes most from `, other, `: ${percent(share)}${ends}`]
   }
 
   // Arcs from a word to the others: below a sentence that fits a line, beside one whose words stand in a column.
@@ -147,23 +146,28 @@ function draw(figure, { sentences, compact }) {
 
   async function typed() {
     const text = input.value
-    const words = text.match(/[\p{L}\p{N}]+(?:['’-][\p{L}\p{N}]+)*/gu) ?? []
-    if (!words.length) return (said.textContent = "")
-    if (!loading) said.textContent = "The words are on their way …"
+    if (!/[\p{L}\p{N}]/u.test(text)) return (said.textContent = "")
+    if (!known) said.textContent = "The words are on their way …"
     let table
     try {
-      table = await vectors()
+      known ??= await import("./words.js")
+      table = await known.vectors()
     } catch {
       return (said.textContent = "The words could not be loaded. The sentences above work without them.")
     }
     if (input.value !== text) return // what has been typed since is drawn in its turn
+    const { words, changed } = known.read(text, table)
     const drawn = words.slice(0, MOST)
-    const unknown = [...new Set(drawn.filter((word) => !table.places.has(word.toLowerCase())))]
-    const count = table.places.size.toLocaleString("en")
-    said.textContent =
-      (unknown.length ? `${listed(unknown)} ${unknown.length > 1 ? "are" : "is"} not among the ${count} words that this figure knows, and ${unknown.length > 1 ? "stay" : "stays"} out. ` : "") +
-      (drawn.length < words.length ? `The first ${MOST} words are drawn.` : "")
-    choose({ words: drawn, weights: weigh(drawn, table) })
+    const unknown = [...new Set(drawn.filter((word) => !table.places.has(name(word))))]
+    const count = table.names.length.toLocaleString("en")
+    const remarks = [...changed].map(([typed, whole]) => `“${typed}” is read as “${whole}”.`)
+    if (unknown.length) {
+      const [are, stay] = unknown.length > 1 ? ["are", "stay"] : ["is", "stays"]
+      remarks.push(`${listed(unknown)} ${are} not among the ${count} words that this figure knows, and ${stay} out.`)
+    }
+    if (drawn.length < words.length) remarks.push(`The first ${MOST} words are drawn.`)
+    said.textContent = remarks.join(" ")
+    choose(known.compute(drawn, table, counts))
   }
 
   row.addEventListener("pointerleave", () => show(pinned))

@@ -1,4 +1,7 @@
-"""What one word of a sentence takes from the others, as arcs and bars: until the script `sentence.js` draws them."""
+"""What one word of a sentence takes from the others, as arcs and bars, and which words are nearest to what it becomes.
+
+So it stands until the script `sentence.js` draws it.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,10 +9,12 @@ from html import escape
 
 from torch import Tensor
 
-from unmasked.embeddings import ship_vectors
-from unmasked.functional import attention_scores, attention_weights
+from unmasked.embeddings import Embeddings, common_vectors
+from unmasked.functional import self_attention
 
-STEP, LEFT, BARS = 26, 74, 150  # from line to line; where words begin, and bars
+COMMON = 150  # so many of the most frequent words are near to all others, and are named as near to none
+NEAREST = 5  # words are named
+STEP, LEFT, BARS = 26, 74, 160  # from line to line; where words begin, and bars
 WIDEST = 170  # the bar of a weight of one
 _STYLE = "font:14px var(--md-text-font);fill:currentColor;flex:0 1 330px;min-width:0;max-width:100%"
 
@@ -22,11 +27,14 @@ class Asked:
         words: The sentence.
         word: The word that is asked; of several the first.
         weights: Of self-attention on the words' embeddings, (queries, keys).
+        near: For each word, the words that are nearest to its embedding, and to what attention makes of it; nothing for
+            weights of another origin.
     """
 
     words: Sequence[str]
     word: str
     weights: Tensor
+    near: Sequence[tuple[list[str], list[str]]] = ()
 
     @property
     def start(self) -> int:
@@ -53,18 +61,24 @@ class Asked:
     @property
     def data(self) -> dict[str, object]:
         """What the script is given."""
-        return {"words": self.words, "weights": self.weights, "start": self.start}
+        return {"words": self.words, "weights": self.weights, "start": self.start, "near": self.near}
 
     def svg(self) -> str:
-        """The drawing, one line for each word."""
-        row, start = self.row, self.start
+        """The drawing: one line for each word, and below them the nearest words."""
+        row, start, height = self.row, self.start, STEP * len(self.words)
         most = row[self.words.index(self.neighbor)]
         said = ", ".join(f"{word} {weight:.0%}" for word, weight in zip(self.words, row, strict=True))
+        parts = [_line(word, row[place], place, start, most) for place, word in enumerate(self.words)]
+        if self.near:
+            before, after = (", ".join(words) for words in self.near[start])
+            said += f". Nearest words before: {before}; after: {after}"
+            parts += [
+                f'<text x="0" y="{height + 20}">looked up: {escape(before)}</text>',
+                f'<text x="0" y="{height + 42}" font-weight="700">here: {escape(after)}</text>',
+            ]
+            height += 52
         label = escape(f"{self.word} takes: {said}")
-        parts = [
-            f'<svg style="{_STYLE}" viewBox="0 0 330 {STEP * len(row)}" role="img" aria-label="{label}">',
-            *(_line(word, row[place], place, start, most) for place, word in enumerate(self.words)),
-        ]
+        parts.insert(0, f'<svg style="{_STYLE}" viewBox="0 0 330 {height}" role="img" aria-label="{label}">')
         return "".join([*parts, "</svg>"])
 
 
@@ -93,22 +107,47 @@ def ask(word: str, *sentences: str) -> list[Asked]:
 
     Args:
         word: The word.
-        sentences: Texts of words that `ship_vectors` knows, with the word among them.
+        sentences: Texts of words that `common_vectors` knows, with the word among them.
 
     Returns:
-        The sentences, with the weights of self-attention.
+        The sentences, with what self-attention gives.
 
     Raises:
         ValueError: A sentence lacks the word.
     """
-    asked = []
+    vectors, asked = common_vectors(), []
+    rarer = Embeddings(vectors.words[COMMON:], vectors.vectors[COMMON:])
     for sentence in sentences:
         words = sentence.split()
         if word not in words:
             raise ValueError(f"sentences has {sentence!r}, which lacks word={word!r}: ask a word that stands in it")
-        vectors = ship_vectors().lookup(words)
-        asked.append(Asked(words, word, attention_weights(attention_scores(vectors, vectors))))
+        x = vectors.lookup(words)
+        context, weights = self_attention(x)
+        assert weights is not None  # self_attention always has them
+        near = [
+            (_others(rarer, x[place], each), _others(rarer, context[place], each)) for place, each in enumerate(words)
+        ]
+        asked.append(Asked(words, word, weights, near))
     return asked
+
+
+def _others(vectors: Embeddings, vector: Tensor, word: str) -> list[str]:
+    """The words nearest to a vector, but for one."""
+    return [each for each in vectors.nearest(vector, NEAREST + 1) if each != word][:NEAREST]
+
+
+def given(asked: Sequence[Asked], *, compact: bool = False) -> dict[str, object]:
+    """What the script is given.
+
+    Args:
+        asked: The sentences that it begins with.
+        compact: Whether it has little room.
+
+    Returns:
+        The data.
+    """
+    sentences = [each.data for each in asked]
+    return {"sentences": sentences, "common": COMMON, "nearest": NEAREST, "compact": compact}
 
 
 def side_by_side(asked: Sequence[Asked]) -> str:

@@ -1,10 +1,13 @@
 """The run of a training, step by step: for the script `training.js`."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import TypedDict
 
 import torch
 from torch import Tensor
+from torch.optim.optimizer import register_optimizer_step_post_hook
+
+EVERY = 5  # steps from one look to the next
 
 
 class Story(TypedDict):
@@ -12,7 +15,7 @@ class Story(TypedDict):
 
     Attributes:
         steps: How many steps were taken when it was looked at: 0, 5, 10 and so on.
-        loss: The losses: of the first step, and of the last one before each further look.
+        loss: The loss at each look.
         weights: The weights at each look, (queries, keys).
         queries: The names of the rows of the weights.
         keys: The names of their columns.
@@ -25,28 +28,43 @@ class Story(TypedDict):
     keys: list[str]
 
 
-def story(losses: Iterable[float], weights: Callable[[], Tensor], queries: Sequence[str], keys: Sequence[str]) -> Story:
-    """Train, and look at the weights before the first step and after each five.
+def story(
+    train: Callable[[], object],
+    look: Callable[[], tuple[Tensor, Tensor]],
+    queries: Sequence[str],
+    keys: Sequence[str],
+) -> Story:
+    """Train, and look before the first step and after each five.
 
     Args:
-        losses: Takes a step for each loss that it gives.
-        weights: The weights as they are, (queries, keys).
+        train: Takes steps of one of PyTorch's optimizers.
+        look: Gives the loss and the weights as they are, (queries, keys).
         queries: The names of the rows.
         keys: The names of the columns.
 
     Returns:
         What was seen.
     """
-    told: Story = {"steps": [0], "loss": [], "weights": [_now(weights)], "queries": [*queries], "keys": [*keys]}
-    for step, loss in enumerate(losses, start=1):
-        if step == 1 or step % 5 == 0:
-            told["loss"].append(loss)
-        if step % 5 == 0:
-            told["steps"].append(step)
-            told["weights"].append(_now(weights))
+    told: Story = {"steps": [], "loss": [], "weights": [], "queries": [*queries], "keys": [*keys]}
+    taken = 0
+
+    def note() -> None:
+        with torch.no_grad():
+            loss, weights = look()
+        told["steps"].append(taken)
+        told["loss"].append(loss.item())
+        told["weights"].append(weights.clone())
+
+    def after_step(*_: object) -> None:
+        nonlocal taken
+        taken += 1
+        if taken % EVERY == 0:
+            note()
+
+    note()
+    watched = register_optimizer_step_post_hook(after_step)
+    try:
+        train()
+    finally:
+        watched.remove()
     return told
-
-
-def _now(weights: Callable[[], Tensor]) -> Tensor:
-    with torch.no_grad():
-        return weights().clone()

@@ -16,8 +16,8 @@
     .plot { display: grid; grid-template: auto auto / auto auto; width: max-content; gap: 2px 4px }
     .over, .map { grid-column: 2 }
     .plot > .axis { align-self: start }
-    .axis { font-size: 0.75rem; opacity: 0.85 }
-    .rows, .columns { font-size: 0.75rem; display: grid; white-space: nowrap }
+    .axis { font-size: 0.88em; opacity: 0.85 }
+    .rows, .columns { font-size: 0.88em; display: grid; white-space: nowrap }
     .rows { justify-items: end; align-items: center }
     .columns { grid-auto-flow: column; justify-items: center; align-items: end }
     .columns span { writing-mode: vertical-rl; transform: rotate(180deg); max-height: 7em; overflow: hidden; line-height: 1 }
@@ -27,7 +27,7 @@
     .map canvas { display: block; outline: 1px solid rgba(127, 128, 129, 0.5) }
     .map div { position: absolute; pointer-events: none; box-sizing: border-box; border: 1.5px solid rgb(200, 112, 42) }
     .told { min-height: 4.5em; margin: 0.4rem 0 }
-    .legend { margin: 0.4rem 0; font-size: 0.75rem }`
+    .legend { margin: 0.4rem 0; font-size: 0.88em }`
   const make = (name, properties = {}, ...inside) => {
     const made = Object.assign(document.createElement(name), properties)
     made.append(...inside)

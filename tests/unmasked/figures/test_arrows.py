@@ -9,7 +9,6 @@ import torch
 from matplotlib.text import Annotation
 
 from unmasked.figures import arrows
-from unmasked.figures._drawing import AMBER, TEAL
 
 VECTORS = torch.tensor([[-1.0, -1.0], [1.0, 1.0], [1.0, 0.0]])
 NAMES = ["my", "ship", "crew"]
@@ -32,22 +31,6 @@ def test_each_word_has_its_arrow_and_a_ring_where_attention_moves_it():
 def test_arrows_that_lie_in_no_plane_are_refused():
     with pytest.raises(ValueError, match=r"arrows has shape \(3, 4\), expected \(3, 2\): two numbers a name"):
         arrows.moved(torch.ones(3, 4), NAMES, ("sea", "trade"))
-
-
-def test_each_pair_has_its_picture_and_each_arrow_its_name_beyond_the_tip():
-    right, up, left = torch.tensor([1.0, 0.5]), torch.tensor([0.0, 1.0]), torch.tensor([-1.0, 0.5])
-    drawn = arrows.turned([{"query at 4": right, "key at 1": up}, {"query at 9": left, "key at 6": right}])
-    for plane, pair in zip(drawn.axes, ({"query at 4": right, "key at 1": up}, {"query at 9": left}), strict=True):
-        for name, arrow in pair.items():
-            (text,) = [each for each in plane.texts if each.get_text() == name]
-            assert text.get_position() == pytest.approx((1.12 * arrow).tolist())
-            assert text.get_ha() == {1.0: "left", 0.0: "center", -1.0: "right"}[arrow[0].item()]
-        shafts = [each for each in plane.texts if isinstance(each, Annotation)]
-        assert [each.arrowprops["color"] for each in shafts] == [AMBER, TEAL]
-    assert [list(each.xy) for each in drawn.axes[1].texts if isinstance(each, Annotation)] == [
-        left.tolist(),
-        right.tolist(),
-    ]
 
 
 def test_an_angle_is_in_degrees_whatever_the_lengths():

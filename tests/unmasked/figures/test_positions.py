@@ -28,24 +28,10 @@ def test_only_the_element_by_element_product_under_autocast_stays_exact():
     assert list(found)[2] == "autocast, positions[:, None] * rates"
 
 
-def test_the_last_word_meets_what_the_words_before_it_met_in_the_layer_before():
-    torch.manual_seed(3)
-    x = torch.randn(3, 4)
-    first, second, last = x
-    once = x + torch.stack([first, _average(second, x[:2]), _average(last, x)])
-    torch.testing.assert_close(positions.last_word(x, 1), once[-1])
-    torch.testing.assert_close(positions.last_word(x, 2), once[-1] + _average(once[-1], once))
-
-
-def _average(query: torch.Tensor, seen: torch.Tensor) -> torch.Tensor:
-    return (seen @ query / 2).softmax(dim=0) @ seen
-
-
 def test_a_map_says_what_its_columns_and_rows_are():
-    figure = positions.map_of(torch.tensor([[1.0, -2.0, 0.5]]), "feature", "place", size=(3, 2))
+    figure = positions.map_of(torch.tensor([[1.0, -2.0, 0.5]]), "feature", "place")
     axes = figure.axes[0]
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("feature", "place")
-    assert figure.get_size_inches().tolist() == [3, 2]
     assert axes.collections[0].get_array().flatten().tolist() == [1.0, -2.0, 0.5]
 
 

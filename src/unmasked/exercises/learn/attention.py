@@ -29,21 +29,21 @@ def by_hand(answer: Callable[[Rows], Any]) -> None:
         hold(given[row], right[row], f"For {told}", f"row {row}", mistakes, shown=short, tolerance=5e-4)
 
 
-@exercise("pull-to-trade", "A word of trade pulls the ship ashore.")
-def pull_to_trade(answer: Any) -> None:
-    """Hold a word to what it makes of the ship among the three words of the page."""
+@exercise("pull-to-machine", "A machine beside it makes the mouse a machine.")
+def pull_to_machine(answer: Any) -> None:
+    """Hold a word to what it makes of the mouse among the three words of the page."""
     word = rows(answer)
     if word.shape != (2,):
-        raise Wrong(f"The shape is {tuple(word.shape)}; give one list of two numbers: sea and trade.")
+        raise Wrong(f"The shape is {tuple(word.shape)}; give one list of two numbers: animal and machine.")
     if not (word.abs() <= 1).all():
         raise Wrong(f"{short(word)} has a number that is not from minus one to one.")
-    mine, ship = torch.tensor([[-1, -1], [1, 1]], dtype=word.dtype)
-    sea, trade = self_attention(torch.stack([mine, ship, word])).context[1].tolist()
-    told = f"Beside {short(word)}, ship has {sea:.3f} of the sea and {trade:.3f} of trade."
-    if abs(trade - sea) <= 1e-6:
-        raise Wrong(f"{told} They are equal: your word must have more of trade than of the sea.")
-    if trade < sea:
-        raise Wrong(f"{told} Your word pulls it out to sea.")
+    mine, mouse = torch.tensor([[-1, -1], [1, 1]], dtype=word.dtype)
+    animal, machine = self_attention(torch.stack([mine, mouse, word])).context[1].tolist()
+    told = f"Beside {short(word)}, mouse has {animal:.3f} of an animal and {machine:.3f} of a machine."
+    if abs(machine - animal) <= 1e-6:
+        raise Wrong(f"{told} They are equal: your word must have more of a machine than of an animal.")
+    if machine < animal:
+        raise Wrong(f"{told} Your word pulls it toward the animals.")
 
 
 @exercise("three-lines", "Scores of queries and keys, a softmax, an average of values.")

@@ -11,7 +11,7 @@ from unmasked.exercises._check import ask, draw, exercise, hold, of_attention
 def cross_attention(answer: Callable[[Tensor, Tensor], Tensor]) -> None:
     """Hold a function of x and memory to cross-attention without matrices.
 
-    Equation: (8.1)
+    Equation: (7.1)
     """
     for tokens, remembered in ((3, 3), (2, 5), (4, 1)):  # of one length first, where a mistake runs and can be named
         x, memory = draw((2, tokens, 4), (2, remembered, 4))

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from unmasked.exercises._check import Wrong, ask, draw, exercise, hold, judge, same, short, tensor
-from unmasked.functional import self_attention
+from unmasked.functional import attention_scores, self_attention
 
 _Map = Callable[[Tensor], Tensor]
 
@@ -36,7 +36,7 @@ _TRIED: list[tuple[str, bool, _Map, str]] = [
 def is_equivariant(answer: Callable[[_Map], object]) -> None:
     """Hold a test of functions to functions of both kinds.
 
-    Equation: (4.2, 4.3, 4.4)
+    Equation: (4.1, 4.2, 4.3)
     """
     judge(answer, _TRIED)
 
@@ -45,7 +45,7 @@ def is_equivariant(answer: Callable[[_Map], object]) -> None:
 def bag_of_words(answer: Callable[[Tensor, Tensor], Tensor]) -> None:
     """Hold a function of distinct words and their counts to attention over the sentence.
 
-    Equation: (4.1)
+    Equation: (4.4)
     """
     # Not as many words as features, nor the identity: the order of factors would make no difference.
     small, large = torch.tensor([[1, 0], [0, 1], [1, 1]], dtype=torch.float64), draw((4, 7))[0]
@@ -79,11 +79,15 @@ def tell_apart(answer: _Map) -> None:
             told = "Two calls with the same x gave different results"
             raise Wrong(f"{told}; a place must have the same vector each time.")
         context = self_attention(given).context
+        weights = attention_scores(given, given).softmax(dim=-1)
         equal = [i for i in range(len(x)) if torch.equal(x[i], x[0])]
         for one, other in ((i, j) for i in equal for j in equal if i < j):
             if not torch.allclose(context[one], context[other]):
                 continue
             told = f"Of {len(x)} rows, {one} and {other} were equal and still get the same context."
-            if torch.allclose(given[one], given[other]):
+            difference = (given[other] - given[one]).abs().max().item()
+            if not difference:
                 raise Wrong(f"{told} What is added to them is the same: make it depend on the row's number.")
-            raise Wrong(f"{told} What is added is so large that both give all weight to one row: make it smaller.")
+            if weights[one].max() > 0.99:
+                raise Wrong(f"{told} What is added is so large that both give all weight to one row: make it smaller.")
+            raise Wrong(f"{told} What is added differs by {difference:.0e}, too little for an average: make it larger.")

@@ -7,25 +7,21 @@
 import torch
 
 from unmasked import plot, self_attention
-from unmasked.embeddings import ship_vectors
+from unmasked.figures import sentence
 
-sentences = []
-for text, start in (("I must go back to my ship and to my crew", 6), ("We process and ship your order", 3)):
-    words = text.split()
-    weights = self_attention(ship_vectors().lookup([word.lower() for word in words])).weights
-    sentences.append({"words": words, "weights": weights, "start": start})
+sentences = sentence.ask("ship", "i must go back to my ship and to my crew", "we process and ship your order")
 
 # %%
 #| caption: What a word takes.
 #| script: live/sentence.js
-#| data: {"sentences": sentences, "dim": ship_vectors().vectors.shape[1]}
-plot.grid(sentences[1]["weights"], "weights", rows=sentences[1]["words"], columns=sentences[1]["words"])
+#| data: sentence.given(sentences)
+plot.grid(sentences[1].weights, "weights", rows=sentences[1].words, columns=sentences[1].words)
 
 # %%
 #| caption: The same, in little room.
 #| script: live/sentence.js
-#| data: {"sentences": sentences[1:], "compact": True}
-plot.grid(sentences[1]["weights"], "weights", rows=sentences[1]["words"], columns=sentences[1]["words"])
+#| data: sentence.given(sentences[1:], compact=True)
+plot.grid(sentences[1].weights, "weights", rows=sentences[1].words, columns=sentences[1].words)
 
 # %%
 #| caption: Three arrows.
@@ -76,6 +72,25 @@ for step in range(0, 101):
     loss.backward()
     optimizer.step()
 plot.grid(run["weights"][-1], "weights", rows=queries, columns=keys)
+
+# %%
+#| caption: Chances.
+#| script: live/temperature.js
+#| data: chances
+chances = {"words": list("abcdefghi"), "texts": []}
+for text, warm in (("sure", 3.0), ("unsure", 1.0)):
+    chances["texts"].append(
+        {"text": text, "scores": [warm * place for place in (0, 1.5, -1, 2, 0.5, -2, 1, -0.5, 2.5)]}
+    )
+plot.grid(torch.tensor(chances["texts"][0]["scores"])[None], "scores", rows=["sure"], columns=chances["words"])
+
+# %%
+#| caption: Parts.
+#| script: live/parts.js
+#| data: {"right": ["we", "sail", "home"], "songs": songs}
+songs = [{"name": "whole", "words": ["we", "sail", "home"], "share": 1.0}]
+songs.append({"name": "without sails", "words": ["we", "row", "row"], "share": 0.02})
+plot.table(["Crew", "Sings"], [(song["name"], " ".join(song["words"])) for song in songs])
 
 # %%
 #| caption: A text that is written.

@@ -34,7 +34,7 @@ RIGHT = {
         lambda rows: self_attention(torch.tensor(rows)).context,
         lambda rows: tuple(tuple(round(x, 4) for x in row) for row in attend(rows)),
     ],
-    "pull-to-trade": [[0.0, 1.0], torch.tensor([-1, 1]), (0.2, 0.3)],
+    "pull-to-machine": [[0.0, 1.0], torch.tensor([-1, 1]), (0.2, 0.3)],
     "three-lines": [
         attention,
         torch.nn.functional.scaled_dot_product_attention,
@@ -59,9 +59,12 @@ WRONG = {
         ("For [[1.0, 0.0], [0.0, 2.0]] row 0 is [1.0, 0.0]", lambda rows: rows),
         ("It is str; give rows of numbers", lambda rows: "no"),
     ],
-    "pull-to-trade": [
-        ("0.0], ship has 0.924 of the sea and 0.606 of trade. Your word pulls it out to sea.", [1.0, 0.0]),
-        ("They are equal: your word must have more of trade than of the sea.", [0.5, 0.5]),
+    "pull-to-machine": [
+        (
+            "0.0], mouse has 0.924 of an animal and 0.606 of a machine. Your word pulls it toward the animals.",
+            [1.0, 0.0],
+        ),
+        ("They are equal: your word must have more of a machine than of an animal.", [0.5, 0.5]),
         ("The shape is (3,); give one list of two numbers", [0.0, 1.0, 1.0]),
         ("[0.0, 5.0] has a number that is not from minus one", [0.0, 5.0]),
         ("has a number that is not from minus one to one", [float("nan"), 1.0]),

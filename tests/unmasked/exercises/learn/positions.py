@@ -118,6 +118,11 @@ WRONG = {
         ("0 and 1 were equal and still get the same context. What is added to them is", lambda x: x + 0.5),
         ("What is added to them is", lambda x: x + torch.arange(x.size(-1))),
         ("What is added to them is", lambda x: x + (torch.arange(len(x)) % 2)[:, None] / 10),
+        (
+            "differs by 1e-09, too little for an average: make it larger.",
+            lambda x: x + 1e-9 * torch.arange(len(x))[:, None],
+        ),
+        ("too little for an average: make it larger.", lambda x: x + torch.sin(1e-7 * torch.arange(len(x)))[:, None]),
         ("both give all weight to one row: make it smaller.", lambda x: x + 100.0 * torch.arange(len(x))[:, None]),
         ("The x that you were given was changed: clone before you write. [input-overwritten]", in_place),
         ("6); what was returned has (2, 7).", lambda x: torch.cat([x, torch.arange(len(x))[:, None]], dim=-1)),

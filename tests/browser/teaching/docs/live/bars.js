@@ -8,4 +8,5 @@ for (const figure of document.querySelectorAll('[data-live="bars"]')) {
     return meter
   }
   figure.replaceChildren(...weights.map(bar))
+  figure.dataset.drawn = ""
 }

@@ -1,0 +1,199 @@
+# %% [markdown]
+# # What does attention cost on a GPU?
+#
+# **With a fused kernel, a few milliseconds and a few megabytes. Without one, up to forty times the time, and three
+# hundred times the memory. A single missing axis is enough to lose it.**
+#
+# The figures of this page do not come from the machine that built it, which has no GPU, but from a record:
+# {{ record["device"] }}, PyTorch {{ record["torch"] }}, {{ record["measured"] }}. One command measures the same on
+# [your own machine](#your-own-column). Compare the ways with each other, not the digits with those of another machine.
+
+# %% tags=["imports"]
+from unmasked import plot
+from unmasked.figures import gpu as figures
+from unmasked.measure import recorded
+
+# %% tags=["hide-input"]
+#| alt: Two panels over the number of tokens. In both, math lies highest and by hand below it. In time efficient, flash
+#|   and cudnn follow; in memory these three lie together, far below.
+#| caption: Causal attention of 16<!--~ the record's --> heads of 64<!--~ the record's --> features in bfloat16: time,
+#|   and memory above the inputs. Both axes double from mark to mark.
+record = recorded()
+figures.over_length(record)
+
+# %% [markdown]
+# **You should know** [which kernels there are](kernels.py), and what a [mask](masks.py) costs. **You will know** what
+# to look for when attention is slow on a GPU, how exact each kernel is, and how to measure your own.
+#
+# ## By hand, the matrix is the cost
+#
+# The three lines of the first page make the matrix of scores, mask it, and turn it into weights. At
+# 16,384<!--~ the record's --> tokens that takes {{ by_hand[0] :.0f}} ms and {{ by_hand[1] / 1024 :.0f}} GiB. A fused
+# kernel holds one tile of the matrix at a time: cuDNN's takes {{ fused[0] :.1f}} ms and {{ fused[1] :.0f}} MiB, so it
+# needs {{ times :.0f}} times less time and {{ by_hand[1] / fused[1] :.0f}} times less memory. PyTorch's own fallback,
+# *math*, is no better than your three lines: it computes in float32, and takes twice as long.
+#
+# For short texts the choice hardly matters. At 512<!--~ the record's --> tokens all ways take less than a millisecond,
+# most of which is the time to start a kernel.
+
+# %% tags=["check"]
+longest, shortest = record["kernels"]["16384"], record["kernels"]["512"]
+by_hand, fused = longest["by hand"], longest["cudnn"]
+times = by_hand[0] / fused[0]
+
+# %% tags=["claims"]
+assert all(
+    each["math"][0] > each["by hand"][0] > each["cudnn"][0]
+    for each in record["kernels"].values()
+), "In both, math lies highest and by hand below it"
+assert max(time for time, _ in shortest.values()) < 1, (
+    "all ways take less than a millisecond"
+)
+assert 2 < longest["math"][0] / by_hand[0] < 2.5, "and takes twice as long"
+
+# %% [markdown]
+# ## What makes one call forty times slower
+#
+# The same call at 4,096<!--~ the record's --> tokens, with one thing changed at a time. The first bar is the call as it
+# should be:
+
+# %% tags=["hide-input"]
+#| alt: Ten bars. The last two, one head of keys expanded and three axes, are by far the longest, and amber.
+#| caption: Time of one call, and the kernel that PyTorch chose. Amber: no fused kernel ran, and the whole matrix was
+#|   made.
+names = {
+    "causal": "as it should be: is_causal=True",
+    "bool mask": "the same as a boolean mask",
+    "float mask": "the same as a mask of numbers",
+    "mask that needs grad": "a mask that requires grad",
+    "float32": "in float32",
+    "head_dim 65": "heads of 65 features",
+    "dropout": "with dropout",
+    "gqa": "one head of keys, enable_gqa=True",
+    "gqa broadcast": "one head of keys, expanded",
+    "three axes": "three axes, without a batch",
+}
+cost = {name: time for name, (_, time, _) in record["choices"].items()}
+figures.choices(record, names)
+
+# %% [markdown]
+# - **Three axes** instead of four: that version of PyTorch has no fused kernel for them. `x[None]` before the call
+#   brings it back. (Newer versions, from 2.14<!--~ a version --> on, take three axes too.)
+# - **Keys that are expanded** to all heads instead of `enable_gqa=True`: no fused kernel takes a broadcast axis. The
+#   remedy is the keyword.
+# - **A mask that requires grad**, such as a learned bias: cuDNN gives the mask no gradient, so a slower kernel runs. In
+#   inference, `bias.detach()` is enough.
+# - **float32** has neither flash nor cuDNN. bfloat16 is nine times as fast, at the price of the errors in the next
+#   table.
+# - **Dropout** costs about twice the time here. On a CPU it would lose the fused kernel.
+# - A **mask**, where `is_causal=True` would have said the same, more than doubles the time.
+#
+# None of these raises an error, and none gives a wrong number. `sdpa_backends` [says it before the
+# call](kernels.py)<!--~ link: the page has it -->, on your own tensors.
+
+# %% tags=["claims"]
+assert 35 < cost["three axes"] / cost["causal"] < 45, (
+    "Without one, up to forty times the time"
+)
+assert (
+    record["choices"]["three axes"][2]
+    > 300 * (record["choices"]["causal"][2])
+), "three hundred times the memory"
+assert 8.5 < cost["float32"] / cost["causal"] < 9.5, (
+    "bfloat16 is nine times as fast"
+)
+assert 2 < cost["dropout"] / cost["causal"] < 2.5, (
+    "costs about twice the time here"
+)
+assert min(cost["bool mask"], cost["float mask"]) > 2 * cost["causal"], (
+    "more than doubles the time"
+)
+
+# %% [markdown]
+# ## How exact is each?
+#
+# Against float64, on the same rounded inputs, at 1,024<!--~ the record's --> tokens:
+#
+# {{ exact.markdown() }}
+#
+# A fused kernel in bfloat16 is *more* exact than your three lines in bfloat16: it keeps the scores in float32, and
+# rounds once at the end. And by hand, float32 with TF32<!--~ a format --> switched on, as in many training scripts, is
+# about as exact as float16.
+
+# %% tags=["check"]
+WAYS = ["math", "efficient", "flash", "cudnn", "by hand"]
+
+
+def error(dtype, way):
+    found = record["accuracy"][f"{dtype} {way}"]
+    return "not there" if found is None else f"{found:.1e}"
+
+
+dtypes = ["float32", "float16", "bfloat16"]
+tf32 = record["accuracy"]["float32 by hand, TF32"]
+exact = plot.table(
+    ["Kernel", *dtypes], {w: [error(d, w) for d in dtypes] for w in WAYS}
+)
+
+# %% tags=["claims"]
+assert all(
+    record["accuracy"][f"bfloat16 {way}"]
+    < 0.7 * record["accuracy"]["bfloat16 by hand"]
+    for way in WAYS[:-1]
+), (
+    "A fused kernel in bfloat16 is more exact than your three lines in bfloat16"
+)
+assert 0.5 < tf32 / record["accuracy"]["float16 by hand"] < 2, (
+    "is about as exact as float16"
+)
+
+# %% [markdown]
+# ## A window, and one token after another
+#
+# A window of 512<!--~ the record's --> keys in 8,192<!--~ the record's --> tokens is little work if a kernel leaves out
+# what is hidden, as FlexAttention does, in {{ window["FlexAttention"] :.2f}} ms. The same window as a mask of the fused
+# function takes {{ window["SDPA, the window as a mask"] :.2f}} ms, more than plain causal attention, which does far
+# more arithmetic and takes {{ window["SDPA, causal, no window"] :.2f}} ms.
+#
+# A step of writing has little to compute: it mostly waits for Python to start kernels, and reads what is kept. After
+# 128<!--~ the record's --> tokens a cache that grows by `torch.cat` takes {{ decode["128"]["cat"] :.2f}} ms; after
+# 4,000<!--~ the record's --> it takes {{ decode["4000"]["cat"] :.2f}}, because it copies everything each time. The
+# library's `KVCache` takes {{ decode["128"]["KVCache"] :.2f}} and {{ decode["4000"]["KVCache"] :.2f}} ms: its checks
+# cost more than the copies until the text is long. The three raw calls alone would take
+# {{ decode["4000"]["limit"] :.2f}} ms.
+
+# %% tags=["check"]
+window, decode = record["window"], record["decode"]
+
+# %% tags=["claims"]
+assert decode["128"]["KVCache"] > decode["128"]["cat"] and (
+    decode["4000"]["KVCache"] < decode["4000"]["cat"]
+), "its checks cost more than the copies until the text is long"
+
+# %% [markdown]
+# ## What is GPU-aware in your own code
+#
+# - Ask for the device once, and make masks and positions there. `best_device()` of `unmasked.device` says which it is.
+# - Never ask a tensor for its value on the way: `mask.any()` in an `if` makes the processor wait for the GPU. So the
+#   library reads no mask's values there and cannot see that one is causal, unless you say `is_causal=True`.
+# - A row that may see nothing gets zeros from one kernel and other numbers from another: with a boolean mask in
+#   bfloat16, cuDNN's are neither zero nor NaN. Look for such rows before the call:
+#   [masks](masks.py#when-a-row-allows-nothing)<!--~ link: the section on such rows -->.
+# - If you do not wait, you time only the start of a kernel. Call `torch.accelerator.synchronize()` before you look at
+#   the clock.
+#
+# ## Your own column
+#
+# ```sh
+# python -m unmasked.measure
+# ```
+#
+# It runs the kernels and the calls of this page on the best device that it finds, and prints its times beside the
+# record's. `--json FILE` keeps them. On a CPU the amber bars have other reasons: there it is above all dropout that
+# loses the fused kernel.
+#
+# ## What to read next
+#
+# - [Which kernel ran, and what did it cost?](kernels.py) The same questions on a CPU, and to your own tensors.
+# - [Why is no N x N matrix needed?](tiles.py) How a fused kernel does without it.
+# - [Long contexts](long.py): windows, and FlexAttention.

@@ -1,0 +1,250 @@
+# %% [markdown]
+# # What replaces the N x N matrix?
+#
+# **A memory of fixed size, which each word reads and writes: linear attention adds to it, and the gated delta rule also
+# forgets and corrects.** Three layers of four in Qwen3-Next are of this kind. A memory of fixed size cannot hold
+# everything, so a few layers of plain attention stay.
+
+# %% tags=["imports"]
+import torch
+import torch.nn.functional as F
+
+from unmasked import plot
+from unmasked.figures.linear import recalled
+
+# %% [markdown]
+# **You should know** [what a cache keeps](cache.py), and what a matrix product is. **You will know** both rules in
+# twenty lines each, what such a memory can hold, and a test for your own: any way to cut a text into pieces must give
+# the same.
+#
+# ## The brackets, moved
+#
+# Attention without its softmax is two products of matrices, $(Q K^\top) V$. The first has N x N numbers. But the
+# brackets can be moved: $Q (K^\top V)$ is the same, and $K^\top V$ has only as many numbers as a head has features,
+# squared, however long the text is. Under the causal mask it becomes a sum that grows from word to word, the *state*.
+#
+# As a loop, this is all there is: it writes each pair of a key and a value into the state, and reads the state with the
+# query:
+
+
+# %%
+def linear_loop(query, key, value):
+    state = torch.zeros(key.size(-1), value.size(-1), dtype=key.dtype)
+    outputs = []
+    for q, k, v in zip(query, key, value):
+        state = state + k[:, None] * v
+        outputs.append(q @ state)
+    return torch.stack(outputs), state
+
+
+# %% [markdown]
+# In symbols, with $S_t$ for the state after word $t$ and $o_t$ for its output:
+#
+# $$S_t = S_{t-1} + k_t v_t^\top, \qquad o_t = S_t^\top q_t$$
+# <!-- where: n = 5; t = 3; q, k, v = random("n d", "n d", "n m"); o = linear_loop(q, k, v)[0]
+# S = torch.stack([linear_loop(q[:i + 1], k[:i + 1], v[:i + 1])[1] for i in range(n)]) -->
+#
+# A loop over words leaves a GPU idle. So the text is cut into *chunks*: within a chunk the matrix is small enough to be
+# made, and what came before the chunk is in the state.
+
+
+# %%
+def linear(query, key, value, chunk=4):
+    state = torch.zeros(key.size(-1), value.size(-1), dtype=key.dtype)
+    outputs = []
+    for q, k, v in zip(*(x.split(chunk) for x in (query, key, value))):
+        outputs.append(q @ state + (q @ k.mT).tril() @ v)
+        state = state + k.mT @ v
+    return torch.cat(outputs), state
+
+
+torch.manual_seed(0)
+query, key = F.normalize(torch.randn(2, 10, 8, dtype=torch.double), dim=-1)
+value = torch.randn(10, 6, dtype=torch.double)
+context, state = linear(query, key, value)
+by_loop, _ = linear_loop(query, key, value)
+torch.allclose(context, by_loop, atol=1e-9)
+
+# %% [markdown]
+# This is not just a quicker way to compute the attention of the other pages. The softmax is gone, and with it weights
+# that sum to one and the power to pick out a single word. A model has to be trained with it.
+#
+# ## Correct, and forget
+#
+# Adding has a flaw: if you write another value under the same key, a query for that key gets the sum of both. The
+# *delta rule* first reads what is stored under the key, and writes only the difference. A *gate* before it lets
+# everything fade, by a share that the word itself decides. With $\alpha_t$ for the gate and $\beta_t$ for how much is
+# written, both between zero and one:
+
+
+# %%
+def gated_delta_loop(query, key, value, keep, write, state=None):
+    if state is None:
+        state = torch.zeros(key.size(-1), value.size(-1), dtype=key.dtype)
+    outputs = []
+    for q, k, v, alpha, beta in zip(query, key, value, keep, write):
+        state = alpha * state
+        state = state + beta * k[:, None] * (v - k @ state)
+        outputs.append(q @ state)
+    return torch.stack(outputs), state
+
+
+# %% [markdown]
+# $$S_t = \alpha_t S_{t-1} + \beta_t \, k_t \left(v_t - \alpha_t S_{t-1}^\top k_t\right)^\top$$
+# <!-- where: n = 5; t = 3; k, v = random("n d", "n m"); alpha, beta = torch.rand(2, n, dtype=torch.double)
+# S = torch.stack([gated_delta_loop(k[:i], k[:i], v[:i], alpha[:i], beta[:i])[1] for i in range(1, n + 1)]) -->
+#
+# In a chunk, what a word writes depends on what the words before it wrote. These are equations with a triangular
+# matrix, and solving them once replaces the loop. `decay` has the product of all gates between two words:
+
+
+# %%
+def gated_delta(query, key, value, keep, write, chunk=4):
+    state = torch.zeros(key.size(-1), value.size(-1), dtype=key.dtype)
+    outputs = []
+    pieces = (x.split(chunk) for x in (query, key, value, keep, write))
+    for q, k, v, alpha, beta in zip(*pieces):
+        log = alpha.log().cumsum(0)  # sums of logs: products would vanish
+        decay = (log[:, None] - log).tril().exp().tril()  # words words
+        since = log.exp()[:, None]  # from the beginning of the chunk
+        beta = beta[:, None]
+        mixed = beta * (decay * (k @ k.mT)).tril(-1)
+        wanted = beta * (v - since * (k @ state))
+        written = torch.linalg.solve_triangular(
+            mixed, wanted, upper=False, unitriangular=True
+        )
+        outputs.append(since * (q @ state) + (decay * (q @ k.mT)) @ written)
+        state = since[-1] * state + (decay[-1, :, None] * k).mT @ written
+    return torch.cat(outputs), state
+
+
+torch.manual_seed(1)
+keep, write = torch.rand(2, 10, dtype=torch.double)
+context, state = gated_delta(query, key, value, keep, write)
+by_loop, last = gated_delta_loop(query, key, value, keep, write)
+torch.allclose(context, by_loop, atol=1e-9)
+
+# %% [markdown]
+# ## What it can hold
+#
+# Write pairs into a memory, each a random key of length one with a random value, and ask for each of them. As many keys
+# as the memory has rows could stand at right angles to each other, but random ones do not, so the answers blur:
+
+# %% tags=["hide-input"]
+#| caption: How far the answer of a memory of {{ SIZE }} x {{ SIZE }} numbers is from the value that was written, as a
+#|   share of its length, on average.
+SIZE, counts = 32, [4, 8, 16, 32, 64, 128]
+errors = recalled(linear, gated_delta, SIZE, counts)
+means = {n: each.mean(dim=1).tolist() for n, each in errors.items()}
+plot.table(
+    ["Pairs", "Softmax", "Linear", "Delta rule"],
+    [[str(n), *means[n]] for n in counts],
+    "{:.0%}",
+)
+
+# %% [markdown]
+# Softmax attention, with sharp scores, finds every value, because its cache has grown with the text. The linear memory
+# blurs from the beginning. The delta rule blurs less: the newest pair is exact, and the oldest pays for it. Where a key
+# comes again with another value, the linear memory answers with the sum, and the delta rule with the newest:
+
+# %%
+twice = F.normalize(torch.ones(1, 8, dtype=torch.double), dim=-1).repeat(2, 1)
+ones = torch.ones(2, dtype=torch.double)
+values = torch.tensor([[1.0, 0.0], [0.0, 1.0]], dtype=torch.double)
+print(linear(twice, twice, values)[0][-1].tolist())
+print(gated_delta(twice, twice, values, ones, ones)[0][-1].tolist())
+
+# %% tags=["claims"]
+assert max(each[0] for each in means.values()) < 0.01, (
+    "Softmax attention, with sharp scores, finds every value"
+)
+assert means[4][1] > 0.05 and means[128][1] > means[16][1] > means[4][1], (
+    "The linear memory blurs from the beginning"
+)
+assert all(means[n][2] < means[n][1] for n in counts), (
+    "The delta rule blurs less"
+)
+assert errors[128][2, -1] < 1e-6 < 0.5 < errors[128][2, 0], (
+    "the newest pair is exact, and the oldest pays for it"
+)
+
+# %% [markdown]
+# ## The trap: keys that are too long
+#
+# The delta rule takes away what stands under a key: all of it for a key of length one, and more than all of it for a
+# longer one. What is left then has the other sign, and grows with every word. So the keys are normed, in Qwen3-Next as
+# here. Without this, a text of a few hundred words ends in meaningless numbers:
+
+# %%
+torch.manual_seed(1)
+many, ones = torch.randn(200, 8, dtype=torch.double), torch.ones(200).double()
+for name, each in {"normed": F.normalize(many, dim=-1), "raw": many}.items():
+    _, state = gated_delta_loop(each, each, many, ones, ones)
+    print(f"{name}: largest number of the state {state.abs().max():.0e}")
+
+# %% tags=["check"]
+sizes = [
+    gated_delta_loop(each, each, many, ones, ones)[1].abs().max()
+    for each in (F.normalize(many, dim=-1), many)
+]
+
+# %% [markdown]
+# ## What it saves
+#
+# The state of a layer of Qwen3-Next has 32<!--~ its config --> heads of 128<!--~ its config --> x 128<!--~ its config
+# --> numbers. A layer that attends keeps two vectors of 256<!--~ its config --> numbers for each word, in 2<!--~ its
+# config --> heads. So the state is as large as the cache of {{ same :,}} words, and the cache of a long text is far
+# larger.
+#
+# ## Sparse attention: choose, then attend
+#
+# Another way is to keep the softmax and look at fewer words. A cheap score, of a few features or of whole blocks, says
+# for each query which keys are worth a look, and attention runs over these alone. DeepSeek-V3.2<!--~ its name -->
+# chooses 2,048<!--~ its report --> keys for each query in this way, with a small head of its own. As a mask this is a
+# row with few True, and everything that the page on masks says holds; but only a kernel that leaves out whole blocks
+# saves time. [FlexAttention](long.py)<!--~ link: the page has it --> does so for blocks that are known beforehand.
+#
+# ## The check for your own tests
+#
+# However a text is cut, the outputs must be the same, and so must the last state: a loop, chunks of any length and a
+# text that goes on later all have this in common. Paste this, with your function instead of `gated_delta`:
+
+
+# %%
+def any_cut_gives_the_same(function, *given):
+    whole, last = function(*given, chunk=len(given[0]))
+    for chunk in (1, 3, 4):
+        outputs, state = function(*given, chunk=chunk)
+        torch.testing.assert_close(outputs, whole)
+        torch.testing.assert_close(state, last)
+
+
+any_cut_gives_the_same(gated_delta, query, key, value, keep, write)
+
+# %% tags=["check"]
+state_numbers, numbers_of_a_word = 32 * 128 * 128, 2 * 256 * 2
+same = state_numbers // numbers_of_a_word
+
+# %% tags=["claims"]
+assert torch.allclose(
+    linear(query, key, value)[0], linear_loop(query, key, value)[0]
+) and torch.allclose(context, by_loop), (
+    "However a text is cut, the outputs must be the same"
+)
+assert sizes[0] < 1e3 < 1e9 < sizes[1], "and grows with every word"
+
+# %% [markdown]
+# ## What to read next
+#
+# - [How do today's models attend?](models.py), with Qwen3-Next's fourth layer.
+# - [Is my KV cache right?](cache.py), for what is kept by plain attention.
+# - [Why is no N x N matrix needed?](tiles.py) The softmax without the matrix, with nothing lost.
+#
+# ## References
+#
+# <!--~ 2020, 2021, 2024: references -->
+# - Katharopoulos et al. (2020), *Transformers are RNNs*: linear attention and its state.
+# - Schlag, Irie and Schmidhuber (2021), *Linear Transformers Are Secretly Fast Weight Programmers*: the delta rule, and
+#   what a memory can hold.
+# - Yang, Kautz and Hatamizadeh (2024), *Gated Delta Networks: Improving Mamba2 with Delta Rule*: both of its
+#   forms.

@@ -1,0 +1,200 @@
+"""Numbers that only some inputs show: what it writes into, large and small inputs, training, half precision."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+
+import torch
+
+from unmasked import probes
+from unmasked.doctor._calls import Heard
+from unmasked.doctor._hear import heard
+from unmasked.doctor._report import Finding, Open, Outcome, Passed
+from unmasked.doctor._subject import Because, Subject, said
+from unmasked.doctor._used import trainable
+from unmasked.probes import Evidence
+
+__all__ = ["TRAINING", "leaves_inputs", "numbers"]
+
+TRAINING = "in training, on average the same as in evaluation"
+
+
+def leaves_inputs(subject: Subject) -> Outcome:
+    check = "inputs left as they were"
+
+    def question(items: int, tokens: int) -> Evidence | None:
+        three = (subject.noise(items, tokens, place, place) for place in range(3))
+        given = (x.to(subject.target.device) for x in subject.target.given(*three))  # a copy would be written into
+        return probes.overwrites_inputs(subject.target.raw, *given)
+
+    return subject.ask(check, question, [Because("input-overwritten", "it writes into its input")])
+
+
+def numbers(subject: Subject, found: list[Finding]) -> Iterator[Outcome]:
+    """Ask for gradients, for what large and small inputs do, and for half precision."""
+    if not found:
+        for outcome in itertools.chain(trainable(subject), large(subject), epsilon(subject)):
+            yield outcome
+            if isinstance(outcome, Finding) and not outcome.caution:
+                break
+    yield from _half(subject)
+    if subject.options.masked and not {"mask-polarity", "padding-ignored"} & {each.cause for each in found}:
+        yield from _blind(subject)
+    yield from _returned_weights(subject)
+    if subject.options.training:
+        yield from trained(subject)
+
+
+def large(subject: Subject) -> Iterator[Outcome]:
+    """Make the inputs a hundred times as large: exponentials overflow where no maximum is subtracted."""
+    check, x = "large inputs", subject.noise(subject.items, subject.tokens)
+    before = subject.f(x)
+    with Heard((*Heard.exponentials, "pow", "__pow__", "__rpow__")) as exponentials:
+        after = subject.f(100 * x)
+    if before.isfinite().all() and not after.isfinite().all() and exponentials.overflow:
+        told = "it overflows with large inputs: its softmax does not subtract the maximum of the scores first"
+        count = int((~after.isfinite()).sum())
+        evidence = subject.sized(f"a hundred times as large, they make {count} numbers of the output infinite or NaN")
+        yield Finding(check, None, told, evidence)
+    else:
+        yield Passed(check)
+
+
+def epsilon(subject: Subject) -> Iterator[Outcome]:
+    """Find a norm whose epsilon counts, though it should only keep a norm of zero from being divided by.
+
+    With norms of queries and keys, or of the input, and no biases, the output of c times the input is c times one
+    tensor plus another, but for what epsilon changes: this vanishes as the inverse of c, or its square, every number of
+    it alike. Positions that are added to tokens vanish so, too.
+    """
+    if subject.positions or subject.rough or not subject.target.copied:
+        return
+    x = subject.noise(subject.items, subject.tokens)
+    # What is a quotient of other functions comes near its limit so, too.
+    if not Heard.in_(lambda: subject.f(x), *Heard.exponentials, *Heard.softmaxes):
+        return
+    bare = subject.like()
+    for name, tensor in bare.tensors.items():
+        last = name.rpartition(".")[2]
+        if (last.startswith("b") or "bias" in last) and tensor.dim() == 1:
+            tensor.zero_()
+    given = {c: bare(c * x) for c in (-16.0, 1.0, 16.0, 32.0, 64.0, 1e5, 2e5)}
+    slope = (given[2e5] - given[1e5]) / 1e5
+    base = given[1e5] - 1e5 * slope
+    rest = [given[c] - c * slope - base for c in (16.0, 32.0, 64.0)]
+    sizes = [each.norm().item() for each in rest]
+    if not all(math.isfinite(size) for size in sizes) or sizes[2] <= 1e-7 * given[16.0].norm().item():
+        return
+    # Without biases, minus the input gives minus the output; with one of the values, one vector for all tokens more.
+    even = (given[16.0] + given[-16.0]) / 2
+    if (even - even.flatten(0, -2).mean(0)).norm().item() > 0.05 * sizes[0]:
+        return  # a bias of another name, which vanishes beside large inputs as epsilon does
+    for power in (1, 2):
+        alike = all((rest[n] * 2 ** (n * power) - rest[0]).norm().item() < 0.1 * sizes[0] for n in (1, 2))
+        if alike and sizes[0] * 16**power > 0.05 * given[1.0].norm().item():
+            told = "a norm's epsilon is as large as what it is added to: scores depend on the size of the input"
+            gap = sizes[0] * 16**power / x.numel() ** 0.5
+            evidence = subject.sized(f"it moves the output by about {gap:.2g}, and less with larger inputs")
+            yield Finding("the epsilon of norms", None, told, evidence)
+            return
+
+
+def trained(subject: Subject) -> Iterator[Outcome]:
+    """Compare the mean of what it gives in training with what it gives in evaluation.
+
+    A norm or a ReLU behind dropout leaves a gap too: so a gap alone is open, and dropout of scores is heard.
+    """
+    check = TRAINING
+    x = subject.noise(1, subject.tokens)
+    many, draws = x.repeat(64, 1, 1), []
+    with torch.no_grad():
+        expected = subject.f(x)
+        with subject.target.training():
+            try:
+                for seed in range(16):
+                    torch.manual_seed(seed)
+                    draws.append(subject.f(many))
+                events, _ = heard(lambda: subject.f(x))
+            except Exception as error:  # whatever it raises in training alone
+                yield Open(check, f"a target that runs in training mode: it raised {said(error)}")
+                return
+    drawn = torch.cat(draws)
+    if not drawn.isfinite().all():
+        told = "in training its output is not finite: dropout of a score of -inf is not a number"
+        yield Finding(check, None, told, subject.sized(f"{int((~drawn.isfinite()).sum())} numbers are not finite"))
+        return
+    gap, chance = (drawn.mean(0) - expected[0]).abs(), drawn.std(0) / len(drawn) ** 0.5
+    sure = gap > 6 * chance + 1e-6
+    if not (bool(sure.any()) and gap[sure].max() > 0.01 * expected.abs().max()):
+        yield Passed(check)
+        return
+    evidence = f"{len(drawn)} draws: their mean is off by {gap[sure].max().item():.2g}, more than chance allows"
+    if any(facts.dropout for event in events if event.kind == "softmax" for facts in event.facts):
+        told = "its mean over dropout is not what it computes in evaluation: dropout stands before the softmax"
+        yield Finding(check, None, told, evidence, how="followed")
+    else:
+        yield Open(check, f"whether a norm or a nonlinearity behind dropout may move the mean: {evidence}")
+
+
+def _half(subject: Subject) -> Iterator[Outcome]:
+    check, half = "float16 range", subject.like()
+    if not half.copied:
+        yield Open(check, "a target that copy.deepcopy can copy: its own numbers are left as they are")
+        return
+    for module in half.modules.values():
+        module.half()
+    tokens = subject.tokens
+    allowed = torch.ones(tokens, tokens, dtype=torch.bool).tril() if subject.options.masked else None
+    x = subject.noise(subject.items, tokens)
+    if not subject.f(x).isfinite().all():
+        return
+    evidence = None
+    try:
+        evidence = probes.fails_in_half(lambda x: half(x, allowed=allowed), x)
+        half(x.half(), allowed=allowed)
+    except Exception as error:  # whatever it raises in half precision alone
+        if evidence is None or "overflow" not in str(error):
+            yield Open(check, f"a target that runs in float16: it raised {said(error)}")
+            return
+    if evidence is None:
+        yield Passed(check)
+    else:
+        told = "it does not survive float16: a number of its own, such as -1e9, is beyond 65504"
+        yield Finding(check, "float16-overflow", told, str(evidence), caution=True)
+
+
+def _blind(subject: Subject) -> Iterator[Outcome]:
+    check = "no NaN where a query may see nothing"
+    q, k, v = (subject.noise(subject.items, subject.tokens, place, place) for place in range(3))
+    allowed = torch.ones(subject.tokens, subject.tokens, dtype=torch.bool)
+    try:
+        evidence = probes.is_blinded(subject.masked, q, k, v, allowed)
+    except Exception as error:  # whatever it raises where nothing may be seen
+        yield Open("rows that may see nothing", f"the target raised {said(error)}")
+        return
+    if evidence is None:
+        yield Passed(check)
+        return
+    told = "a query that may see nothing gives NaN: a softmax over -inf alone"
+    yield Finding(check, "fully-masked-row", told, str(evidence), caution="others" not in evidence.text)
+
+
+def _returned_weights(subject: Subject) -> Iterator[Outcome]:
+    x = subject.noise(subject.items, subject.tokens)
+    with torch.no_grad():
+        subject.f(x)
+        returned = subject.target.weights
+        if returned is None or probes.weights_sum_to_one(returned) is not None:
+            return  # scores, a bias, or weights of which a sink took a part
+        with subject.target.training():
+            try:
+                subject.f(x)
+            except Exception:  # training is asked about elsewhere
+                return
+            trained_ = subject.target.weights
+            evidence = None if trained_ is None else probes.weights_sum_to_one(trained_)
+    if evidence is not None:
+        told = "the weights that it returns in training are taken after dropout"
+        yield Finding("weights sum to one, in training", "weights-after-dropout", told, str(evidence), caution=True)

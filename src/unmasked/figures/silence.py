@@ -1,0 +1,70 @@
+"""What a singer sings while one of its heads is silent: for the script `silence.js`."""
+
+from typing import TypedDict
+
+from unmasked.teaching import NAMES, Singer, verse
+
+
+class Story(TypedDict):
+    """What the script shows.
+
+    Attributes:
+        given: How many words of each text are given: some *la*, the number and *green*.
+        right: The verses as they should be, from ten down to one, word by word.
+        sung: The same as they are sung: "with both heads", "without head 0" and "without head 1".
+        start: What is shown first: whose song, and which of the verses.
+    """
+
+    given: int
+    right: list[list[str]]
+    sung: dict[str, list[list[str]]]
+    start: tuple[str, int]
+
+
+def story(singer: Singer, hums: int = 3) -> Story:
+    """Let a singer sing all verses, whole and without each of its heads.
+
+    Args:
+        singer: The model.
+        hums: How many *la* stand before each verse.
+
+    Returns:
+        What it sang.
+    """
+    right = [["la"] * hums + verse(number).split() for number in range(10, 0, -1)]
+    given = hums + 2
+
+    def sung(silent: int | None) -> list[list[str]]:
+        starts = [(" ".join(words[:given]), len(words) - given) for words in right]
+        return [singer.sing(*each, silent=silent).split() for each in starts]
+
+    parts = {"with both heads": None} | {f"without head {head}": head for head in range(singer.HEADS)}
+    return {
+        "given": given,
+        "right": right,
+        "sung": {name: sung(silent) for name, silent in parts.items()},
+        "start": ("without head 0", 1),
+    }
+
+
+def kept(told: Story) -> dict[str, tuple[int, int]]:
+    """How many verses keep their lines, and how many repeat their number.
+
+    Args:
+        told: A story.
+
+    Returns:
+        For each way of singing: how many verses have every word but the numbers right, and how many have the number
+        right with which their second line begins.
+    """
+
+    def lines(words: list[str]) -> list[str]:
+        return ["number" if word in NAMES else word for word in words]
+
+    number = told["given"] + 1
+    found = {}
+    for name, verses in told["sung"].items():
+        pairs = list(zip(verses, told["right"], strict=True))
+        kept_lines = sum(lines(words) == lines(right) for words, right in pairs)
+        found[name] = kept_lines, sum(words[number] == right[number] for words, right in pairs)
+    return found

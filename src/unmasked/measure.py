@@ -1,0 +1,224 @@
+"""What attention costs on a device: ``python -m unmasked.measure`` prints yours beside the record of an H100.
+
+Times are medians, in milliseconds; memory is what a call takes above its inputs, in MiB, where the device counts it.
+They are of one machine at one hour: compare columns, not digits.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from importlib import resources
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from unmasked.device import best_device
+from unmasked.kernels import sdpa_backends
+from unmasked.plot.tables import Table
+
+__all__ = ["measure", "recorded"]
+
+Record = dict[str, Any]
+_LENGTHS = (512, 1024, 2048, 4096, 8192, 16384)  # a CPU gets those up to 2,048
+_NAMED = {
+    "math": SDPBackend.MATH,
+    "efficient": SDPBackend.EFFICIENT_ATTENTION,
+    "flash": SDPBackend.FLASH_ATTENTION,
+    "cudnn": SDPBackend.CUDNN_ATTENTION,
+}
+
+
+def recorded() -> Record:
+    """The record of an NVIDIA H100, which the project's page on costs reads.
+
+    Returns:
+        "measured", "device" and "torch" say when and on what; "kernels" has for each length and way a time and memory;
+        "choices" for each call what ran, its time and memory; "accuracy" for each dtype and way the relative error, or
+        None where it does not run.
+
+    Examples:
+        >>> recorded()["device"]
+        'NVIDIA H100 80GB HBM3'
+    """
+    record: Record = json.loads((resources.files("unmasked") / "data" / "h100.json").read_text())
+    return record
+
+
+def measure(
+    device: torch.device | str | None = None,
+    *,
+    lengths: Sequence[int] | None = None,
+    heads: int = 16,
+    repeats: int = 20,
+) -> Record:
+    """Measure attention on a device: by hand and by each backend over the length, what calls cost, and how exact it is.
+
+    Args:
+        device: Where; the best there is by default.
+        lengths: How many tokens the texts have: by default from 512 to 16,384, on a CPU to 2,048. What calls cost is
+            measured at 4,096, or at the longest if it is less.
+        heads: How many heads of 64 features there are.
+        repeats: How often each is run, after one run that is not counted.
+
+    Returns:
+        A record like that of `recorded`. What does not fit in memory is left out.
+
+    Raises:
+        ValueError: There is no length, or one that is not positive.
+
+    Examples:
+        >>> list(measure("cpu", lengths=[8], heads=2, repeats=1)["kernels"]["8"])
+        ['math', 'flash', 'by hand']
+    """
+    device = best_device(device)
+    if lengths is None:
+        lengths = [each for each in _LENGTHS if device.type != "cpu" or each <= 2048]
+    if not lengths or min(lengths) < 1:
+        raise ValueError(f"lengths is {list(lengths)}; name at least one number of tokens, each positive")
+    kernels: dict[str, dict[str, list[float | None]]] = {}
+    for length in lengths:
+        ways = _ways(*_drawn(device, (1, heads, length, 64)))
+        found = {name: _cost(way, device, repeats) for name, way in ways.items()}
+        kernels[str(length)] = {name: cost for name, cost in found.items() if cost is not None}
+    choices = {}
+    for name, (given, options) in _calls(device, heads, min(4096, max(lengths))).items():
+        q, k, v = given
+        cost = _cost(partial(F.scaled_dot_product_attention, q, k, v, **options), device, repeats)
+        if cost is not None:
+            chosen = [each.name for each in sdpa_backends(q, k, v, **options) if each.chosen]
+            choices[name] = [chosen, *cost]
+    return {
+        "measured": time.strftime("%Y-%m-%d"),
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type.upper(),
+        "torch": torch.__version__,
+        "kernels": kernels,
+        "choices": choices,
+        "accuracy": _accuracy(device, heads, min(1024, max(lengths))),
+    }
+
+
+def _drawn(device: torch.device, *shapes: tuple[int, ...], dtype: torch.dtype = torch.bfloat16) -> list[Tensor]:
+    """Queries, keys and values: of one shape, or of a shape each."""
+    generator = torch.Generator().manual_seed(0)
+    each = shapes * 3 if len(shapes) == 1 else shapes
+    return [torch.randn(shape, generator=generator).to(device, dtype) for shape in each]
+
+
+def _by(backend: SDPBackend, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    with sdpa_kernel(backend):
+        return F.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+
+def _by_hand(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    scores = q @ k.mT / q.size(-1) ** 0.5
+    later = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).triu(1)
+    context: Tensor = scores.masked_fill(later, -torch.inf).softmax(dim=-1) @ v
+    return context
+
+
+def _ways(q: Tensor, k: Tensor, v: Tensor) -> dict[str, Callable[[], Tensor]]:
+    ways = {name: partial(_by, backend, q, k, v) for name, backend in _NAMED.items()}
+    return {**ways, "by hand": partial(_by_hand, q, k, v)}
+
+
+def _calls(device: torch.device, heads: int, length: int) -> dict[str, tuple[list[Tensor], dict[str, Any]]]:
+    """The same call, and what is easily changed about it."""
+    shape = (1, heads, length, 64)
+    q, k, v = _drawn(device, shape)
+    mask = torch.ones(length, length, dtype=torch.bool, device=device).tril()
+    bias = torch.zeros(length, length, dtype=q.dtype, device=device).masked_fill(~mask, -torch.inf)
+    one_head = [x[:, :1] for x in (k, v)]
+    return {
+        "plain": ([q, k, v], {}),
+        "causal": ([q, k, v], {"is_causal": True}),
+        "bool mask": ([q, k, v], {"attn_mask": mask}),
+        "float mask": ([q, k, v], {"attn_mask": bias}),
+        "mask that needs grad": ([q, k, v], {"attn_mask": bias.clone().requires_grad_()}),
+        "float32": ([x.float() for x in (q, k, v)], {"is_causal": True}),
+        "head_dim 65": (_drawn(device, (*shape[:3], 65)), {"is_causal": True}),
+        "dropout": ([q, k, v], {"is_causal": True, "dropout_p": 0.1}),
+        "three axes": ([x[0] for x in (q, k, v)], {"is_causal": True}),
+        "gqa": ([q, *one_head], {"is_causal": True, "enable_gqa": True}),
+        "gqa broadcast": ([q, *(x.expand(shape) for x in one_head)], {"is_causal": True}),
+    }
+
+
+def _cost(run: Callable[[], Tensor], device: torch.device, repeats: int) -> list[float | None] | None:
+    """The median time in ms, and MiB above what was there; None where it does not run."""
+    counts = device.type == "cuda"
+
+    def wait() -> None:
+        if device.type != "cpu":
+            torch.accelerator.synchronize()
+
+    try:
+        run()
+        wait()
+        if counts:
+            torch.cuda.reset_peak_memory_stats(device)
+            before = torch.cuda.memory_allocated(device)
+        times = []
+        for _ in range(repeats):
+            start = time.perf_counter()
+            run()
+            wait()
+            times.append(1000 * (time.perf_counter() - start))
+    except RuntimeError:  # no such kernel here, or no room
+        return None
+    memory = (torch.cuda.max_memory_allocated(device) - before) / 2**20 if counts else None
+    return [round(statistics.median(times), 4), None if memory is None else round(memory, 1)]
+
+
+def _accuracy(device: torch.device, heads: int, length: int) -> dict[str, float | None]:
+    """The relative error of each dtype and way against float64 on the same rounded inputs."""
+    found: dict[str, float | None] = {}
+    for dtype in (torch.float32, torch.float16, torch.bfloat16):
+        qkv = _drawn(device, (1, heads, length, 64), dtype=dtype)
+        right = _by_hand(*(x.cpu().double() for x in qkv))
+        for name, way in _ways(*qkv).items():
+            try:
+                error: float | None = ((way().cpu().double() - right).norm() / right.norm()).item()
+            except RuntimeError:
+                error = None
+            found[f"{str(dtype).removeprefix('torch.')} {name}"] = error
+    return found
+
+
+def beside(record: Record, yours: Record) -> Table:
+    """Both records in one table: a row for each length and way of yours, and for each call."""
+    rows = []
+    for length, ways in yours["kernels"].items():
+        for name, cost in ways.items():
+            known = record["kernels"].get(length, {}).get(name)
+            rows.append((f"{length} tokens, {name}", f"{known[0]:.2f}" if known else "", f"{cost[0]:.2f}"))
+    for name, (ran, time_, _) in yours["choices"].items():
+        known = record["choices"].get(name)
+        rows.append((name, f"{known[1]:.2f} {known[0][0]}" if known else "", f"{time_:.2f} {' '.join(ran)}"))
+    return Table(["ms", record["device"], f"{yours['device']}, torch {yours['torch']}"], rows)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure, print both columns, and write the record where --json says."""
+    parser = argparse.ArgumentParser(prog="python -m unmasked.measure", description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--device", help="cuda, mps or cpu; the best there is by default")
+    parser.add_argument("--lengths", type=int, nargs="+", help="tokens of the texts")
+    parser.add_argument("--json", metavar="FILE", help="write the record there, too")
+    options = parser.parse_args(arguments)
+    yours = measure(options.device, lengths=options.lengths)
+    print(beside(recorded(), yours))
+    if options.json:
+        with open(options.json, "w") as file:
+            json.dump(yours, file, indent=1)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,195 @@
+"""The hands that turn along a text and the singer with a silent head: they show what PyTorch gives, to everybody."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import math
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+
+from unmasked.figures import silence
+from unmasked.teaching import Singer
+
+from .conftest import _serve
+from .test_live_masks import SMALL
+from .test_site import watched
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+DOCS = Path(__file__).parents[2] / "docs"
+LIVE = DOCS.parent / "src/unmasked/figures"
+TURNING: dict[str, Any] = {
+    "query": [[1.0, 0.3], [0.6, 0.8]],
+    "key": [[0.9, 0.6], [0.9, -0.1]],
+    "rates": [0.6, 0.1],
+    "names": ["seven", "bottles"],
+    "hums": 8,
+    "distance": 6,
+    "start": [0, 2],
+}
+
+
+@pytest.fixture(scope="module")
+def given() -> dict[str, Any]:
+    return {"turning": TURNING, "silence": silence.story(Singer.trained(1, steps=20))}  # it still makes mistakes
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory, given: dict[str, Any]) -> Iterator[str]:
+    root = tmp_path_factory.mktemp("song")
+    shutil.copytree(LIVE, root / "live", ignore=shutil.ignore_patterns("*.py*", "__pycache__"))
+    shutil.copy(DOCS / "assets/site.css", root)
+    shutil.copy(DOCS.parent / "src/proofread/publish/assets/proofread.css", root)
+    theme = importlib.util.find_spec("material")
+    assert theme is not None
+    assert theme.origin is not None
+    sheets = ["site.css", "proofread.css"]
+    for sheet in sorted((Path(theme.origin).parent / "templates/assets/stylesheets").glob("*.css"), reverse=True):
+        shutil.copy(sheet, root)
+        sheets.insert(0, sheet.name)
+    links = "".join(f'<link rel="stylesheet" href="{sheet}">' for sheet in sheets)
+    for name, data in given.items():
+        (root / f"{name}.json").write_text(json.dumps(data))
+        (root / f"{name}.html").write_text(
+            f'<!doctype html><html lang="en"><head><title>{name}</title><link rel="icon" href="data:,">'
+            f'<meta name="viewport" content="width=device-width">{links}</head><body data-md-color-scheme="default">'
+            f'<main class="md-typeset" style="margin: 16px; max-width: 688px"><h1>{name}</h1>'
+            f'<div class="jp-OutputArea-output"><figure><div data-live="{name}" data-json="{name}.json">static</div>'
+            f'</figure></div></main><script type="module" src="live/{name}.js"></script></body></html>'
+        )
+    yield from _serve(root)
+
+
+@pytest.fixture
+def opened(browser: Browser, served: str) -> Iterator[Any]:
+    contexts, faults = [], []
+
+    def open_page(name: str, **options: Any) -> Page:
+        context = browser.new_context(**{"viewport": {"width": 1280, "height": 900}} | options)
+        page, wrong = watched(context, served)
+        contexts.append(context)
+        faults.append(wrong)
+        page.goto(f"{served}{name}.html")
+        page.wait_for_selector("[data-drawn]")
+        return page
+
+    yield open_page
+    assert [fault for wrong in faults for fault in wrong] == []
+    for context in contexts:
+        context.close()
+
+
+def turned(pairs: list[list[float]], place: int) -> torch.Tensor:
+    """Pairs of features as complex numbers, turned as a multiplication turns them."""
+    rates = torch.tensor(TURNING["rates"], dtype=torch.float64)
+    return torch.view_as_complex(torch.tensor(pairs, dtype=torch.float64)) * torch.exp(1j * rates * place)
+
+
+def test_the_clocks_show_pytorchs_dot_products_and_angles_wherever_the_words_stand(opened: Any):
+    page = opened("turning")
+    cases = [(hums, distance) for hums in range(9) for distance in range(1, 7)]
+    found = page.evaluate(
+        """async ([data, cases]) => {
+          const { clocks } = await import("/live/turning.js")
+          return cases.map((each) => clocks(data, ...each))
+        }""",
+        [TURNING, cases],
+    )
+    for (hums, distance), shown in zip(cases, found, strict=True):
+        key, query = turned(TURNING["key"], hums), turned(TURNING["query"], hums + distance)
+        products = (query * key.conj()).real
+        torch.testing.assert_close(torch.tensor(shown["products"], dtype=torch.float64), products)
+        assert shown["sum"] == pytest.approx(products.sum().item())
+        angles = (query * key.conj()).angle().abs() * 180 / math.pi
+        assert shown["angles"] == pytest.approx(angles.tolist(), abs=0.51)
+        hands = [[torch.view_as_real(each)[pair].tolist() for each in (key, query)] for pair in range(2)]
+        torch.testing.assert_close(torch.tensor(shown["hands"]), torch.tensor(hands))
+
+
+def test_humming_turns_both_hands_and_changes_nothing_and_a_distance_changes_the_product(opened: Any):
+    page = opened("turning")
+    told, hums, distance = page.locator(".live-told b"), page.get_by_label("la hummed"), page.get_by_label("from seven")
+    tips = "[...document.querySelectorAll('.live-clock line')].map((line) => line.getAttribute('x2'))"
+    first, hands = told.inner_text(), page.evaluate(tips)
+    product = (turned(TURNING["query"], 2) * turned(TURNING["key"], 0).conj()).real.sum().item()
+    assert first == f"Together the dot product is {product:.2f}."
+    hums.focus()
+    for place in range(2, 10):
+        page.keyboard.press("ArrowRight")
+        assert told.inner_text() == first
+        assert page.locator(".live-told").inner_text().startswith(f"seven stands at place {place}, bottles at place")
+    assert page.evaluate(tips) != hands
+    assert page.locator(".live-text > span").all_inner_texts() == ["la"] * 8 + ["seven", "·", "bottles"]
+    distance.focus()
+    page.keyboard.press("ArrowRight")
+    product = (turned(TURNING["query"], 3) * turned(TURNING["key"], 0).conj()).real.sum().item()
+    assert told.inner_text() == f"Together the dot product is {product:.2f}."
+    assert distance.get_attribute("aria-valuetext") == "3 places"
+
+
+def test_the_slider_is_moved_by_touch(opened: Any):
+    page = opened("turning", has_touch=True, viewport={"width": 390, "height": 844})
+    box = page.get_by_label("la hummed").bounding_box()
+    assert box is not None
+    page.touchscreen.tap(box["x"] + box["width"] - 8, box["y"] + box["height"] / 2)
+    assert page.locator(".live-text > span").all_inner_texts().count("la") == 8
+
+
+def test_each_verse_is_shown_as_it_is_sung_and_what_is_wrong_is_marked(opened: Any, given: dict[str, Any]):
+    page, told = opened("silence", has_touch=True), given["silence"]
+    choice, text = page.get_by_label("verse"), page.locator(".live-text > span")
+    for name, verses in told["sung"].items():
+        page.get_by_role("button", name=name).tap()
+        choice.focus()
+        page.keyboard.press("Home")
+        for words, right in zip(verses, told["right"], strict=True):
+            assert text.all_inner_texts() == words
+            wrong = [place for place, word in enumerate(words) if word != right[place]]
+            marked = "[...document.querySelectorAll('.live-text > span')].map((each) => each.className)"
+            kinds = page.evaluate(marked)
+            assert [place for place, kind in enumerate(kinds) if kind == "live-computed"] == wrong
+            assert kinds.count("live-given") == told["given"]
+            assert page.get_by_role("status").inner_text() == right[told["given"] - 2]
+            said = f"{len(wrong) or 'none'} {'are' if len(wrong) > 1 else 'is'} wrong."
+            assert page.locator(".live-told").inner_text().endswith(said)
+            page.keyboard.press("ArrowRight")
+    assert any(words != right for words, right in zip(told["sung"]["without head 0"], told["right"], strict=True))
+
+
+def test_the_figure_of_the_singer_begins_where_the_page_says(opened: Any):
+    page = opened("silence")
+    assert page.locator("button[aria-pressed=true]").inner_text() == "without head 0"
+    assert page.locator(".live-text > span").all_inner_texts()[3:5] == ["nine", "green"]
+
+
+@pytest.mark.parametrize("name", ["turning", "silence"])
+@pytest.mark.parametrize("scheme", ["default", "slate"])
+@pytest.mark.parametrize("width", [1280, 390])
+def test_the_figures_are_open_to_all_by_day_and_by_night(opened: Any, axe: str, name: str, scheme: str, width: int):
+    page = opened(name, viewport={"width": width, "height": 900})
+    page.evaluate("(scheme) => (document.body.dataset.mdColorScheme = scheme)", scheme)
+    page.evaluate(axe)
+    found = page.evaluate("async () => (await axe.run('main')).violations")
+    assert [(each["id"], node["html"]) for each in found for node in each["nodes"]] == []
+    assert page.evaluate(SMALL) == []
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    for part in page.locator(".live :is(button, input)").all():
+        box = part.bounding_box()
+        assert box is not None
+        assert min(box["width"], box["height"]) >= 24
+
+
+@pytest.mark.parametrize("name", ["turning", "silence"])
+def test_without_javascript_the_static_figure_stays(browser: Browser, served: str, name: str):
+    context = browser.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto(f"{served}{name}.html")
+    assert page.locator("[data-live]").inner_text() == "static"
+    context.close()

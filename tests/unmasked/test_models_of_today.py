@@ -1,0 +1,181 @@
+"""The page of today's models: each attention gives the logits of transformers' own model, and none with a slip does."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+import runpy
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from unmasked.figures import models as figures
+from unmasked.positions import Rotary
+
+tf = pytest.importorskip("transformers", reason="pip install transformers>=5")
+PAGE = Path(__file__).parents[2] / "docs/pytorch/models.py"
+
+TINY = {
+    "vocab_size": 50,
+    "intermediate_size": 32,
+    "num_hidden_layers": 4,
+    "max_position_embeddings": 64,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
+EXPERTS = {"moe_intermediate_size": 8, "num_experts_per_tok": 1}
+LINEAR = {f"linear_{what}": size for what, size in [("num_key_heads", 2), ("num_value_heads", 2)]}
+LINEAR |= {"linear_key_head_dim": 8, "linear_value_head_dim": 8}
+MORE: dict[str, dict[str, Any]] = {
+    "Qwen3": {},
+    "Gemma 3": {},
+    "gpt-oss": {"num_local_experts": 2, "num_experts_per_tok": 2},
+    "DeepSeek-V3": EXPERTS | {"n_routed_experts": 2, "n_group": 1, "topk_group": 1},
+    "Qwen3-Next": EXPERTS | LINEAR | {"num_experts": 2, "shared_expert_intermediate_size": 8},
+}
+NAMES = {
+    "Qwen3": ("Qwen3ForCausalLM", "Qwen3Config"),
+    "Gemma 3": ("Gemma3ForCausalLM", "Gemma3TextConfig"),
+    "gpt-oss": ("GptOssForCausalLM", "GptOssConfig"),
+    "DeepSeek-V3": ("DeepseekV3ForCausalLM", "DeepseekV3Config"),
+    "Qwen3-Next": ("Qwen3NextForCausalLM", "Qwen3NextConfig"),
+}
+
+
+@pytest.fixture(scope="module")
+def page() -> dict[str, Any]:
+    with contextlib.redirect_stdout(io.StringIO()):
+        return runpy.run_path(str(PAGE))
+
+
+def tiny(model: str) -> nn.Module:
+    """Transformers' own model from the page's config, with random weights that are large enough to matter."""
+    name, config = NAMES[model]
+    given = TINY | figures.CONFIGS[model] | MORE[model]
+    if "layer_types" in given:
+        given["layer_types"] = list(given["layer_types"]) * 2
+    torch.manual_seed(0)
+    made: nn.Module = getattr(tf, name)(getattr(tf, config)(**given)).eval().requires_grad_(False)
+    for name, parameter in made.named_parameters():
+        matrix = parameter.dim() > 1
+        spread = parameter.size(-1) ** -0.5 if matrix else 0.3
+        whole = "norm" in name and model not in ("Gemma 3", "Qwen3-Next")
+        parameter.copy_(spread * torch.randn_like(parameter) + whole)
+    return made
+
+
+def with_attention(model: nn.Module, attend: Callable[..., Tensor], config: Any) -> int:
+    """Put an attention in the place of the model's own; how many layers had one."""
+    replaced = 0
+    for number, block in enumerate(model.model.layers):  # type: ignore[union-attr, arg-type]
+        if hasattr(block, "self_attn"):
+            weights = dict(block.self_attn.named_parameters())
+            block.self_attn.forward = lambda hidden_states, w=weights, n=number, **_: (
+                attend(hidden_states, w, config, n),
+                None,
+            )
+            replaced += 1
+    return replaced
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", NAMES)
+def test_the_pages_attention_gives_the_logits_of_transformers_own_model_and_no_slip_does(
+    name: str, page: dict[str, Any]
+):
+    function, words = page["FUNCTIONS"][name], torch.randint(3, 50, (2, 11), generator=torch.Generator().manual_seed(1))
+    model = tiny(name)
+    theirs = model(words).logits
+    assert with_attention(model, function, model.config) == (1 if name == "Qwen3-Next" else 4)
+    torch.testing.assert_close(model(words).logits, theirs, rtol=0, atol=1e-5)
+    for slip in figures.SLIPS:
+        if slip.model == name:
+            with_attention(model, figures.slipped(function, slip), model.config)
+            assert (model(words).logits - theirs).abs().max() > 1e-2, slip
+
+
+def test_an_attention_of_the_page_has_at_most_forty_lines():
+    code = PAGE.read_text()
+    for cell in re.findall(r"\n(def (\w+)\(x, w, config.*?)\n\n\n", code, flags=re.DOTALL):
+        assert len(cell[0].splitlines()) <= 40, cell[1]
+    assert len(re.findall(r"\ndef \w+\(x, w, config", code)) == 5
+
+
+def test_the_table_has_what_the_configs_say():
+    sizes = {row[0].split()[0]: row[1] for row in figures.ROWS}
+    for name, config in {"gpt-oss": tf.GptOssConfig(), "Qwen3-Next": tf.Qwen3NextConfig()}.items():
+        told = config.num_attention_heads, config.num_key_value_heads, config.head_dim
+        assert sizes[name] == ", ".join(map(str, told))
+    deepseek = tf.DeepseekV3Config()
+    head = deepseek.qk_nope_head_dim + deepseek.qk_rope_head_dim
+    assert sizes["DeepSeek-V3"] == f"{deepseek.num_attention_heads}, {deepseek.num_key_value_heads}, {head}"
+    assert round((0.1 * torch.tensor(40.0).log().item() + 1) ** 2, 2) == 1.87
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_pages_snippet_runs(page: dict[str, Any]):
+    (snippet,) = re.findall(r"```python\n(.*?)```", re.sub(r"(?m)^# ?", "", PAGE.read_text()), flags=re.DOTALL)
+    exec(snippet, {"qwen3": page["qwen3"]})
+
+
+def test_a_slip_in_a_line_that_is_not_there_is_refused(page: dict[str, Any]):
+    with pytest.raises(ValueError, match=r"function has 'no such line' 0 times; a slip changes one place"):
+        figures.slipped(page["qwen3"], figures.Slip("Qwen3", "no such line", ""))
+
+
+ROPES: dict[str, dict[str, Any]] = {
+    "default": {"rope_type": "default", "rope_theta": 1e6},
+    "partial": {"rope_type": "default", "rope_theta": 1e6, "partial_rotary_factor": 0.25},
+    "linear": {"rope_type": "linear", "rope_theta": 1e4, "factor": 8.0},
+    "llama3": {
+        "rope_type": "llama3",
+        "rope_theta": 5e5,
+        "factor": 8.0,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 8192,
+    },
+    "yarn": {"rope_type": "yarn", "rope_theta": 1e4, "factor": 40.0, "original_max_position_embeddings": 4096},
+}
+ROPES["yarn of gpt-oss"] = ROPES["yarn"] | {"rope_theta": 150_000.0, "factor": 32.0, "truncate": False}
+ROPES["yarn of DeepSeek"] = ROPES["yarn"] | {"mscale": 1.0, "mscale_all_dim": 1.0}
+ROPES["yarn, uneven"] = ROPES["yarn"] | {"mscale": 1.0, "mscale_all_dim": 0.7, "beta_fast": 16.0, "beta_slow": 2.0}
+ROPES["yarn, said"] = ROPES["yarn"] | {"attention_factor": 1.5}
+ROPES["yarn, partial"] = ROPES["yarn"] | {"partial_rotary_factor": 0.5}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("rope", ROPES.values(), ids=ROPES)
+def test_a_config_gives_the_angles_of_transformers(rope: dict[str, Any]):
+    config = tf.Qwen3NextConfig(
+        head_dim=64, max_position_embeddings=131_072, rope_parameters={"partial_rotary_factor": 1.0, **rope}
+    )
+    theirs = tf.models.qwen3_next.modeling_qwen3_next.Qwen3NextRotaryEmbedding(config)
+    rotary = Rotary.from_config(64, rope)
+    assert rotary.rotary_dim == 2 * len(theirs.inv_freq)
+    mine = rotary.frequencies
+    if mine is None:
+        mine = rope["rope_theta"] ** -(torch.arange(0, rotary.rotary_dim, 2) / rotary.rotary_dim)
+    torch.testing.assert_close(mine, theirs.inv_freq, rtol=1e-5, atol=0)
+    assert rotary.factor == pytest.approx(theirs.attention_scaling)
+    x, place = torch.randn(2, 3, 5, 64), torch.arange(5)
+    cos, sin = theirs(x, place[None])
+    turned, _ = tf.models.qwen3_next.modeling_qwen3_next.apply_rotary_pos_emb(x, x, cos, sin)
+    torch.testing.assert_close(rotary(x, place), turned, rtol=0, atol=1e-5)
+
+
+def test_what_a_config_lacks_is_told():
+    with pytest.raises(
+        ValueError, match=r"rope has the type 'dynamic'; known are \"default\", \"linear\", .*frequencies="
+    ):
+        Rotary.from_config(8, {"rope_type": "dynamic", "rope_theta": 1e4})
+    with pytest.raises(
+        ValueError, match=r"rope lacks rope_theta, factor, which the type 'linear' needs; take them from"
+    ):
+        Rotary.from_config(8, {"type": "linear"})
