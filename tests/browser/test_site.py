@@ -117,9 +117,10 @@ def faults_of(
         page.emulate_media(color_scheme=scheme)
         if page.evaluate(TURN, scheme) != scheme:
             faults.append("it opens in the colors of the day")
-        faults += [f"axe: {each}" for each in page.evaluate(AXE, [[] if whole else ALIKE, rules])]
         for width in (360, 1280):
             page.set_viewport_size({"width": width, "height": 900})
+            found_by_axe = page.evaluate(AXE, [[] if whole else ALIKE, rules])
+            faults += [f"at {width} pixels, axe: {each}" for each in found_by_axe]
             faults += [f"at {width} pixels, goes over the side: {each}" for each in page.evaluate(WIDE)]
         found += [f"{scheme}: {fault}" for fault in faults]
         faults.clear()
@@ -147,15 +148,15 @@ def test_each_of_these_faults_is_noticed(browser: Browser, axe: str, faulty: tup
     found = "\n".join(faults_of(browser, axe, address, ""))
     for fault in (
         "light: at 360 pixels, goes over the side: <div",
-        "light: axe: image-alt (critical)",
-        "dark: axe: color-contrast (serious)",
+        "light: at 360 pixels, axe: image-alt (critical)",
+        "dark: at 360 pixels, axe: color-contrast (serious)",
         "another origin: http://localhost:9/stranger.js",
         "dark: it opens in the colors of the day",
         "error: planted",
         "console: Failed to load resource",
     ):
         assert fault in found
-    assert "at 1280 pixels" not in found
+    assert "at 1280 pixels, goes" not in found
 
 
 def miscopied(site: Path, where: str, page: Page) -> Iterator[str]:
