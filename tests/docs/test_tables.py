@@ -72,10 +72,10 @@ def page(path: Path) -> str:
 OURS = {
     ("learn/attention", "*mouse* looks at"),
     ("learn/attention", ""),
-    ("learn/queries_keys_values", "Left as it was drawn"),
     ("pytorch/heads", "Step"),
     ("learn/block", "Singer"),
     ("learn/heads", "Heads"),
+    ("learn/heads", "Model"),
     ("pytorch/cache", "32 layers, heads of 128 features"),
     ("pytorch/grouped", "keys and values"),
     ("pytorch/long", "cap"),
