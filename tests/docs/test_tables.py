@@ -76,6 +76,7 @@ OURS = {
     ("learn/block", "Singer"),
     ("learn/heads", "Heads"),
     ("learn/heads", "Model"),
+    ("learn/heads", "Singing"),
     ("pytorch/cache", "32 layers, heads of 128 features"),
     ("pytorch/grouped", "keys and values"),
     ("pytorch/long", "cap"),
