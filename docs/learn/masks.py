@@ -112,8 +112,11 @@ sung, stuck = (
 words_right = {name: each.words_right() for name, each in singers.items()}
 verses_right = {name: each.verses_right() for name, each in singers.items()}
 cells = [(name, words_right[name], verses_right[name]) for name in singers]
-headers = ["", "In training: next words right", "Singing: verses right"]
-table = plot.table(headers, cells, "{:.0%}")
+table = plot.table(
+    ["Trained", "In training: next words right", "Singing: verses right"],
+    cells,
+    "{:.0%}",
+)
 
 # %% tags=["claims"]
 assert words_right["without"] > 0.99 > words_right["with the mask"], (

@@ -208,8 +208,8 @@ FUNCTIONS = {
     "DeepSeek-V3": deepseek_v3,
     "Qwen3-Next": qwen3_next,
 }
-table = plot.table(figures.COLUMNS, figures.ROWS)
 moved = figures.moved(FUNCTIONS)
+table = figures.published()
 slips = plot.table(
     ["Model", "The line", "Written instead", "The output moves by"],
     [

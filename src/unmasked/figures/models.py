@@ -9,7 +9,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-COLUMNS = ["Model", "Query heads, key heads, features", "Norms of Q and K", "Scale", "Rotary", "Sees", "Its own"]
+from unmasked.plot.tables import Table, table
+
 ROWS = [row.split(" | ") for row in (
     "Qwen3 8B | 32, 8, 128 | RMS, times w | 1/√128 | base 10⁶ | all before | ",
     "Gemma 3 27B | 32, 16, 128 | RMS, times 1 + w | 1/√168 | near: 10⁴, far: 10⁶, by 8 | 5 of 6: 1,024 | ",
@@ -17,6 +18,12 @@ ROWS = [row.split(" | ") for row in (
     "DeepSeek-V3 | 128, 128, 192 | of latents | 1.87/√192 | 10⁴, YaRN by 40, 64 turn, in pairs | all before | a latent",
     "Qwen3-Next 80B | 16, 2, 256 | RMS, times 1 + w | 1/√256 | base 10⁷, 64 turn | all before | gates; 1 layer of 4",
 )]  # fmt: skip
+
+
+def published() -> Table:
+    """What the configs of the published models say."""
+    header = ["Model", "Query heads, key heads, features", "Norms of Q and K", "Scale", "Rotary", "Sees", "Its own"]
+    return table(header, ROWS)
 
 
 class Slip(NamedTuple):
