@@ -657,6 +657,10 @@ def test_the_chances_of_the_next_word_are_the_softmax_of_its_scores_at_each_temp
                 "all => all.map(each => +each.style.getPropertyValue('--share'))"
             )
             assert shown == pytest.approx(expected, abs=1e-5)
+            wide = figure.locator(".live-bar").evaluate_all(
+                "all => all.map(each => each.getBoundingClientRect().width)"
+            )
+            assert [width / sum(wide) for width in wide] == pytest.approx(expected, abs=0.03), "the bars are as wide"
             page.keyboard.press("ArrowRight")
 
 
