@@ -204,29 +204,14 @@ def cite(config: MkDocsConfig) -> str:
     return f"{entry}\n\nTools read the same from [{CITATION}]({CITATION})."
 
 
-def citation(config: MkDocsConfig) -> str:
-    """The same in the Citation File Format, https://citation-file-format.github.io."""
-    fields = credited(config)
-    lines = {
-        "cff-version": "1.2.0",
-        "message": "Please cite it as below.",
-        "type": "software",
-        "title": fields["title"],
-        "version": fields["version"],
-        "license": "MIT",
-        "url": fields.get("url"),
-    }
-    told = [f'{name}: "{said}"' for name, said in lines.items() if said]
-    return "\n".join([*told, "authors:", f'  - name: "{fields["author"]}"', ""])
-
-
 def on_files(files: Files, *, config: MkDocsConfig) -> Files:
     """Tell proofread what pip is given in notebooks and programs, where a page may draw and start processes.
 
     And serve what says how the library is cited, and the picture by which a phone shows a page that it keeps.
     """
     config.extra["install"] = arguments(config, "[parallel,plot]")
-    files.append(File.generated(config, CITATION, content=citation(config)))
+    source = Path(config.config_file_path).parent / CITATION
+    files.append(File.generated(config, CITATION, content=source.read_text(encoding="utf-8")))
     files.append(File.generated(config, ICON, content=icon()))
     return files
 

@@ -156,7 +156,7 @@ assert 0.5 < tf32 / record["accuracy"]["float16 by hand"] < 2, (
 # more arithmetic and takes {{ window["SDPA, causal, no window"] :.2f}} ms.
 #
 # A step of writing has little to compute: it mostly waits for Python to start kernels, and reads what is kept. After
-# 128<!--~ the record's --> tokens a cache that grows by `torch.cat` takes {{ decode["128"]["cat"] :.2f}} ms; after
+# 128<!--~ the record's --> tokens a cache that grows by `torch.cat` takes {{ decode["128"]["cat"] :.3f}} ms; after
 # 4,000<!--~ the record's --> it takes {{ decode["4000"]["cat"] :.2f}}, because it copies everything each time. The
 # library's `KVCache` takes {{ decode["128"]["KVCache"] :.2f}} and {{ decode["4000"]["KVCache"] :.2f}} ms: its checks
 # cost more than the copies until the text is long. The three raw calls alone would take
