@@ -21,13 +21,13 @@ HTML(side_by_side(asked))
 # A *mouse* can be an animal, and it can lie beside a computer. A *language model*, a program that guesses the next word
 # of a text, looks each word up in a table, and so begins with the same numbers for both. Attention is the step that
 # lets the neighbors change these numbers. Look at the nearest words: beside *cat* and *dog*, the likeness of *mouse* to
-# *computer* is 0.49<!--= likeness[0] --> of at most one; beside *computer* and *software*, it is 0.81<!--= likeness[1]
-# -->.
+# *computer* (the cosine of the angle between them) is 0.49<!--= likeness[0] --> of at most one; beside *computer* and
+# *software*, it is 0.81<!--= likeness[1] -->.
 #
-# Now type a sentence of your own. Some will disappoint you: these numbers were never trained to look, and a word simply
-# takes most from words like itself. [Trained heads](heads.py)<!--~ link: the page trains them --> look for what they
-# need. (To read on, you need some Python, and the dot product: multiply two lists of numbers, place by place, and add
-# up.)
+# Now type a sentence of your own. Some will disappoint you: these numbers were never trained for attention, and a word
+# simply takes most from words like itself. [Trained heads](heads.py)<!--~ link: the page trains them --> look for what
+# they need. (To read on, you need some Python, and the dot product: multiply two lists of numbers, place by place, and
+# add up.)
 
 # %% tags=["claims"]
 assert {"computer", "software"} <= {*asked[0].near[1][1]} and {
@@ -40,7 +40,7 @@ assert {"computer", "software"} <= {*asked[0].near[1][1]} and {
 # %% [markdown]
 # ## A song that cannot be sung alone
 #
-# The quest of this track: a program shall learn to sing, by guessing each next word.
+# The goal of this track is to teach a program to sing, by guessing each next word.
 #
 # > seven green bottles, seven green bottles, and if one bottle should fall, there will be six green bottles
 #
@@ -58,16 +58,16 @@ for number in ["nine", "seven", "four"]:
 # It has learned which word follows which. But it loses a line, and it cannot see with which number the verse began, so
 # it sings *six* each time.
 #
-# So let a word take in the words before it. If it simply averages them, all count alike: at *be*, *nine* is one word of
-# fifteen, and drowns among *should* and *will*. **Attention is an average that chooses**: each word decides how much it
-# takes from every other.
+# So let a word take in the words before it. If it simply averages them, all count alike: at *be*, in the line above,
+# *nine* is one word of fifteen, and drowns among *should* and *will*. **Attention is an average that chooses**: each
+# word decides how much it takes from every other.
 #
 # <!--~ 2017: the year of a paper -->
-# Most programs once read a text from left to right, and squeezed it into one list of numbers, in which early words
-# faded. In 2017, a paper called *Attention Is All You Need* let every word look at all others at once, so that a
-# computer works on all of them at the same time. Nearly all large language models do so now. [The last
-# page](generating.py)<!--~ link: the page ends with the model --> ends with one that sings, in sixty lines of which you
-# will know each.
+# Most programs once read a text from left to right, and squeezed it into one list
+# of numbers, in which early words faded. In 2017, a paper called *Attention Is All You Need* let every word look
+# directly at any other, so that a computer works on all of them at the same time. Nearly all large language models are
+# built on that now. [The last page](generating.py)<!--~ link: the page ends with the model --> ends with one that
+# sings, in sixty lines, and by then you will know every one.
 
 # %% tags=["remove-cell"]
 sung = [
@@ -86,8 +86,8 @@ assert place == 15, "nine is one word of fifteen"
 # ## Three words and a pencil
 #
 # Take the three words *my mouse cat*. Let each be a list of two numbers, its *vector*. The numbers are invented here:
-# they say how much a word has to do with animals, and how much with machines, from minus one (nothing) through zero to
-# one (much).
+# they say how much a word has to do with animals, and how much with machines, from one (very much) through zero
+# (neither yes nor no) to minus one (quite the opposite).
 
 # %% tags=["hide-input"]
 #| caption: Three words as vectors. The shape, `(3, 2)`<!--= three.shape -->, stands above: rows, then columns.
@@ -147,14 +147,14 @@ rows = {"*mouse*, before": three[1].tolist(), "*mouse*, after": new.tolist()}
 averaged = plot.table(["", *features], rows, "{:.4f}").markdown()
 
 # %% [markdown]
-# Before, *mouse* was as much a machine as an animal. Now it is more of an animal, because its neighbor *cat* is one.
-# That is all that attention does.
+# Both numbers have shrunk, but that of the machine far more: *mouse* was as much a machine as an animal, and is now
+# more of an animal, because its neighbor *cat* is one. That is all that attention does.
 
 # %% tags=["claims"]
 assert dots[1] > dots[2] > dots[0], (
     "The more two words have in common, the larger it is"
 )
-assert new[0] > new[1], "Now it is more of an animal"
+assert new[0] > new[1], "and is now more of an animal"
 assert torch.allclose(
     self_attention(three.float()).context[1], new, atol=1e-5
 ), "That is all that attention does"
@@ -234,7 +234,7 @@ assert (grown[:, 1].diff() > 0).all(), (
 # ## Why the square root?
 #
 # A dot product is a sum of $d$ products, if vectors have $d$ numbers. Some are positive and some negative, so that most
-# of it cancels: a sum of $d$ random plus and minus ones is about $\sqrt{d}$ in size.
+# of the sum cancels: a sum of $d$ random plus and minus ones is about $\sqrt{d}$ in size.
 
 # %% tags=["hide-input"]
 #| alt: Thirty jagged lines start at zero and spread to both sides. Most end between two dashed curves, which are the
@@ -280,7 +280,7 @@ X = vectors.lookup(words)
 vectors.nearest(X[1])
 
 # %% [markdown]
-# `X` has a row for each of three words, and 50<!--= X.size(1) --> columns, of which nobody can say what they mean.
+# `X` has a row for each of three words, and 50<!--= X.size(1) --> columns, and nobody can say what a column means.
 #
 # ??? note "Where the vectors come from, and how to get others"
 #
@@ -309,7 +309,7 @@ vectors.nearest(X[1])
 # | *value* | is handed over, and is averaged | each row in the last step |
 #
 # Here each word played all roles with one vector. But a word seldom looks for words like itself: *my* looks for a noun,
-# and is none. So in a trained model, three matrices make a vector for each role, as [the next
+# and is not one itself. So in a trained model, three matrices make a vector for each role, as [the next
 # page](queries_keys_values.py)<!--~ link: its title is a question --> shows.
 
 # %% [markdown]

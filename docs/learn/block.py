@@ -63,7 +63,7 @@ def block(x, norm_1, attention, norm_2, mlp):
 # ## Attention moves, the MLP works
 #
 # [Attention](attention.py) is the only place in the block where one word can learn something from another. It fetches.
-# To *do* something with what it fetched is the job of the MLP (a *multi-layer perceptron*, an old name for two or more
+# Doing something with what it fetched is the job of the MLP (a *multi-layer perceptron*, an old name for two or more
 # matrices with a simple function between them). A word of this page is a vector of 24<!--= WIDTH --> numbers:
 
 # %%
@@ -214,8 +214,8 @@ plot.table(["Singer", "It sings", "Verses right"], sung, ["{}", "{:.0%}"])
 
 # %% [markdown]
 # The whole singer sings every verse. Without attention it forgets the number with which it began. Without the MLP it
-# can fetch the number, and gets less than one verse in ten right. Without residual connections the words are gone.
-# Norms are missed least here, where there is only one block.
+# can fetch the number, but gets less than one verse in ten right. Without residual connections it no longer knows its
+# words. Norms are missed least here, where there is only one block.
 #
 # In a deep stack they decide whether it learns at all. Six blocks were trained on riddles that ask for a number, from
 # words ten times<!--= large["size"] --> as large as usual. The whole stack got over 95% of new riddles right. Without
@@ -235,7 +235,7 @@ assert songs[0]["share"] == 1, "The whole singer sings every verse"
 assert "nine" not in songs[1]["words"], (
     "Without attention it forgets the number with which it began"
 )
-assert songs[2]["share"] < 0.1, "and gets less than one verse in ten right"
+assert songs[2]["share"] < 0.1, "but gets less than one verse in ten right"
 assert songs[3]["share"] < 0.05 and songs[4]["share"] > 0.3, (
     "Norms are missed least here"
 )
@@ -334,7 +334,7 @@ assert torch.allclose(layer(x), ours, atol=1e-5), (
 # ## Recap
 #
 # - Attention moves information between words; the MLP works on each word alone.
-# - Both add to the residual stream. Norms in front of them keep in range what they read.
+# - Both add to the residual stream. The norms in front keep their inputs in range.
 # - The MLP has two thirds of the parameters. In long texts attention takes most of the multiplications.
 
 # %% tags=["claims"]
@@ -355,8 +355,8 @@ assert attention_cost[-1] > mlp_cost[-1], (
 # `print(check("moves-information", answer))`: it tells you whether you are right, and usually what went wrong. [How to
 # do the exercises](../install.md#do-the-exercises).
 #
-# **Which part moves information?** (`moves-information`) Write `moves(part, x)`. It gets a function and words (words,
-# features), and says whether the output of any word depends on another word: `True` or `False`.
+# **Which part moves information?** (`moves-information`) Write `moves_information(part, x)`. It gets a function and
+# words (words, features), and says whether the output of any word depends on another word: `True` or `False`.
 #
 # ??? question "Hint"
 #

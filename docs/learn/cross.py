@@ -23,7 +23,7 @@ steps = [f"{before} → {word}" for before, word in pairwise(["", *written])]
 plot.grid(alignment, "weights", queries=steps, keys=read)
 
 # %% [markdown]
-# This page takes a pause from the song. A translator reads one sentence and writes another. Before it writes *chat*, it
+# This page leaves the song for a while. A translator reads one sentence and writes another. Before it writes *chat*, it
 # has to find *cat*, and cross-attention is how: what is written asks what was read. In the same way a model that draws
 # pictures asks the words that say what to draw. Whatever stands in a row, words or pieces of a picture, is called a
 # *sequence*.
@@ -40,14 +40,14 @@ assert alignment[1, 2] > 0.8, "To write chat, the model looks at cat"
 # words are correct. That word does not stand there yet, so the query of its row is made of what is known by then: the
 # word before it, and the place where it will stand.
 #
-# French puts the adjective after the noun, so *chat* looks at the third English word and *noir* at the second.
-# *regarde* takes over 80% from *looks*, and leaves *at* alone, because *at* stands after every verb of these sentences.
-# Where the rows of *le* look does not matter: every sentence has *le* in these places.
+# French puts the adjective after the noun, so the row that has to write *chat* looks at the third English word, and
+# that of *noir* at the second. *regarde* takes over 80% from *looks*, and leaves *at* alone, because *at* stands after
+# every verb of these sentences. Where the rows of *le* look does not matter: every sentence has *le* in these places.
 
 # %% tags=["claims"]
 assert correct > 0.95, "and over 95% of its words are correct"
 assert alignment[1].argmax() == 2 and alignment[2].argmax() == 1, (
-    "so chat looks at the third English word and noir at the second"
+    "looks at the third English word, and that of noir at the second"
 )
 assert alignment[3, 3] > 0.8, "regarde takes over 80% from looks"
 assert all(english[4] == "at" for english, _ in pairs), (
@@ -115,7 +115,7 @@ output.shape, average.shape
 # | key | how many columns the weights have |
 # | value | what is averaged |
 #
-# A word that is being written changes its own output alone. A word of the source changes every output. The order of the
+# A word that is being written changes only its own output. A word of the source changes every output. The order of the
 # source does not matter to attention, if keys and values are shuffled together, so each word of the source carries its
 # [position](positions.py).
 #
@@ -161,7 +161,7 @@ assert torch.allclose(the_same, average, atol=1e-5) and not torch.allclose(
     of_other_values, output, atol=1e-3
 ), "value what is averaged"
 assert of_query.equal(torch.eye(5) > 0), (
-    "A word that is being written changes its own output alone"
+    "A word that is being written changes only its own output"
 )
 assert of_key.all() and of_value.all(), (
     "A word of the source changes every output"

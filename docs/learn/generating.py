@@ -5,9 +5,9 @@
 # values are the same in every step. So the model keeps them: this is the *KV cache*.**
 
 # %% tags=["hide-input", "imports"]
-#| caption: The singer goes on with a song, step by step, from six words. Filled are the words whose keys and values a
-#|   step computes. Without a cache, each step computes those of all words so far, with a cache only those of the
-#|   newest.
+#| caption: The singer goes on with a song, step by step, from six words. The filled cells are the words whose keys and
+#|   values a step computes. Without a cache, each step computes those of all words so far, with a cache only those of
+#|   the newest.
 #| script: ../../src/unmasked/figures/cache.js
 #| data: story
 import torch
@@ -54,10 +54,10 @@ assert computed["with"] == [6, *[1] * 9], (
 # %% [markdown]
 # ## Writing is a loop
 #
-# The singer of the pages before has two blocks here. It reads a text, and gives each word that it knows a *score* as
-# the next word. (These are not the scores of attention.) To write, take the word with the highest score, put it at the
-# end of the text, and ask again. `numbers_of` turns words into the numbers by which the model knows them, and
-# `words_of` turns them back.
+# The singer of the pages before has two blocks here. It reads a text, and gives each word that it knows a *score*: how
+# likely it is to come next. (These are not the scores of attention.) To write, take the word with the highest score,
+# put it at the end of the text, and ask again. `numbers_of` turns words into the numbers by which the model knows them,
+# and `words_of` turns them back.
 
 
 # %%
@@ -99,13 +99,13 @@ assert (
 # The last block leaves a vector for each word of the text, and the vector of the last word is a forecast: it points to
 # where the next word may lie. For each of the 22<!--= len(singer.vocabulary) --> words that it knows, the model has
 # learned a second vector, and the dot product of the forecast with such a vector is the word's score. (A learned number
-# is added for each word.) A softmax makes chances of the scores:
+# is added for each word.) A softmax turns the scores into chances:
 
 # %% tags=["hide-input"]
 #| alt: Three panels of bars, one for each temperature. The likeliest word has nearly all of the chance at the lowest
 #|   temperature, and hardly more than the others at the highest.
 #| caption: The chances of the next word after *la la la*. The higher the temperature, the more alike the words
-#|   become. Their order stays.
+#|   become. Their order does not change.
 #| script: ../../src/unmasked/figures/temperature.js
 #| data: chances
 chances = temperature.told(singer, ["la la la", words_of(until_be)])
@@ -119,9 +119,9 @@ temperature.bars(singer.vocabulary, after_hum, [0.25, 1, 4])
 #
 # A program need not take the likeliest word. Most chat programs *draw* it, so that a word with a chance of one in ten
 # comes one time in ten. Before the softmax they divide the scores by a number, the *temperature*. A low temperature
-# leaves the likeliest word alone, and the text is careful; a high one makes all words alike, and the text is bold, and
-# in the end nonsense. At a temperature of four, even the verse goes astray.
-# Eight words are drawn here, each as the one that follows *there will be*:
+# leaves only the likeliest word, and the text is careful; a high one makes all words alike, and the text is bold, and
+# in the end nonsense. At a temperature of four, even the verse goes astray. Eight words are drawn here, each as the one
+# that follows *there will be*:
 
 # %%
 scores = singer(until_be)[0, -1]  # after "... there will be"
@@ -219,7 +219,7 @@ write_with_cache(first_line, 18).equal(write(first_line, 18))
 # %% [markdown]
 # The text is the same. The first step takes in the whole *prompt*, the text that the model is given. This is the
 # *prefill*, and it needs the causal mask, because the words of the prompt come together. Every other step takes in one
-# word. So a chat program that got much to read is silent at first, and then writes steadily.
+# word. That is why a chat program that was given a long text is silent at first, and then writes steadily.
 
 # %% tags=["check"]
 from unmasked import attend
@@ -258,8 +258,9 @@ assert torch.allclose(by_step[0], at_once[-1], atol=1e-5), (
 #
 # The price is memory. Llama 3<!--~ its name -->, in its size of 8 billion<!--~ Grattafiori et al. (2024), table 3 -->
 # parameters, keeps a key and a value of 128<!--~ the same table --> numbers, 2 bytes<!--= torch.bfloat16.itemsize -->
-# each, for eight heads in each of 32<!--~ the same table --> blocks. That makes 2 × 128 × 2 × 8 × 32 = 131,072 bytes a
-# word, and 1 GiB<!--= llama * 8192 --> for a text of 8,192<!--~ an example --> words.
+# each, for eight heads (its 32<!--~ the same table --> heads of queries share them in fours) in each of 32<!--~ the
+# same table --> blocks. That makes 2 × 128 × 2 × 8 × 32 = 131,072 bytes a word, and 1 GiB<!--= llama * 8192 --> for a
+# text of 8,192<!--~ an example --> words.
 
 # %% tags=["check"]
 thousand = 1000
@@ -353,7 +354,7 @@ for line in words.split(9):
     print(" ".join(vocabulary[word] for word in line))
 
 # %% [markdown]
-# Every word is right: from one line the model has sung all ten verses. No word that it sang had
+# Every word is right: from one line the model has sung all ten verses. No word that it sang had a chance of
 # less than 80%.
 #
 # It has {{ size :,}} parameters. Llama 3<!--~ its name --> is built of the same parts, and this is what lies between:
@@ -364,7 +365,8 @@ for line in words.split(9):
 # - **Tokens.** Its 128,000 words are *tokens*, pieces of words, so it can read a word that it has never met.
 # - **Refinements.** Its [positions turn](positions.py), its [heads share keys and values](../pytorch/grouped.py)<!--~
 #   link: the page is about that -->, and it writes with a cache.
-# - **Manners.** What goes on with texts does not yet answer questions. That takes a second training, on good answers.
+# - **Manners.** A model that merely continues texts does not answer questions yet. That takes a second training, on
+#   good answers.
 
 # %% tags=["check"]
 with torch.no_grad():
@@ -376,7 +378,7 @@ size = sum(each.numel() for each in model.parameters())
 
 # %% tags=["claims"]
 assert words.equal(text), "from one line the model has sung all ten verses"
-assert least > 0.8, "No word that it sang had less than 80%"
+assert least > 0.8, "No word that it sang had a chance of less than 80%"
 
 # %% [markdown]
 # ## Recap

@@ -52,8 +52,8 @@ half_each @ numbers
 # len(answers["one head"]) :,}} new riddles:
 
 # %% tags=["hide-input"]
-#| caption: How many answers are right. A blind guess is right one time in ten. The model with one head leans to one
-#|   side: it knows one number well and the other one badly.
+#| caption: How many answers are right. A blind guess is right one time in ten, and for both one time in a hundred. The
+#|   model with one head leans to one side: it knows one number well and the other one badly.
 from unmasked.teaching import PairSolver, draw_pairs
 
 one_head = PairSolver.trained(1, seed=0)
@@ -200,7 +200,7 @@ def attend_in_slices(query, key, value, num_heads):
 
 
 # %% [markdown]
-# Each score is divided by the root of the width of a slice, because so many numbers are multiplied and added for it. At
+# Each score is divided by the root of the width of a slice, because a score is a sum of that many products. At
 # the end the averages are laid side by side: the first half of the numbers comes from head 0, the second half from head
 # 1, and one more matrix, the *output projection*, mixes them all.
 
@@ -253,7 +253,7 @@ plot.table(
 )
 
 # %% [markdown]
-# They cost time all the same, since each head makes a table of weights and a processor is slower with thin slices. With
+# They still cost time, since each head makes a table of weights and a processor is slower with thin slices. With
 # dozens of heads a layer that returns its weights can take several times as long as with one. A thin slice also has few
 # numbers to compare words by. Most models give a head 64<!--~ Vaswani et al. (2017) --> or 128<!--~ Grattafiori et al.
 # (2024) --> numbers, and many take as many heads as fit into their width.

@@ -24,10 +24,10 @@ plot.grid(grids, queries=words, allowed=causal)
 #
 # A language model learns by guessing the next word of sentences that people wrote. Attention makes new vectors for all
 # words of a sentence at once, and from each of them the model can guess the word that follows. So one pass over a
-# sentence of *n* words gives *n* lessons, for the price of one.
+# sentence gives as many lessons as it has next words, for the price of one.
 #
-# But then the answers lie open. The word that *ship* has to guess, *your*, stands right beside it, and a model that can
-# look there has nothing to learn. So whatever comes later is hidden.
+# But then the answers are in plain sight. The word that *ship* has to guess, *your*, stands right beside it, and a
+# model that can look there has nothing to learn. So whatever comes later is hidden.
 
 # %% [markdown]
 # ## Hiding the words that come later
@@ -99,7 +99,8 @@ plot.grid(picked, name, rows=[*singers], columns=columns, allowed=seen)
 
 # %% [markdown]
 # When it sings, there is no next word yet, and nothing to copy. After "{{ begun }}" it sings "{{ stuck }}", and so on
-# for ever. The singer with the mask has had to look back from the start, and so it has learned to: "{{ sung }}".
+# for ever. The singer with the mask has had to look back in all of its training, and so it has learned to: "{{ sung
+# }}".
 #
 # A mask does not make training easier. It makes training the same task as singing.
 
@@ -125,7 +126,7 @@ assert words_right["without"] > 0.99 > words_right["with the mask"], (
 assert (
     verses_right["without"] < 0.2 and verses_right["with the mask"] > 0.9
 ), (
-    "The singer with the mask has had to look back from the start, and so it has learned to"
+    "The singer with the mask has had to look back in all of its training, and so it has learned to"
 )
 
 # %% [markdown]
@@ -188,8 +189,9 @@ scores = scores.masked_fill(~may_look, -torch.inf)  # ~ turns True into False
 scores.softmax(dim=-1)[words.index("ship")]
 
 # %% [markdown]
-# These are the weights of the third row. Here is the whole way, for four words with two invented numbers each. Hide a
-# score, and follow its column down. Then look at the row of *and*: a score of zero hides nothing.
+# These are the weights of the third row. Here is the whole computation, for four words with two invented numbers each.
+# Hide a score, and follow its column down through the tables. Then look at the row of *and*: a score of zero hides
+# nothing.
 
 # %% tags=["hide-input"]
 #| caption: The way of four words through attention: dot products, scores, and weights under the causal mask. Rows are
@@ -309,8 +311,8 @@ assert feedback
 feedback
 
 # %% [markdown]
-# **Who sees nothing?** (`blind-queries`). Write `blind(allowed)`, which takes a boolean mask with any axes before the
-# last two, queries and keys, and returns `True` for each query that may see no key.
+# **Who sees nothing?** (`blind-queries`). Write `blind_queries(allowed)`, which takes a boolean mask with any axes
+# before the last two, queries and keys, and returns `True` for each query that may see no key.
 #
 # ??? question "Hint"
 #

@@ -55,7 +55,7 @@ torch.allclose(shuffled.context, context[order], atol=1e-5)
 # it and how often each occurs, but not their order.
 #
 # What is shuffled with its input, and does not change otherwise, is called *equivariant*. A model that has positions
-# must fail this test, and [the doctor](../doctor.py) makes it with any module of yours.
+# must fail this test, and that is good; and [the doctor](../doctor.py) makes it with any module of yours.
 
 # %% [markdown] tags=["check"]
 # To multiply by a *permutation matrix* $P$ is to put rows in another order. On both sides of attention it comes to the
@@ -264,9 +264,9 @@ turning.clocks(moments)
 # <!-- where: a, b = random("", ""); cos, sin = torch.cos, torch.sin -->
 #
 # So a score depends on how far apart the query and the key are, and not on where in the text they stand. What a model
-# has learned about *green* before *bottles* it then knows anywhere. Turning changes no length, and values are not
-# turned. A query of a real model has many pairs, and each turns at a speed of its own, like the sines. For places $m$
-# and $n$:
+# has learned about *green* before *bottles* then holds anywhere in the text. Turning changes no length, and values are
+# not turned. A query of a real model has many pairs, and each turns at a speed of its own, like the sines. For places
+# $m$ and $n$:
 #
 # $$\operatorname{turn}(q, m) \cdot \operatorname{turn}(k, n) = \operatorname{turn}(q, m - n) \cdot k$$
 # <!-- where: d = 6; q, k = random("d", "d"); m = 7; n = 4

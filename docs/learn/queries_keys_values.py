@@ -33,8 +33,8 @@ plot.grid(goal, "the weights that are wanted", queries=asked, keys=served)
 # ## A waiter's memory
 #
 # The model is a waiter. It hears five orders, such as *Kim: tea*, and then a question, such as *Kim?*, which it has to
-# answer with the drink. Names and drinks are shuffled in each round, so nothing can be learned by heart: the answer
-# has to be found in the orders.
+# answer with the drink. Names and drinks are shuffled in each round, and one of each sits out, so nothing can be
+# learned by heart: the answer has to be found in the orders.
 #
 # The model knows 18<!--= len(words) --> words: six questions, six names and six drinks. Each is a list of zeros with a
 # single one, at a place of its own. An order is the sum of two words:
@@ -77,7 +77,7 @@ def new_matrices(seed):
 # new_matrices(0)[0].size(1) --> numbers. A value has six, one for each drink. They are its *bets*: once the values are
 # averaged, the drink with the largest number is the answer.
 #
-# The model itself is attention as you know it, after three products. The comments tell the shapes for one round:
+# The model itself is attention as you know it, after three products. The comments give the shapes for one round:
 
 
 # %%
@@ -100,7 +100,7 @@ def look(asked, orders, W_q, W_k, W_v):
 #
 # A batch is one tensor, with one more axis in front: questions of the shape (5, 18)<!--= questions[0].shape --> become
 # (32, 5, 18)<!--= questions.shape -->. The code of `look` stays as it is, because `@` multiplies the last two axes, for
-# each round by itself. No round sees another. (`draw`, which deals new rounds, is folded away below.)
+# each round by itself. The rounds do not see each other. (`draw`, which deals new rounds, is folded away below.)
 
 
 # %% tags=["check"]
@@ -119,7 +119,7 @@ questions.shape, weights.shape, bets.shape
 # %% [markdown]
 # ## Training
 #
-# How far off the bets are is told by one number, the *loss*. Six equal bets have a loss of 1.79<!--=
+# One number, the *loss*, says how far off the bets are. Six equal bets have a loss of 1.79<!--=
 # F.cross_entropy(torch.zeros(1, 6), torch.tensor([0])) -->; the more is bet on the right drinks, the nearer it comes to
 # zero. `backward` finds out whether more or less of each number in the matrices makes the loss smaller, and `Adam`
 # changes each a little:
@@ -250,8 +250,8 @@ assert (
 #
 # {{ table.markdown() }}
 #
-# - Without training `W_q`, or without training `W_k`, nothing is lost. A query and a key only have to *meet*: if one
-#   stays where it is, the other comes to it.
+# - Without training `W_q`, or without training `W_k`, nothing is lost. It is enough that a query and a key *meet*: if
+#   one stays where it is, the other comes to it.
 # - With both left alone, nothing can meet. Chance decides where a question looks most, and that is the right order for
 #   only {{ looked_right :.0%}} of the questions.
 # - Without training `W_v`, the model may find the order, but what is handed over is not what was asked for: its bets
@@ -289,7 +289,7 @@ assert results["W_v"][1].mean() > 0.5 > share["W_v"], (
 # ## What does *be* ask for?
 #
 # The same happens in a model of words. The singer of the song has to end its verse with a number. Here is one that
-# learned its queries, keys and values from nothing but the song (you will build it on [the last
+# learned its queries, keys and values from nothing but the song (you will build one like it on [the last
 # page](generating.py)<!--~ link: it ends the track -->). What does *be* look at, just before it sings *six*?
 
 # %% tags=["hide-input"]
@@ -308,8 +308,8 @@ plot.grid(of_be[None, some], "weights", rows=["be"], columns=columns)
 # *be* asks for the number, and *seven* answers, as *Kim: tea* answered *Kim?*. The value of *seven* is what the model
 # makes *six* of.
 #
-# A large model takes the step of attention many times, one after the other. Each time is called a *layer*, and has
-# three matrices of its own. Often nobody can say in words what their queries look for.
+# A large model takes the step of attention many times, one after the other. Each time is one *layer* of the model, with
+# matrices of its own. Often nobody can say in words what their queries look for.
 #
 # ## Recap
 #
