@@ -463,11 +463,11 @@ assert feedback
 feedback
 
 # %% [markdown]
-# ## Where this fits
+# ## What to read next
 #
 # <div class="overview" data-here="attention"></div>
 #
-# Next: [What do queries, keys and values learn?](queries_keys_values.py)
+# - [What do queries, keys and values learn?](queries_keys_values.py) is the next page.
 #
 # ??? note "The papers"
 #

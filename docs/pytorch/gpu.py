@@ -1,11 +1,11 @@
 # %% [markdown]
 # # What does attention cost on a GPU?
 #
-# **With a fused kernel, a few milliseconds and a few megabytes. Without one, up to forty times the time, and three
-# hundred times the memory. A single missing axis is enough to lose it.**
+# **With a fused kernel, a few milliseconds and a few megabytes. Without one, at 4,096<!--~ the record's --> tokens,
+# forty times the time and three hundred times the memory, and more the longer the text. One missing axis is enough.**
 #
 # The figures of this page do not come from the machine that built it, which has no GPU, but from a record:
-# {{ record["device"] }}, PyTorch {{ record["torch"] }}, {{ record["measured"] }}. One command measures the same on
+# {{ record["device"] }}, PyTorch {{ record["torch"] }}, {{ record["measured"] }}. One command measures most of it on
 # [your own machine](#your-own-column). Compare the ways with each other, not the digits with those of another machine.
 
 # %% tags=["imports"]
@@ -14,8 +14,8 @@ from unmasked.figures import gpu as figures
 from unmasked.measure import recorded
 
 # %% tags=["hide-input"]
-#| alt: Two panels over the number of tokens. In both, math lies highest and by hand below it. In time efficient, flash
-#|   and cudnn follow; in memory these three lie together, far below.
+#| alt: Two panels over the number of tokens. In both, math lies highest and by hand below it. In time the fused
+#|   kernels lie below; in memory these three lie together, far below.
 #| caption: Causal attention of 16<!--~ the record's --> heads of 64<!--~ the record's --> features in bfloat16: time,
 #|   and memory above the inputs. Both axes double from mark to mark.
 record = recorded()
@@ -79,8 +79,8 @@ figures.choices(record, names)
 # %% [markdown]
 # - **Three axes** instead of four: that version of PyTorch has no fused kernel for them. `x[None]` before the call
 #   brings it back. (Newer versions, from 2.14<!--~ a version --> on, take three axes too.)
-# - **Keys that are expanded** to all heads instead of `enable_gqa=True`: no fused kernel takes a broadcast axis. The
-#   remedy is the keyword.
+# - **Keys that are expanded** to all heads instead of `enable_gqa=True`: no fused kernel of that version takes a
+#   broadcast axis, a view that repeats one head. The remedy is the keyword.
 # - **A mask that requires grad**, such as a learned bias: cuDNN gives the mask no gradient, so a slower kernel runs. In
 #   inference, `bias.detach()` is enough.
 # - **float32** has neither flash nor cuDNN. bfloat16 is nine times as fast, at the price of the errors in the next
@@ -92,13 +92,11 @@ figures.choices(record, names)
 # call](kernels.py)<!--~ link: the page has it -->, on your own tensors.
 
 # %% tags=["claims"]
-assert 35 < cost["three axes"] / cost["causal"] < 45, (
-    "Without one, up to forty times the time"
-)
+assert 35 < cost["three axes"] / cost["causal"] < 45, "forty times the time"
 assert (
     record["choices"]["three axes"][2]
     > 300 * (record["choices"]["causal"][2])
-), "three hundred times the memory"
+), "and three hundred times the memory"
 assert 8.5 < cost["float32"] / cost["causal"] < 9.5, (
     "bfloat16 is nine times as fast"
 )
@@ -116,9 +114,9 @@ assert min(cost["bool mask"], cost["float mask"]) > 2 * cost["causal"], (
 #
 # {{ exact.markdown() }}
 #
-# A fused kernel in bfloat16 is *more* exact than your three lines in bfloat16: it keeps the scores in float32, and
-# rounds once at the end. And by hand, float32 with TF32<!--~ a format --> switched on, as in many training scripts, is
-# about as exact as float16.
+# A fused kernel in bfloat16 is *more* exact than your three lines in bfloat16: it keeps scores and sums in float32, and
+# rounds only the weights and the result. And by hand, float32 with TF32<!--~ a format --> switched on, as in many
+# training scripts, is about as exact as float16.
 
 # %% tags=["check"]
 WAYS = ["math", "efficient", "flash", "cudnn", "by hand"]
@@ -150,17 +148,18 @@ assert 0.5 < tf32 / record["accuracy"]["float16 by hand"] < 2, (
 # %% [markdown]
 # ## A window, and one token after another
 #
-# A window of 512<!--~ the record's --> keys in 8,192<!--~ the record's --> tokens is little work if a kernel leaves out
-# what is hidden, as FlexAttention does, in {{ window["FlexAttention"] :.2f}} ms. The same window as a mask of the fused
-# function takes {{ window["SDPA, the window as a mask"] :.2f}} ms, more than plain causal attention, which does far
-# more arithmetic and takes {{ window["SDPA, causal, no window"] :.2f}} ms.
+# With 8<!--~ the record's --> heads, a window of 512<!--~ the record's --> keys in 8,192<!--~ the record's --> tokens
+# is little work if a kernel leaves out what is hidden, as FlexAttention does, in {{ window["FlexAttention"] :.2f}} ms.
+# The same window as a mask of the fused function takes {{ window["SDPA, the window as a mask"] :.2f}} ms, more than
+# plain causal attention, which does far more arithmetic and takes {{ window["SDPA, causal, no window"] :.2f}} ms.
 #
-# A step of writing has little to compute: it mostly waits for Python to start kernels, and reads what is kept. After
-# 128<!--~ the record's --> tokens a cache that grows by `torch.cat` takes {{ decode["128"]["cat"] :.3f}} ms; after
-# 4,000<!--~ the record's --> it takes {{ decode["4000"]["cat"] :.2f}}, because it copies everything each time. The
-# library's `KVCache` takes {{ decode["128"]["KVCache"] :.2f}} and {{ decode["4000"]["KVCache"] :.2f}} ms: its checks
-# cost more than the copies until the text is long. The three raw calls alone would take
-# {{ decode["4000"]["limit"] :.2f}} ms.
+# A step of writing has little to compute: it mostly waits for Python to start kernels, and reads what is kept. In
+# bfloat16, for 8<!--~ the record's --> texts and 16<!--~ the record's --> heads of 128<!--~ the record's --> features,
+# after 128<!--~ the record's --> tokens a cache that grows by `torch.cat` takes {{ decode["128"]["cat"] :.3f}} ms;
+# after 4,000<!--~ the record's --> it takes {{ decode["4000"]["cat"] :.2f}}, because it copies everything each time.
+# The library's `KVCache` takes {{ decode["128"]["KVCache"] :.2f}} and {{ decode["4000"]["KVCache"] :.2f}} ms: its
+# checks cost more than the copies until the text is long. The three raw calls alone would take {{
+# decode["4000"]["limit"] :.2f}} ms.
 
 # %% tags=["check"]
 window, decode = record["window"], record["decode"]
@@ -171,7 +170,7 @@ assert decode["128"]["KVCache"] > decode["128"]["cat"] and (
 ), "its checks cost more than the copies until the text is long"
 
 # %% [markdown]
-# ## What is GPU-aware in your own code
+# ## Code that suits a GPU
 #
 # - Ask for the device once, and make masks and positions there. `best_device()` of `unmasked.device` says which it is.
 # - Never ask a tensor for its value on the way: `mask.any()` in an `if` makes the processor wait for the GPU. So the
@@ -188,9 +187,9 @@ assert decode["128"]["KVCache"] > decode["128"]["cat"] and (
 # python -m unmasked.measure
 # ```
 #
-# It runs the kernels and the calls of this page on the best device that it finds, and prints its times beside the
-# record's. `--json FILE` keeps them. On a CPU the amber bars have other reasons: there it is above all dropout that
-# loses the fused kernel.
+# It runs the kernels, the calls and the comparison with float64 on the best device that it finds, but neither the
+# window nor the steps of writing, and prints its times beside the record's. `--json FILE` keeps them. On a CPU the
+# amber bars have other reasons: there it is above all dropout that loses the fused kernel.
 #
 # ## What to read next
 #

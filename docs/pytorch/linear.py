@@ -29,7 +29,7 @@ from unmasked.figures.linear import recalled
 
 # %%
 def linear_loop(query, key, value):
-    state = torch.zeros(key.size(-1), value.size(-1), dtype=key.dtype)
+    state = key.new_zeros(key.size(-1), value.size(-1))
     outputs = []
     for q, k, v in zip(query, key, value):
         state = state + k[:, None] * v
@@ -49,8 +49,9 @@ def linear_loop(query, key, value):
 
 
 # %%
-def linear(query, key, value, chunk=4):
-    state = torch.zeros(key.size(-1), value.size(-1), dtype=key.dtype)
+def linear(query, key, value, chunk=4, state=None):
+    if state is None:
+        state = key.new_zeros(key.size(-1), value.size(-1))
     outputs = []
     for q, k, v in zip(*(x.split(chunk) for x in (query, key, value))):
         outputs.append(q @ state + (q @ k.mT).tril() @ v)
@@ -80,7 +81,7 @@ torch.allclose(context, by_loop, atol=1e-9)
 # %%
 def gated_delta_loop(query, key, value, keep, write, state=None):
     if state is None:
-        state = torch.zeros(key.size(-1), value.size(-1), dtype=key.dtype)
+        state = key.new_zeros(key.size(-1), value.size(-1))
     outputs = []
     for q, k, v, alpha, beta in zip(query, key, value, keep, write):
         state = alpha * state
@@ -99,8 +100,9 @@ def gated_delta_loop(query, key, value, keep, write, state=None):
 
 
 # %%
-def gated_delta(query, key, value, keep, write, chunk=4):
-    state = torch.zeros(key.size(-1), value.size(-1), dtype=key.dtype)
+def gated_delta(query, key, value, keep, write, chunk=4, state=None):
+    if state is None:
+        state = key.new_zeros(key.size(-1), value.size(-1))
     outputs = []
     pieces = (x.split(chunk) for x in (query, key, value, keep, write))
     for q, k, v, alpha, beta in zip(*pieces):
@@ -172,8 +174,9 @@ assert errors[128][2, -1] < 1e-6 < 0.5 < errors[128][2, 0], (
 # ## The trap: keys that are too long
 #
 # The delta rule takes away what stands under a key: all of it for a key of length one, and more than all of it for a
-# longer one. What is left then has the other sign, and grows with every word. So the keys are normed, in Qwen3-Next as
-# here. Without this, a text of a few hundred words ends in meaningless numbers:
+# longer one. What is left then has the other sign; from a length of the root of two on, it is larger than what was
+# there, and grows with every word. So the keys are normed, in Qwen3-Next as here. Without this, a text of a few hundred
+# words ends in meaningless numbers:
 
 # %%
 torch.manual_seed(1)
@@ -194,15 +197,21 @@ sizes = [
 # The state of a layer of Qwen3-Next has 32<!--~ its config --> heads of 128<!--~ its config --> x 128<!--~ its config
 # --> numbers. A layer that attends keeps two vectors of 256<!--~ its config --> numbers for each word, in 2<!--~ its
 # config --> heads. So the state is as large as the cache of {{ same :,}} words, and the cache of a long text is far
-# larger.
+# larger. (The state is kept in float32, and the cache in bfloat16: in bytes it is twice as many words.)
+#
+# What a mask did has to be done in another way. No mask hides padding from a state: nothing may be written there, and
+# nothing forgotten. Texts that are packed into one sequence need a fresh state each. And a state cannot give back its
+# last words, as a cache can that is cropped.
 #
 # ## Sparse attention: choose, then attend
 #
-# Another way is to keep the softmax and look at fewer words. A cheap score, of a few features or of whole blocks, says
+# Another way is to keep the softmax and look at fewer words. A cheap score, for single keys or for whole blocks, says
 # for each query which keys are worth a look, and attention runs over these alone. DeepSeek-V3.2<!--~ its name -->
-# chooses 2,048<!--~ its report --> keys for each query in this way, with a small head of its own. As a mask this is a
-# row with few True, and everything that the page on masks says holds; but only a kernel that leaves out whole blocks
-# saves time. [FlexAttention](long.py)<!--~ link: the page has it --> does so for blocks that are known beforehand.
+# chooses 2,048<!--~ its report --> keys for each query in this way, by small heads that share one key for each word.
+# (They still compare every query with every key, only more cheaply.) As a mask this is a row with few True, and
+# everything that the page on masks says holds. But it saves time only with a kernel that does not read the other keys:
+# one that gathers the chosen ones, or leaves out whole blocks, as [FlexAttention](long.py)<!--~ link: the page has it
+# --> does for blocks that are known beforehand.
 #
 # ## The check for your own tests
 #
@@ -217,6 +226,9 @@ def any_cut_gives_the_same(function, *given):
         outputs, state = function(*given, chunk=chunk)
         torch.testing.assert_close(outputs, whole)
         torch.testing.assert_close(state, last)
+    _, state = function(*(x[:-1] for x in given))  # and then one word more
+    newest, _ = function(*(x[-1:] for x in given), state=state)
+    torch.testing.assert_close(newest, whole[-1:])
 
 
 any_cut_gives_the_same(gated_delta, query, key, value, keep, write)

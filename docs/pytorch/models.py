@@ -3,12 +3,13 @@
 # # How do Qwen3, Gemma 3, gpt-oss, DeepSeek-V3 and Qwen3-Next attend?
 #
 # **In the way you know, with grouped heads and rotary positions, plus a few lines of their own: norms on queries and
-# keys, a scale, a window, a sink, a gate. Only DeepSeek-V3 makes its keys and values in another way, from a short
-# latent.**
+# keys, a scale, a window, a sink, a gate. Of the layers that attend, only those of DeepSeek-V3 make their keys and
+# values in another way, from a short latent.**
 #
 # {{ table.markdown() }}
 #
-# *(The numbers come from each model's own `config.json`. A base with a factor is stretched for longer texts.)*
+# *(Sizes, bases and windows are those of the published configs; scales and norms are those that the models' code makes
+# of them. Where a base says *by*, it is stretched so many times, for longer texts.)*
 #
 # **You should know** [grouped heads](grouped.py), [rotary positions](positions.py) and [windows and sinks](long.py).
 # **You will know** which lines make each model's attention, what happens when one of them is forgotten, and how to
@@ -29,16 +30,22 @@ from unmasked.positions import Rotary
 # Each section below has a function of four arguments: the words `x` (batch, tokens, features), the layer's weights `w`
 # by their names in the checkpoint, the model's `config`, and the number of the layer. Put into a [model in
 # transformers](#hold-yours-to-the-model-in-transformers) instead of its own attention, each function gives the same
-# logits, and the tests of this site make sure of it.
+# logits: the tests of this site make sure of it, in float32, for a text that is read at once, without padding.
 #
 # ## Qwen3: a norm on every query and key
 #
-# Large queries and keys can make scores so large that the softmax is nothing but a maximum, so Qwen3 norms them. Each
-# head's query is divided by its own size and multiplied by learned factors, which all heads share, and so is each key.
-# The norm comes *before* the turning, because it multiplies features one by one, and turning mixes them in pairs.
+# Large queries and keys can make scores so large that the softmax picks out a single word, so Qwen3 norms them. Each
+# head's query is divided by its root mean square and multiplied by learned factors, which all heads share, and so is
+# each key. The norm comes *before* the turning, because it multiplies features one by one, and turning mixes them in
+# pairs.
 
 
 # %%
+def norm(x, weight, eps):  # in float32, as all five compute it
+    normed = F.rms_norm(x.float(), weight.shape, weight.float(), eps)
+    return normed.to(x.dtype)
+
+
 def qwen3(x, w, config, layer=0):
     dim, eps = config.head_dim, config.rms_norm_eps
     query = split_heads(
@@ -48,10 +55,10 @@ def qwen3(x, w, config, layer=0):
         split_heads(F.linear(x, w[name]), config.num_key_value_heads)
         for name in ("k_proj.weight", "v_proj.weight")
     )
-    query = F.rms_norm(query, [dim], w["q_norm.weight"], eps)
-    key = F.rms_norm(key, [dim], w["k_norm.weight"], eps)
+    query = norm(query, w["q_norm.weight"], eps)
+    key = norm(key, w["k_norm.weight"], eps)
     rotary = Rotary.from_config(dim, config.rope_parameters)
-    place = torch.arange(x.size(1))
+    place = torch.arange(x.size(1), device=x.device)
     query, key = rotary(query, place), rotary(key, place)
     context = attend(query, key, value, is_causal=True).context
     return F.linear(merge_heads(context), w["o_proj.weight"])
@@ -63,9 +70,10 @@ def qwen3(x, w, config, layer=0):
 #
 # ## Gemma 3<!--~ its name -->: five layers near, one layer far
 #
-# Five layers out of six see only a window, and turn by a base of ten thousand. The sixth sees everything, and turns by
-# a base of a million, with every angle divided by eight. Two more things are easy to miss. The factor of a norm is one
-# plus the stored weight. And the scale comes from the config: in the largest model it does not follow from `head_dim`.
+# Five layers out of six see only a window, and turn by a base of ten thousand. The sixth sees all that stands before,
+# and turns by a base of a million, with every angle divided by eight. Two more things are easy to miss. The factor of a
+# norm is one plus the stored weight. And the scale comes from the config: in the largest model it does not follow from
+# `head_dim`.
 
 
 # %%
@@ -78,15 +86,15 @@ def gemma3(x, w, config, layer):
         split_heads(F.linear(x, w[name]), config.num_key_value_heads)
         for name in ("k_proj.weight", "v_proj.weight")
     )
-    query = F.rms_norm(query, [dim], 1 + w["q_norm.weight"], eps)
-    key = F.rms_norm(key, [dim], 1 + w["k_norm.weight"], eps)
+    query = norm(query, 1 + w["q_norm.weight"].float(), eps)
+    key = norm(key, 1 + w["k_norm.weight"].float(), eps)
     kind = config.layer_types[layer]
     rotary = Rotary.from_config(dim, config.rope_parameters[kind])
-    place = torch.arange(x.size(1))
+    place = torch.arange(x.size(1), device=x.device)
     query, key = rotary(query, place), rotary(key, place)
     near = kind == "sliding_attention"
     window = config.sliding_window if near else x.size(1)
-    allowed = masks.sliding_window(x.size(1), window=window)
+    allowed = masks.sliding_window(x.size(1), window=window, device=x.device)
     scale = config.query_pre_attn_scalar**-0.5
     context = attend(query, key, value, allowed=allowed, scale=scale).context
     return F.linear(merge_heads(context), w["o_proj.weight"])
@@ -113,11 +121,11 @@ def gpt_oss(x, w, config, layer):
     key = project("k", config.num_key_value_heads)
     value = project("v", config.num_key_value_heads)
     rotary = Rotary.from_config(config.head_dim, config.rope_parameters)
-    place = torch.arange(x.size(1))
+    place = torch.arange(x.size(1), device=x.device)
     query, key = rotary(query, place), rotary(key, place)
     near = config.layer_types[layer] == "sliding_attention"
     window = config.sliding_window if near else x.size(1)
-    allowed = masks.sliding_window(x.size(1), window=window)
+    allowed = masks.sliding_window(x.size(1), window=window, device=x.device)
     sinks = w["sinks"]
     context = attend(query, key, value, allowed=allowed, sinks=sinks).context
     return F.linear(
@@ -141,7 +149,8 @@ def gpt_oss(x, w, config, layer):
 def deepseek_v3(x, w, config, layer=0):
     heads, eps = config.num_attention_heads, 1e-6
     plain, turned = config.qk_nope_head_dim, config.qk_rope_head_dim
-    rope, place = config.rope_parameters, torch.arange(x.size(1))
+    rope = config.rope_parameters
+    place = torch.arange(x.size(1), device=x.device)
     pairing = "interleaved" if config.rope_interleave else "halves"
     rotary = Rotary.from_config(turned, rope, pairing=pairing)
 
@@ -155,8 +164,7 @@ def deepseek_v3(x, w, config, layer=0):
 
     kept = F.linear(x, w["kv_a_proj_with_mqa.weight"])
     latent, shared = kept.split([config.kv_lora_rank, turned], dim=-1)
-    norm = w["kv_a_layernorm.weight"]
-    latent = F.rms_norm(latent, latent.shape[-1:], norm, eps)
+    latent = norm(latent, w["kv_a_layernorm.weight"], eps)
     made = split_heads(F.linear(latent, w["kv_b_proj.weight"]), heads)
     key, value = made.split([plain, config.v_head_dim], dim=-1)
     shared = rotary(shared[:, None], place).expand(-1, heads, -1, -1)
@@ -188,10 +196,10 @@ def qwen3_next(x, w, config, layer=0):
         split_heads(F.linear(x, w[name]), config.num_key_value_heads)
         for name in ("k_proj.weight", "v_proj.weight")
     )
-    query = F.rms_norm(query, [dim], 1 + w["q_norm.weight"], eps)
-    key = F.rms_norm(key, [dim], 1 + w["k_norm.weight"], eps)
+    query = norm(query, 1 + w["q_norm.weight"].float(), eps)
+    key = norm(key, 1 + w["k_norm.weight"].float(), eps)
     rotary = Rotary.from_config(dim, config.rope_parameters)
-    place = torch.arange(x.size(1))
+    place = torch.arange(x.size(1), device=x.device)
     query, key = rotary(query, place), rotary(key, place)
     context = attend(query, key, value, is_causal=True).context
     gated = context * gate.sigmoid()
@@ -248,9 +256,12 @@ assert min(moved.values()) > 0.02, (
 # config = Qwen3Config(
 #     vocab_size=50, hidden_size=24, intermediate_size=32, num_hidden_layers=2,
 #     num_attention_heads=4, num_key_value_heads=2, head_dim=8,
+#     rope_parameters={"rope_type": "default", "rope_theta": 1e6},
 # )
 # model, words = Qwen3ForCausalLM(config).eval(), torch.randint(50, (2, 11))
 # with torch.no_grad():
+#     for parameter in model.parameters():  # large, and no norm of ones
+#         parameter += 0.3 * torch.randn_like(parameter)
 #     theirs = model(words).logits
 #     for number, block in enumerate(model.model.layers):
 #         w = dict(block.self_attn.named_parameters())

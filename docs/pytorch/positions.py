@@ -248,8 +248,8 @@ assert ((misread - right).abs() < 1e-5).equal(
 # rope = dict(rope_type="yarn", rope_theta=5e5, factor=8.0, original_max_position_embeddings=8192)
 # omega = Rotary.from_config(128, rope).frequencies.double(); gamma = (omega * s / theta - 1) / (s - 1) -->
 #
-# Llama's rule takes $\gamma_i$ from the wavelength, YaRN's from the number of the pair, and YaRN multiplies the scores,
-# too. `Rotary.from_config` reads what the config says:
+# Llama's rule takes $\gamma_i$ from the wavelength, the code of YaRN from the number of the pair, and YaRN multiplies
+# the scores, too. `Rotary.from_config` reads what the config says:
 
 # %%
 llama3 = {
@@ -277,8 +277,10 @@ slowed = {name: each.frequencies / plain for name, each in stretched.items()}
 curves(slowed, xlabel="pair", ylabel="share of its speed", height=2.4)
 
 # %% [markdown]
-# A stretched checkpoint that is read without stretching answers short questions as before, and loses its way in long
-# texts. [How do today's models attend?](models.py)<!--~ link: it has them by name --> shows the base of each.
+# A checkpoint that is read without its stretching is wrong in different ways. With Llama's rule, short texts hardly
+# show it. Where all pairs are slowed, as in Gemma 3's<!--~ its name --> far layers, every angle is off; and without
+# YaRN's factor so is every score, in a text of ten words, too. [How do today's models attend?](models.py)<!--~ link: it
+# has them by name --> shows the base of each.
 
 # %% tags=["claims"]
 assert all(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import statistics
 import sys
 import time
@@ -28,7 +29,8 @@ from unmasked.plot.tables import Table
 __all__ = ["measure", "recorded"]
 
 Record = dict[str, Any]
-_LENGTHS = (512, 1024, 2048, 4096, 8192, 16384)  # a CPU gets those up to 2,048
+_LENGTHS = (512, 1024, 2048, 4096, 8192, 16384)  # what is no CUDA device gets those up to 2,048
+_NO_KERNEL = re.compile(r"No (available kernel|viable backend)")  # in PyTorch's words, of CUDA and of the CPU
 _NAMED = {
     "math": SDPBackend.MATH,
     "efficient": SDPBackend.EFFICIENT_ATTENTION,
@@ -64,10 +66,10 @@ def measure(
 
     Args:
         device: Where; the best there is by default.
-        lengths: How many tokens the texts have: by default from 512 to 16,384, on a CPU to 2,048. What calls cost is
-            measured at 4,096, or at the longest if it is less.
+        lengths: How many tokens the texts have: by default from 512 to 16,384 on CUDA, else to 2,048. What calls cost
+            is measured at 4,096, or at the longest if it is less.
         heads: How many heads of 64 features there are.
-        repeats: How often each is run, after one run that is not counted.
+        repeats: How often each is run, after three runs that are not counted.
 
     Returns:
         A record like that of `recorded`. What does not fit in memory is left out.
@@ -81,7 +83,7 @@ def measure(
     """
     device = best_device(device)
     if lengths is None:
-        lengths = [each for each in _LENGTHS if device.type != "cpu" or each <= 2048]
+        lengths = [each for each in _LENGTHS if device.type == "cuda" or each <= 2048]
     if not lengths or min(lengths) < 1:
         raise ValueError(f"lengths is {list(lengths)}; name at least one number of tokens, each positive")
     kernels: dict[str, dict[str, list[float | None]]] = {}
@@ -158,10 +160,11 @@ def _cost(run: Callable[[], Tensor], device: torch.device, repeats: int) -> list
 
     def wait() -> None:
         if device.type != "cpu":
-            torch.accelerator.synchronize()
+            torch.accelerator.synchronize(device)
 
     try:
-        run()
+        for _ in range(3):  # the first runs load kernels, and choose among them
+            run()
         wait()
         if counts:
             torch.cuda.reset_peak_memory_stats(device)
@@ -172,7 +175,11 @@ def _cost(run: Callable[[], Tensor], device: torch.device, repeats: int) -> list
             run()
             wait()
             times.append(1000 * (time.perf_counter() - start))
-    except RuntimeError:  # no such kernel here, or no room
+    except torch.OutOfMemoryError:
+        return None
+    except RuntimeError as error:
+        if not _NO_KERNEL.search(str(error)):
+            raise
         return None
     memory = (torch.cuda.max_memory_allocated(device) - before) / 2**20 if counts else None
     return [round(statistics.median(times), 4), None if memory is None else round(memory, 1)]
@@ -187,7 +194,9 @@ def _accuracy(device: torch.device, heads: int, length: int) -> dict[str, float 
         for name, way in _ways(*qkv).items():
             try:
                 error: float | None = ((way().cpu().double() - right).norm() / right.norm()).item()
-            except RuntimeError:
+            except RuntimeError as refused:
+                if not _NO_KERNEL.search(str(refused)):
+                    raise
                 error = None
             found[f"{str(dtype).removeprefix('torch.')} {name}"] = error
     return found

@@ -146,12 +146,14 @@ class Rotary:
         Equation:
             $\omega_i = (1 - \gamma_i) \frac{\theta_i}{s} + \gamma_i \theta_i$ (25.3)
 
-        A config says it as ``rope_parameters``; before transformers 5 as ``rope_theta`` beside ``rope_scaling``:
-        ``{"rope_theta": config["rope_theta"], **(config["rope_scaling"] or {})}`` is the same.
+        A config says it as ``rope_parameters``. Before transformers 5 it had ``rope_theta`` and ``rope_scaling``, and
+        some ``partial_rotary_factor`` beside both: ``{"rope_theta": config["rope_theta"], "partial_rotary_factor":
+        config.get("partial_rotary_factor"), **(config["rope_scaling"] or {})}`` is the same. Models with near and far
+        layers have one for each kind: Gemma 3's near layers have ``rope_local_base_freq`` and no scaling.
 
         With *s* for "factor", a slow pair is slowed *s* times, a fast one stays, and $\gamma_i$ leads from one to the
         other: "llama3" by the wavelength, "yarn" by the number of the pair. "linear" slows all. YaRN also multiplies
-        scores, by $(0.1 \ln s + 1)^2$.
+        scores, by $(0.1 \ln s + 1)^2$, unless the config says another factor.
 
         Args:
             head_dim: features of a head; even.
@@ -165,7 +167,8 @@ class Rotary:
             The rotary embedding.
 
         Raises:
-            ValueError: ``rope`` lacks what its type needs, or has a type that is not known here.
+            ValueError: ``rope`` lacks what its type needs, has an unknown type, has parameters for several
+                kinds of layers, or turns by several axes, as models of images do.
 
         References:
             Peng et al. (2024), for YaRN. Grattafiori et al. (2024), section 3.2, for Llama 3's base.
@@ -177,18 +180,22 @@ class Rotary:
             >>> Rotary.from_config(4, stretched).frequencies
             tensor([0.1250, 0.0001])
         """
-        kind = rope.get("rope_type", rope.get("type", "default"))
+        if nested := [name for name, each in rope.items() if isinstance(each, Mapping)]:
+            raise ValueError(f"rope has parameters for {', '.join(nested)}: pass those of one kind of layer")
+        if "mrope_section" in rope:
+            raise ValueError("rope has mrope_section: it turns by several axes of an image, and this turns by one")
+        kind = rope.get("rope_type") or rope.get("type") or "default"
         if kind not in _STRETCHED:
             known = ", ".join(f'"{each}"' for each in _STRETCHED)
             raise ValueError(
-                f"rope has the type {kind!r}; known are {known}. For another, compute the frequencies and pass them: "
-                "Rotary(head_dim, frequencies=...)"
+                f"rope has the type {kind!r}; known are {known}. If its frequencies do not depend on the length, "
+                "compute and pass them: Rotary(head_dim, frequencies=...)"
             )
         if lacking := [name for name in ("rope_theta", *_STRETCHED[kind]) if rope.get(name) is None]:
             raise ValueError(
                 f"rope lacks {', '.join(lacking)}, which the type {kind!r} needs; take them from the config"
             )
-        rotary_dim = int(head_dim * rope.get("partial_rotary_factor", 1.0))
+        rotary_dim = int(head_dim * (rope.get("partial_rotary_factor") or 1.0))
         base = float(rope["rope_theta"])
         if kind == "default":
             return cls(head_dim, base=base, pairing=pairing, rotary_dim=rotary_dim)

@@ -47,6 +47,10 @@ def address(site: Path) -> Iterator[str]:
     yield from _serve(site)
 
 
+# Two frames: what was changed is laid out by then, and who observes its size has been told.
+DRAWN = "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
+
+
 def settled(page: Page) -> None:
     """Wait until all has come that comes after a page is loaded, and moves what stands below it.
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from .conftest import settled
+from .conftest import DRAWN, settled
 from .test_site import watched
 
 if TYPE_CHECKING:
@@ -188,7 +188,6 @@ def test_what_is_wider_than_a_phone_shows_that_it_goes_on_and_is_reached_by_keys
     context.close()
 
 
-DRAWN = "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
 SHIFTS = """
 window.shifts = 0
 new PerformanceObserver((list) => list.getEntries().forEach((each) => (window.shifts += each.value)))

@@ -15,7 +15,7 @@ import pytest
 
 from proofread.pages.page import find_pages
 
-from .conftest import settled
+from .conftest import DRAWN, settled
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, Page
@@ -119,6 +119,7 @@ def faults_of(
             faults.append("it opens in the colors of the day")
         for width in (360, 1280):
             page.set_viewport_size({"width": width, "height": 900})
+            page.evaluate(DRAWN)  # what is observed for its size has been told
             found_by_axe = page.evaluate(AXE, [[] if whole else ALIKE, rules])
             faults += [f"at {width} pixels, axe: {each}" for each in found_by_axe]
             faults += [f"at {width} pixels, goes over the side: {each}" for each in page.evaluate(WIDE)]

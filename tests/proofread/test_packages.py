@@ -48,6 +48,7 @@ def test_a_wheel_holds_its_own_package_alone(wheels: dict[str, zipfile.ZipFile],
     kept = {path.relative_to(source.parent).as_posix() for path in source.rglob("*") if "__pycache__" not in path.parts}
     kept = {path for path in kept if (source.parent / path).is_file()}
     left = {"proofread/LICENSE", "proofread/README.md", "proofread/pyproject.toml", "unmasked/data/make.py"}
+    left |= {"unmasked/data/.gitattributes"}
     left |= {path for path in kept if path.startswith("unmasked/figures/") and path.endswith((".css", ".js"))}
     assert {*of} == kept - left
     assert "MIT License" in read(wheels[name], "licenses/LICENSE")

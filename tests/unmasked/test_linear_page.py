@@ -44,9 +44,20 @@ def test_gates_that_almost_close_lose_nothing_in_a_long_chunk(page: dict[str, An
     torch.testing.assert_close(whole, page["gated_delta_loop"](x, x, x, gate, beta)[0], rtol=0, atol=1e-5)
 
 
+def test_a_text_that_goes_on_from_nothing_is_noticed(page: dict[str, Any]):
+    def starts_anew(query, key, value, chunk=4, state=None):
+        return page["linear"](query, key, value, chunk)
+
+    page["any_cut_gives_the_same"](page["linear"], page["query"], page["key"], page["value"])
+    with pytest.raises(AssertionError):
+        page["any_cut_gives_the_same"](starts_anew, page["query"], page["key"], page["value"])
+
+
 def test_a_cut_that_changes_something_is_noticed(page: dict[str, Any]):
-    def forgets(query, key, value, chunk):
-        return page["linear"](query, key, value, chunk)[0].clone().index_fill_(0, torch.tensor([chunk - 1]), 0), 0
+    def forgets(query, key, value, chunk=4, state=None):
+        return page["linear"](query, key, value, chunk, state)[0].clone().index_fill_(
+            0, torch.tensor([chunk - 1]), 0
+        ), 0
 
     with pytest.raises(AssertionError):
         page["any_cut_gives_the_same"](forgets, page["query"], page["key"], page["value"])

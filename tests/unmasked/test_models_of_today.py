@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import math
 import re
 import runpy
 from collections.abc import Callable
@@ -115,7 +116,9 @@ def test_the_table_has_what_the_configs_say():
     deepseek = tf.DeepseekV3Config()
     head = deepseek.qk_nope_head_dim + deepseek.qk_rope_head_dim
     assert sizes["DeepSeek-V3"] == f"{deepseek.num_attention_heads}, {deepseek.num_key_value_heads}, {head}"
-    assert round((0.1 * torch.tensor(40.0).log().item() + 1) ** 2, 2) == 1.87
+    scales = {row[0].split()[0]: row[3] for row in figures.ROWS}
+    for name, factor, root in (("gpt-oss", 32, 64), ("DeepSeek-V3", 40, 192)):  # by how much each is stretched
+        assert scales[name] == f"{(0.1 * math.log(factor) + 1) ** 2:.2f}/√{root}"
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -179,3 +182,12 @@ def test_what_a_config_lacks_is_told():
         ValueError, match=r"rope lacks rope_theta, factor, which the type 'linear' needs; take them from"
     ):
         Rotary.from_config(8, {"type": "linear"})
+    with pytest.raises(ValueError, match="rope has parameters for full_attention: pass those of one kind of layer"):
+        Rotary.from_config(8, {"rope_theta": 1e4, "full_attention": {"rope_theta": 1e6}})
+    with pytest.raises(ValueError, match="rope has mrope_section: it turns by several axes of an image"):
+        Rotary.from_config(8, {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [1, 1, 2]})
+
+
+def test_what_a_config_leaves_empty_is_its_default():
+    rope = {"rope_type": None, "rope_theta": 1e4, "partial_rotary_factor": None}
+    assert repr(Rotary.from_config(8, rope)) == repr(Rotary(8))
