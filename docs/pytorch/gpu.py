@@ -17,7 +17,7 @@ from unmasked.measure import recorded
 #| alt: Two panels over the number of tokens. In both, math lies highest and by hand below it. In time the fused
 #|   kernels lie below; in memory these three lie together, far below.
 #| caption: Causal attention of 16<!--~ the record's --> heads of 64<!--~ the record's --> features in bfloat16: time,
-#|   and memory above the inputs. Both axes double from mark to mark.
+#|   and memory above the inputs. From mark to mark the lengths double, and the heights grow tenfold.
 record = recorded()
 figures.over_length(record)
 

@@ -12,7 +12,7 @@ WAYS = {"math": ":", "by hand": "--", "efficient": "-.", "flash": "-", "cudnn": 
 
 
 def over_length(record: Mapping[str, Any]) -> Figure:
-    """Time and memory of each way over the length, both axes by doubling.
+    """Time and memory of each way over the length, on axes that grow by factors.
 
     Args:
         record: With "kernels", as `unmasked.measure.recorded` gives it.
@@ -22,14 +22,15 @@ def over_length(record: Mapping[str, Any]) -> Figure:
     """
     lengths = sorted(map(int, record["kernels"]))
     with plot.figure(6.8, 2.9) as drawn:
-        for axes, place, unit in zip(drawn.subplots(1, 2), (0, 1), ("ms", "MiB"), strict=True):
+        panels = drawn.subplots(1, 2)
+        for axes, place, unit in zip(panels, (0, 1), ("ms", "MiB"), strict=True):
             for name, line in WAYS.items():
                 numbers = [record["kernels"][str(length)][name][place] for length in lengths]
                 axes.plot(lengths, numbers, line, label=name, marker="o" if name == "cudnn" else "")
             axes.set(xscale="log", yscale="log", xlabel="tokens", ylabel=unit)
             axes.set_xticks(lengths, [f"{length:,}" for length in lengths], rotation=45)
             axes.minorticks_off()
-        axes.legend()
+        panels[0].legend(loc="upper left", fontsize="small")  # where no curve runs
     return drawn
 
 
