@@ -467,8 +467,8 @@ Lack = Literal["", "attention", "mask", "positions"]
 class Singer(nn.Module):
     """A small language model for the song of the green bottles: blocks of attention and MLP, words and their places.
 
-    It is trained on texts that begin with some *la*, for humming, and go on with a verse; what comes after the verse is
-    the beginning of the next one. So no word has a place of its own, and the model must look at the words before.
+    It is trained on texts that begin with up to eight *la*, for humming, and go on with a verse and the beginning of
+    the next one. So no word has a place of its own, and the model must look at the words before.
 
     Attributes:
         vocabulary: The words that it knows.

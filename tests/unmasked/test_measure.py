@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 import torch
 
 from unmasked import measure
+from unmasked.measure.__main__ import main
 
 
 @pytest.fixture(scope="module")
@@ -47,12 +50,18 @@ def test_dropout_leaves_the_fused_kernel_of_a_cpu(here: measure.Record):
 
 def test_the_command_prints_both_columns_and_keeps_yours(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     file = tmp_path / "mine.json"
-    measure._main(["--device", "cpu", "--lengths", "8", "--json", str(file)])
+    main(["--device", "cpu", "--lengths", "8", "--json", str(file)])
     said = capsys.readouterr().out
     kept = json.loads(file.read_text())
     assert said.splitlines()[0].split() == ["ms", *measure.recorded()["device"].split(), "CPU,", "torch", kept["torch"]]
     assert "8 tokens, by hand" in said
     assert any(line.startswith("three axes") and "6.46 math" in line for line in said.splitlines())
+
+
+def test_python_has_nothing_to_say_of_the_command():
+    command = [sys.executable, "-W", "error::RuntimeWarning", "-m", "unmasked.measure", "--help"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.parametrize("lengths", [[], [8, 0]])

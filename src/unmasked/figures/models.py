@@ -52,22 +52,21 @@ SLIPS = [
 
 _YARN = {"rope_type": "yarn", "original_max_position_embeddings": 16, "beta_fast": 32.0, "beta_slow": 1.0}
 _SIZES = {"hidden_size": 24, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8, "rms_norm_eps": 1e-6}
+_KINDS = {"sliding_window": 3, "layer_types": ["sliding_attention", "full_attention"]}
 CONFIGS: dict[str, dict[str, object]] = {
     "Qwen3": _SIZES | {"rope_parameters": {"rope_type": "default", "rope_theta": 1e6}},
     "Gemma 3": _SIZES
+    | _KINDS
     | {
-        "sliding_window": 3,
         "query_pre_attn_scalar": 12,
-        "layer_types": ["sliding_attention", "full_attention"],
         "rope_parameters": {
             "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
             "full_attention": {"rope_type": "linear", "rope_theta": 1e6, "factor": 8.0},
         },
     },
     "gpt-oss": _SIZES
+    | _KINDS
     | {
-        "sliding_window": 3,
-        "layer_types": ["sliding_attention", "full_attention"],
         "rope_parameters": _YARN | {"rope_theta": 150_000.0, "factor": 32.0, "truncate": False},
     },
     "DeepSeek-V3": _SIZES

@@ -6,11 +6,8 @@ They are of one machine at one hour: compare columns, not digits.
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
-import statistics
-import sys
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -24,7 +21,6 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from unmasked.device import best_device
 from unmasked.kernels import sdpa_backends
-from unmasked.plot.tables import Table
 
 __all__ = ["measure", "recorded"]
 
@@ -182,7 +178,7 @@ def _cost(run: Callable[[], Tensor], device: torch.device, repeats: int) -> list
             raise
         return None
     memory = (torch.cuda.max_memory_allocated(device) - before) / 2**20 if counts else None
-    return [round(statistics.median(times), 4), None if memory is None else round(memory, 1)]
+    return [round(sorted(times)[repeats // 2], 4), None if memory is None else round(memory, 1)]
 
 
 def _accuracy(device: torch.device, heads: int, length: int) -> dict[str, float | None]:
@@ -200,34 +196,3 @@ def _accuracy(device: torch.device, heads: int, length: int) -> dict[str, float 
                 error = None
             found[f"{str(dtype).removeprefix('torch.')} {name}"] = error
     return found
-
-
-def _beside(record: Record, yours: Record) -> Table:
-    """Both records in one table: a row for each length and way of yours, and for each call."""
-    rows = []
-    for length, ways in yours["kernels"].items():
-        for name, cost in ways.items():
-            known = record["kernels"].get(length, {}).get(name)
-            rows.append((f"{length} tokens, {name}", f"{known[0]:.2f}" if known else "", f"{cost[0]:.2f}"))
-    for name, (ran, time_, _) in yours["choices"].items():
-        known = record["choices"].get(name)
-        rows.append((name, f"{known[1]:.2f} {known[0][0]}" if known else "", f"{time_:.2f} {' '.join(ran)}"))
-    return Table(["ms", record["device"], f"{yours['device']}, torch {yours['torch']}"], rows)
-
-
-def _main(arguments: Sequence[str] | None = None) -> None:
-    """Measure, print both columns, and write the record where --json says."""
-    parser = argparse.ArgumentParser(prog="python -m unmasked.measure", description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--device", help="cuda, mps or cpu; the best there is by default")
-    parser.add_argument("--lengths", type=int, nargs="+", help="tokens of the texts")
-    parser.add_argument("--json", metavar="FILE", help="write the record there, too")
-    options = parser.parse_args(arguments)
-    yours = measure(options.device, lengths=options.lengths)
-    print(_beside(recorded(), yours))
-    if options.json:
-        with open(options.json, "w") as file:
-            json.dump(yours, file, indent=1)
-
-
-if __name__ == "__main__":
-    _main(sys.argv[1:])
