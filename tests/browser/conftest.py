@@ -7,14 +7,14 @@ import http.server
 import importlib.util
 import shutil
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser, BrowserContext, Page
 
 # The system's own browser: what a driver would download is another one. It asks nobody for anything by itself.
 QUIET = [
@@ -90,3 +90,38 @@ def axe() -> str:
     if found is None or not found.origin:
         pytest.skip('needs axe-core: pip install -e ".[test]"')
     return Path(found.origin).with_name("axe.min.js").read_text(encoding="utf-8")
+
+
+def watched(context: BrowserContext, address: str) -> tuple[Page, list[str]]:
+    """A tab, and what goes wrong in it."""
+    page, faults = context.new_page(), []
+    page.on("console", lambda said: faults.append(f"console: {said.text}") if said.type == "error" else None)
+    page.on("pageerror", lambda error: faults.append(f"error: {error}"))
+
+    def asked(url: str) -> None:
+        if not url.startswith((address, "data:", "blob:")):
+            faults.append(f"another origin: {url}")
+
+    page.on("request", lambda request: asked(request.url))
+    return page, faults
+
+
+@pytest.fixture
+def opened(browser: Browser, served: str) -> Iterator[Callable[..., Page]]:
+    """Opens a page of what the module serves, and waits until all of it is there; in the end nothing has gone wrong."""
+    contexts, faults = [], []
+
+    def open_page(where: str, **options: Any) -> Page:
+        usual = {"reduced_motion": "reduce", "viewport": {"width": 1280, "height": 900}}
+        context = browser.new_context(**usual | options)
+        page, wrong = watched(context, served)
+        contexts.append(context)
+        faults.append(wrong)
+        page.goto(served + where)
+        settled(page)
+        return page
+
+    yield open_page
+    assert [fault for wrong in faults for fault in wrong] == []
+    for context in contexts:
+        context.close()

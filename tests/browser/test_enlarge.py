@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from .conftest import _serve
-from .test_site import watched
+from .conftest import _serve, watched
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page

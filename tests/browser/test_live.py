@@ -22,7 +22,6 @@ from unmasked.embeddings import common_vectors
 from unmasked.figures.sentence import ask
 
 from .conftest import _serve, settled
-from .test_site import watched
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Locator, Page
@@ -55,30 +54,8 @@ def served(built: Path) -> Iterator[str]:
 
 
 @pytest.fixture
-def opened(browser: Browser, served: str) -> Iterator[Callable[..., Page]]:
-    """Opens the page of figures, and waits until all of it is there."""
-    contexts, faults = [], []
-
-    def open_page(**options: Any) -> Page:
-        context = browser.new_context(
-            **{"reduced_motion": "reduce", "viewport": {"width": 1280, "height": 900}} | options
-        )
-        page, wrong = watched(context, served)
-        contexts.append(context)
-        faults.append(wrong)
-        page.goto(f"{served}figures/")
-        settled(page)
-        return page
-
-    yield open_page
-    assert [fault for wrong in faults for fault in wrong] == []
-    for context in contexts:
-        context.close()
-
-
-@pytest.fixture
 def page(opened: Callable[..., Page]) -> Page:
-    return opened()
+    return opened("figures/")
 
 
 def data_of(built: Path, figure: Locator) -> Any:
@@ -96,7 +73,7 @@ def test_each_script_is_small_and_so_are_all_together():
 def test_the_figures_are_open_to_all_by_day_and_by_night(
     opened: Callable[..., Page], axe: str, scheme: str, width: int
 ):
-    page = opened(color_scheme=scheme, viewport={"width": width, "height": 900})
+    page = opened("figures/", color_scheme=scheme, viewport={"width": width, "height": 900})
     is_dark = "matchMedia('(prefers-color-scheme: dark)').matches"
     assert page.evaluate(is_dark) is (scheme == "dark")
     page.evaluate(
@@ -127,7 +104,7 @@ SMALL = """
 
 @pytest.mark.parametrize("width", [1280, 390, 320])
 def test_no_text_is_too_small_and_nothing_goes_over_the_side(opened: Callable[..., Page], width: int):
-    page = opened(viewport={"width": width, "height": 900})
+    page = opened("figures/", viewport={"width": width, "height": 900})
     assert page.evaluate(SMALL) == []
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     for figure in page.locator("[data-live]").all():
@@ -142,7 +119,7 @@ def test_no_text_is_too_small_and_nothing_goes_over_the_side(opened: Callable[..
 
 @pytest.mark.parametrize("width", [1280, 390])
 def test_what_can_be_pressed_is_large_enough_for_a_finger(opened: Callable[..., Page], width: int):
-    page = opened(viewport={"width": width, "height": 900})
+    page = opened("figures/", viewport={"width": width, "height": 900})
     for part in page.locator("[data-live] :is(button, input:not([type=checkbox]), [role=slider])").all():
         box = part.bounding_box()
         assert box is not None
@@ -297,7 +274,9 @@ def test_a_word_that_hardly_moves_is_told(page: Page):
 
 
 def test_long_words_stay_apart_on_a_phone(opened: Callable[..., Page]):
-    figure = typed(opened(viewport={"width": 390, "height": 800}), "international responsibility administration")
+    figure = typed(
+        opened("figures/", viewport={"width": 390, "height": 800}), "international responsibility administration"
+    )
     for line in figure.locator(".live-words button").all():
         word, share = (line.locator(f".live-{part}").bounding_box() for part in ("word", "share"))
         assert word
@@ -322,7 +301,7 @@ def test_vectors_that_do_not_come_are_told_of_and_the_rest_works(browser: Browse
 
 
 def test_the_words_are_reached_by_keys_and_by_touch(opened: Callable[..., Page]):
-    page = opened()
+    page = opened("figures/")
     figure = page.locator("[data-live=sentence]").first
     pressed = figure.locator(".live-words [aria-pressed=true] .live-word")
     figure.get_by_label("Or type a sentence").focus()
@@ -343,7 +322,7 @@ def test_the_words_are_reached_by_keys_and_by_touch(opened: Callable[..., Page])
     page.locator("h1").hover()
     assert pressed.inner_text() == "crew"
 
-    phone = opened(has_touch=True, viewport={"width": 390, "height": 800})
+    phone = opened("figures/", has_touch=True, viewport={"width": 390, "height": 800})
     figure = phone.locator("[data-live=sentence]").first
     assert figure.locator(".live-upright").count() == 1
     figure.locator(".live-words button").nth(3).tap()
@@ -425,7 +404,7 @@ def test_arrows_are_moved_by_keys(page: Page):
 
 
 def test_arrows_are_dragged_by_a_mouse_and_by_a_finger(opened: Callable[..., Page]):
-    page = opened()
+    page = opened("figures/")
     figure = page.locator("[data-live=arrows]")
     for place, handle in enumerate(figure.get_by_role("slider").all()):
         handle.scroll_into_view_if_needed()
@@ -442,7 +421,7 @@ def test_arrows_are_dragged_by_a_mouse_and_by_a_finger(opened: Callable[..., Pag
         torch.testing.assert_close(where(figure), moved, rtol=0, atol=0.051)
         assert_the_tables_are_pytorchs(figure)
 
-    phone = opened(has_touch=True, viewport={"width": 390, "height": 800})
+    phone = opened("figures/", has_touch=True, viewport={"width": 390, "height": 800})
     figure = phone.locator("[data-live=arrows]")
     handle = figure.get_by_role("slider").first
     handle.scroll_into_view_if_needed()
@@ -560,7 +539,7 @@ def fixed(value: float) -> str:
 
 
 def test_a_finger_chooses_a_tile(opened: Callable[..., Page]):
-    phone = opened(has_touch=True, viewport={"width": 390, "height": 800})
+    phone = opened("figures/", has_touch=True, viewport={"width": 390, "height": 800})
     figure = phone.locator("[data-live=tiles]")
     figure.get_by_role("button", name="1 key").tap()
     assert figure.locator("label").inner_text() == "tile 7 of 7"
@@ -607,7 +586,7 @@ def test_the_slider_goes_through_the_steps_of_the_run(page: Page, built: Path):
 
 def test_the_run_plays_and_is_at_its_end_at_once_for_who_wants_less_motion(opened: Callable[..., Page], built: Path):
     for motion in ("reduce", "no-preference"):
-        page = opened(reduced_motion=motion)
+        page = opened("figures/", reduced_motion=motion)
         page.clock.install()
         figure = page.locator("[data-live=training]")
         last = len(data_of(built, figure)["steps"]) - 1
@@ -665,7 +644,7 @@ def test_the_chances_of_the_next_word_are_the_softmax_of_its_scores_at_each_temp
 
 
 def test_words_are_drawn_by_their_chances_and_by_touch(opened: Callable[..., Page], built: Path):
-    page = opened(has_touch=True, viewport={"width": 390, "height": 800})
+    page = opened("figures/", has_touch=True, viewport={"width": 390, "height": 800})
     figure = page.locator("[data-live=temperature]")
     given = data_of(built, figure)
     scores = torch.tensor(given["texts"][0]["scores"], dtype=torch.float64)
@@ -683,7 +662,7 @@ def test_words_are_drawn_by_their_chances_and_by_touch(opened: Callable[..., Pag
 
 
 def test_a_button_takes_a_part_away_and_the_wrong_words_are_marked(opened: Callable[..., Page], built: Path):
-    page = opened(has_touch=True, viewport={"width": 390, "height": 800})
+    page = opened("figures/", has_touch=True, viewport={"width": 390, "height": 800})
     figure = page.locator("[data-live=parts]")
     given = data_of(built, figure)
     for song in given["songs"]:
@@ -748,7 +727,7 @@ def size(count: int) -> str:
 
 
 def test_steps_of_the_writing_are_taken_by_buttons_and_by_touch(opened: Callable[..., Page], built: Path):
-    page = opened()
+    page = opened("figures/")
     figure = page.locator("[data-live=cache]")
     slider, told = figure.get_by_role("slider"), figure.locator(".live-told b").first
     back, on = figure.get_by_role("button", name="back"), figure.get_by_role("button", name="next word")
@@ -761,7 +740,7 @@ def test_steps_of_the_writing_are_taken_by_buttons_and_by_touch(opened: Callable
         back.click()
     assert (told.inner_text(), back.is_disabled(), slider.input_value()) == ("Step 1 of 7.", True, "0")
     assert figure.bounding_box() == tall, "nothing jumps"
-    phone = opened(has_touch=True, viewport={"width": 390, "height": 800})
+    phone = opened("figures/", has_touch=True, viewport={"width": 390, "height": 800})
     figure = phone.locator("[data-live=cache]")
     figure.get_by_role("button", name="next word").tap()
     assert figure.locator(".live-told b").first.inner_text() == "Step 2 of 7."

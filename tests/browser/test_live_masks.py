@@ -19,11 +19,10 @@ from torch import Tensor, nn
 from unmasked import bypass_, masks
 from unmasked.embeddings import ship_vectors
 
-from .conftest import _serve, settled
-from .test_site import watched
+from .conftest import _serve, settled, watched
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser
 
 DOCS = Path(__file__).parents[2] / "docs"
 LIVE = DOCS.parent / "src/unmasked/figures"
@@ -101,27 +100,6 @@ def served(folder: Path) -> Iterator[str]:
     yield from _serve(folder)
 
 
-@pytest.fixture
-def opened(browser: Browser, served: str) -> Iterator[Any]:
-    contexts, faults = [], []
-
-    def open_page(name: str, **options: Any) -> Page:
-        context = browser.new_context(
-            **{"reduced_motion": "reduce", "viewport": {"width": 1280, "height": 900}} | options
-        )
-        page, wrong = watched(context, served)
-        contexts.append(context)
-        faults.append(wrong)
-        page.goto(f"{served}{name}.html")
-        settled(page)
-        return page
-
-    yield open_page
-    assert [fault for wrong in faults for fault in wrong] == []
-    for context in contexts:
-        context.close()
-
-
 RUN = """
 async (cases) => {
   const { code, entries, read, weigh } = await import("/live/painter.js")
@@ -148,7 +126,7 @@ def test_the_weights_and_the_code_of_random_masks_are_pytorch_s(opened: Any, int
         inputs.append((x, seen))
         rows.append({"given": interface, "seen": seen.tolist(), "scores": scores(x).tolist()})
     blind = 0
-    for (x, seen), told in zip(inputs, opened("painter").evaluate(RUN, rows), strict=True):
+    for (x, seen), told in zip(inputs, opened("painter.html").evaluate(RUN, rows), strict=True):
         mask = torch.tensor(told["mask"], dtype=torch.float64 if kind == "additive" else torch.bool)
         expected = by_pytorch(kind, mask, x)
         got = torch.tensor(told["weights"], dtype=torch.float64)
@@ -188,7 +166,7 @@ def percent(weight: float) -> str:
 
 @pytest.mark.parametrize("start", ["causal", "window", "padding in front", "everything", "the opposite: ~mask"])
 def test_each_mask_that_one_can_begin_with_shows_what_each_interface_gives(opened: Any, start: str):
-    page = opened("painter")
+    page = opened("painter.html")
     for interface in INTERFACES:
         page.get_by_role("button", name="causal").click()
         page.get_by_role("button", name=interface["kind"], exact=True).click()
@@ -239,7 +217,7 @@ def test_the_page_has_the_painter_with_what_pytorch_gives_for_its_words(browser:
 
 
 def test_a_mask_is_painted_by_keyboard(opened: Any):
-    page = opened("painter")
+    page = opened("painter.html")
     first = page.locator(".live-mask button").first
     first.focus()
     page.keyboard.press("ArrowDown")
@@ -259,7 +237,7 @@ def test_a_mask_is_painted_by_keyboard(opened: Any):
 
 
 def test_the_pointer_paints_what_it_is_drawn_over_and_so_does_a_finger(opened: Any):
-    page = opened("painter")
+    page = opened("painter.html")
     cells = page.locator(".live-mask button")
     boxes = [cells.nth(place).bounding_box() for place in (1, 2, 3)]
     page.mouse.move(boxes[0]["x"] + 9, boxes[0]["y"] + 9)
@@ -270,7 +248,7 @@ def test_the_pointer_paints_what_it_is_drawn_over_and_so_does_a_finger(opened: A
     assert page.evaluate(SHOWN)["mask"][0] == ["True"] * 4
     page.mouse.move(boxes[1]["x"] + 9, boxes[1]["y"] + 9)
     assert page.evaluate(SHOWN)["mask"][0] == ["True"] * 4
-    phone = opened("painter", has_touch=True, viewport={"width": 390, "height": 900})
+    phone = opened("painter.html", has_touch=True, viewport={"width": 390, "height": 900})
     cells = phone.locator(".live-mask button")
     cells.nth(3).tap()
     assert phone.evaluate(SHOWN)["mask"][0] == ["True", "False", "False", "True"]
@@ -286,7 +264,7 @@ def test_the_pointer_paints_what_it_is_drawn_over_and_so_does_a_finger(opened: A
 
 
 def test_what_is_copied_runs_alone(opened: Any, served: str):
-    page = opened("painter")
+    page = opened("painter.html")
     page.context.grant_permissions(["clipboard-read", "clipboard-write"], origin=served.rstrip("/"))
     for kind in page.locator("[aria-label=Interface] button").all():
         kind.click()
@@ -301,7 +279,7 @@ def test_what_is_copied_runs_alone(opened: Any, served: str):
 
 
 def test_padding_is_one_row_for_all_queries(opened: Any):
-    page = opened("painter")
+    page = opened("painter.html")
     page.get_by_role("button", name="everything").click()
     page.get_by_role("button", name="padding", exact=True).click()
     page.locator(".live-mask button:visible").nth(1).click()
@@ -330,7 +308,7 @@ def test_each_stage_is_what_pytorch_computes(opened: Any):
         seen = torch.rand(n, n, generator=generator) < torch.rand((), generator=generator)
         inputs.append((*given.values(), seen))
         rows.append({name: each.tolist() for name, each in given.items()} | {"seen": seen.tolist()})
-    for (query, key, value, seen), told in zip(inputs, opened("stages").evaluate(FOUND, rows), strict=True):
+    for (query, key, value, seen), told in zip(inputs, opened("stages.html").evaluate(FOUND, rows), strict=True):
         got = {name: torch.tensor(each, dtype=torch.float64) for name, each in told.items()}
         torch.testing.assert_close(got["products"], query @ key.T)
         torch.testing.assert_close(got["scores"], query @ key.T / math.sqrt(query.size(-1)))
@@ -351,7 +329,7 @@ TOWER = """
 
 
 def test_a_score_that_is_hidden_takes_no_part_in_the_stages_below(opened: Any):
-    page = opened("stages")
+    page = opened("stages.html")
     products, scaled, masked, shares, context = page.evaluate(TOWER)
     assert products[1] == ["−2", "2", "0", "1"]
     assert scaled[1] == ["−1.41", "1.41", "0", "0.71"]
@@ -374,7 +352,7 @@ def test_a_score_that_is_hidden_takes_no_part_in_the_stages_below(opened: Any):
 
 
 def test_the_stages_are_gone_through_by_key_and_by_touch(opened: Any):
-    page = opened("stages")
+    page = opened("stages.html")
     told = page.locator(".live-told")
     page.locator(".live-mask button").first.focus()
     assert told.inner_text().startswith("my may see “my”, and becomes")
@@ -387,7 +365,7 @@ def test_the_stages_are_gone_through_by_key_and_by_touch(opened: Any):
     assert [row.locator("th").inner_text() for row in chosen.all()] == ["ship"] * 5
     page.locator(".live-tower > table").first.get_by_role("cell").nth(-1).hover()
     assert told.inner_text().startswith("crew may see")
-    phone = opened("stages", has_touch=True, viewport={"width": 390, "height": 900})
+    phone = opened("stages.html", has_touch=True, viewport={"width": 390, "height": 900})
     phone.get_by_role("button", name="query and, key crew").tap()
     assert phone.evaluate(TOWER)[3][2] == ["25%"] * 4
     assert phone.locator(".live-told").inner_text().startswith("and may see “my”, “ship”, “and”, and “crew”")
@@ -419,7 +397,7 @@ async (sizes) => {
 
 @pytest.mark.parametrize(("T", "H", "d"), [(3, 2, 4), (2, 3, 5), (1, 2, 3), (4, 1, 3), (3, 3, 3), (5, 4, 2)])
 def test_each_way_moves_the_numbers_as_its_code_does(opened: Any, T: int, H: int, d: int):
-    told = opened("split").evaluate(WAYS, {"tokens": T, "heads": H, "head_dim": d})
+    told = opened("split.html").evaluate(WAYS, {"tokens": T, "heads": H, "head_dim": d})
     x = torch.arange(T * H * d).view(T, H * d)
     right = [x, x.view(T, H, d), x.view(T, H, d).transpose(0, 1), x.view(T, H, d), x]
     for way in told:
@@ -437,7 +415,7 @@ def test_each_way_moves_the_numbers_as_its_code_does(opened: Any, T: int, H: int
 
 
 def test_the_steps_go_by_key_and_button_and_say_what_is_wrong(opened: Any):
-    page = opened("split")
+    page = opened("split.html")
     said, parts = page.locator(".live-told"), page.locator(".live-pair > div")
     assert "16 of 24 numbers in the wrong place" in parts.last.inner_text()
     slider = page.get_by_role("slider")
@@ -461,8 +439,8 @@ def test_the_steps_go_by_key_and_button_and_say_what_is_wrong(opened: Any):
 
 def test_numbers_move_only_for_those_who_like_motion(opened: Any):
     duration = "getComputedStyle(document.querySelector('.live-number')).transitionDuration"
-    assert opened("split").evaluate(duration) == "0s"
-    assert opened("split", reduced_motion="no-preference").evaluate(duration) == "0.6s"
+    assert opened("split.html").evaluate(duration) == "0s"
+    assert opened("split.html", reduced_motion="no-preference").evaluate(duration) == "0.6s"
 
 
 SMALL = """
@@ -484,7 +462,7 @@ SMALL = """
 @pytest.mark.parametrize("scheme", ["default", "slate"])
 @pytest.mark.parametrize("width", [1280, 390])
 def test_the_figures_are_open_to_all_by_day_and_by_night(opened: Any, axe: str, name: str, scheme: str, width: int):
-    page = opened(name, viewport={"width": width, "height": 900})
+    page = opened(f"{name}.html", viewport={"width": width, "height": 900})
     page.evaluate("(scheme) => (document.body.dataset.mdColorScheme = scheme)", scheme)
     if name == "painter":
         page.get_by_role("button", name="module", exact=True).click()

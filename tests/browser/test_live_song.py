@@ -16,12 +16,11 @@ import torch
 from unmasked.figures import silence
 from unmasked.teaching import Singer
 
-from .conftest import _serve, settled
+from .conftest import _serve
 from .test_live_masks import SMALL
-from .test_site import watched
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser
 
 DOCS = Path(__file__).parents[2] / "docs"
 LIVE = DOCS.parent / "src/unmasked/figures"
@@ -67,25 +66,6 @@ def served(tmp_path_factory: pytest.TempPathFactory, given: dict[str, Any]) -> I
     yield from _serve(root)
 
 
-@pytest.fixture
-def opened(browser: Browser, served: str) -> Iterator[Any]:
-    contexts, faults = [], []
-
-    def open_page(name: str, **options: Any) -> Page:
-        context = browser.new_context(**{"viewport": {"width": 1280, "height": 900}} | options)
-        page, wrong = watched(context, served)
-        contexts.append(context)
-        faults.append(wrong)
-        page.goto(f"{served}{name}.html")
-        settled(page)
-        return page
-
-    yield open_page
-    assert [fault for wrong in faults for fault in wrong] == []
-    for context in contexts:
-        context.close()
-
-
 def turned(pairs: list[list[float]], place: int) -> torch.Tensor:
     """Pairs of features as complex numbers, turned as a multiplication turns them."""
     rates = torch.tensor(TURNING["rates"], dtype=torch.float64)
@@ -93,7 +73,7 @@ def turned(pairs: list[list[float]], place: int) -> torch.Tensor:
 
 
 def test_the_clocks_show_pytorchs_dot_products_and_angles_wherever_the_words_stand(opened: Any):
-    page = opened("turning")
+    page = opened("turning.html")
     cases = [(hums, distance) for hums in range(9) for distance in range(1, 7)]
     found = page.evaluate(
         """async ([data, cases]) => {
@@ -114,7 +94,7 @@ def test_the_clocks_show_pytorchs_dot_products_and_angles_wherever_the_words_sta
 
 
 def test_humming_turns_both_hands_and_changes_nothing_and_a_distance_changes_the_product(opened: Any):
-    page = opened("turning")
+    page = opened("turning.html")
     told, hums, distance = page.locator(".live-told b"), page.get_by_label("la hummed"), page.get_by_label("from seven")
     tips = "[...document.querySelectorAll('.live-clock line')].map((line) => line.getAttribute('x2'))"
     first, hands = told.inner_text(), page.evaluate(tips)
@@ -135,7 +115,7 @@ def test_humming_turns_both_hands_and_changes_nothing_and_a_distance_changes_the
 
 
 def test_the_slider_is_moved_by_touch(opened: Any):
-    page = opened("turning", has_touch=True, viewport={"width": 390, "height": 844})
+    page = opened("turning.html", has_touch=True, viewport={"width": 390, "height": 844})
     box = page.get_by_label("la hummed").bounding_box()
     assert box is not None
     page.touchscreen.tap(box["x"] + box["width"] - 8, box["y"] + box["height"] / 2)
@@ -143,7 +123,7 @@ def test_the_slider_is_moved_by_touch(opened: Any):
 
 
 def test_each_verse_is_shown_as_it_is_sung_and_what_is_wrong_is_marked(opened: Any, given: dict[str, Any]):
-    page, told = opened("silence", has_touch=True), given["silence"]
+    page, told = opened("silence.html", has_touch=True), given["silence"]
     choice, text = page.get_by_label("verse"), page.locator(".live-text > span")
     for name, verses in told["sung"].items():
         page.get_by_role("button", name=name).tap()
@@ -164,7 +144,7 @@ def test_each_verse_is_shown_as_it_is_sung_and_what_is_wrong_is_marked(opened: A
 
 
 def test_the_figure_of_the_singer_begins_where_the_page_says(opened: Any):
-    page = opened("silence")
+    page = opened("silence.html")
     assert page.locator("button[aria-pressed=true]").inner_text() == "without head 0"
     assert page.locator(".live-text > span").all_inner_texts()[3:5] == ["nine", "green"]
 
@@ -173,7 +153,7 @@ def test_the_figure_of_the_singer_begins_where_the_page_says(opened: Any):
 @pytest.mark.parametrize("scheme", ["default", "slate"])
 @pytest.mark.parametrize("width", [1280, 390])
 def test_the_figures_are_open_to_all_by_day_and_by_night(opened: Any, axe: str, name: str, scheme: str, width: int):
-    page = opened(name, viewport={"width": width, "height": 900})
+    page = opened(f"{name}.html", viewport={"width": width, "height": 900})
     page.evaluate("(scheme) => (document.body.dataset.mdColorScheme = scheme)", scheme)
     page.evaluate(axe)
     found = page.evaluate("async () => (await axe.run('main')).violations")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from .test_site import watched
+from .conftest import watched
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser

@@ -15,10 +15,10 @@ import pytest
 
 from proofread.pages.page import find_pages
 
-from .conftest import DRAWN, settled
+from .conftest import DRAWN, settled, watched
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, BrowserContext, Page
+    from playwright.sync_api import Browser, Page
 
 DOCS = Path(__file__).parents[2] / "docs"
 SOURCES = find_pages([DOCS])
@@ -77,20 +77,6 @@ def place(source: Path) -> str:
 
 PLACES = [place(source) for source in SOURCES]
 SCRIPTS = [place(source) for source in SOURCES if source.suffix == ".py"]
-
-
-def watched(context: BrowserContext, address: str) -> tuple[Page, list[str]]:
-    """A tab, and what goes wrong in it."""
-    page, faults = context.new_page(), []
-    page.on("console", lambda said: faults.append(f"console: {said.text}") if said.type == "error" else None)
-    page.on("pageerror", lambda error: faults.append(f"error: {error}"))
-
-    def asked(url: str) -> None:
-        if not url.startswith((address, "data:", "blob:")):
-            faults.append(f"another origin: {url}")
-
-    page.on("request", lambda request: asked(request.url))
-    return page, faults
 
 
 def faults_of(

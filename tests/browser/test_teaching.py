@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from .conftest import _serve, settled
-from .test_site import faults_of, watched
+from .conftest import _serve, settled, watched
+from .test_site import faults_of
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
