@@ -195,4 +195,4 @@ assert decode["128"]["KVCache"] > decode["128"]["cat"] and (
 #
 # - [Which kernel ran, and what did it cost?](kernels.py) The same questions on a CPU, and to your own tensors.
 # - [Why is no N x N matrix needed?](tiles.py) How a fused kernel does without it.
-# - [Long contexts](long.py): windows, and FlexAttention.
+# - [How do I use FlexAttention, and is my mask_mod right?](flex.py) What a window costs on a CPU, too.
