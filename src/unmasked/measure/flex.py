@@ -146,7 +146,7 @@ def _decoded(q: Tensor, k: Tensor, v: Tensor, *, as_tensor: bool) -> int:
         row = blocks[:, :, place // blocks.BLOCK_SIZE[0]]
         row.mask_mod, row.seq_lengths = _window(40, at.fill_(place) if as_tensor else place), (1, 300)
         step = slice(place, place + 1)
-        torch.testing.assert_close(compiled(q[:, :, step], k, v, block_mask=row), right[:, :, step])
+        torch.testing.assert_close(compiled(q[:, :, step], k, v, block_mask=row), right[:, :, step], atol=1e-3, rtol=0)
     made: int = counters["stats"]["unique_graphs"] - before
     return made
 

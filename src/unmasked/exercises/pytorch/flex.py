@@ -1,4 +1,4 @@
-"""The exercises of the page about FlexAttention."""
+"""The exercise of the page about FlexAttention."""
 
 from collections.abc import Callable
 
@@ -6,8 +6,7 @@ import torch
 from torch import Tensor
 
 from unmasked import masks
-from unmasked.exercises._check import ask, draw, exercise, hold
-from unmasked.functional import attend
+from unmasked.exercises._check import ask, exercise, hold
 
 Rule = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 
@@ -27,19 +26,3 @@ def packed_rule(answer: Callable[[Tensor], Rule]) -> None:
         "The documents are not apart.": masks.causal(5).expand_as(right),
     }
     hold(given, right, "", "the mask", known)
-
-
-@exercise("sink-afterwards", "A sink only makes the sum larger by which a row is divided.")
-def sink_afterwards(answer: Callable[[Tensor, Tensor, Tensor], Tensor]) -> None:
-    """Hold a function of context, log-sum-exps and sinks to attention with these sinks."""
-    query, key, value = draw((2, 3, 4), (2, 5, 4), (2, 5, 4))
-    sinks = torch.tensor([0.5, -1.0], dtype=torch.float64)
-    lse = (query @ key.mT / 2).logsumexp(-1)
-    context = attend(query, key, value).context
-    shares = torch.sigmoid(lse - sinks[:, None])[..., None]
-    known = {
-        "The share is that of the sink: what is left to the keys is one minus it.": (1 - shares) * context,
-        "The sink takes nothing.": context,
-    }
-    right = attend(query, key, value, sinks=sinks).context
-    hold(ask(answer, context, lse, sinks), right, "", "a number", known)
