@@ -94,3 +94,7 @@ class Cases:
     def wrong(self, name: str, twin: Style, cause: str | None = None, /, **slip: Any) -> None:
         """A row whose options are the slip, which the twin, named before, has not."""
         self.rows.append(Case(name, self.kind, twin(**slip), cause, twin))
+
+    def slip(self, cause: str | None = None, /, **slip: Any) -> Callable[[str, Style], None]:
+        """What makes the rows of one slip, each in another style."""
+        return lambda name, twin: self.wrong(name, twin, cause, **slip)
