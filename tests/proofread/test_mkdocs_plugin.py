@@ -497,34 +497,29 @@ def small(root: Path, page: str, config: str = SMALL) -> Path:
     return root
 
 
-@pytest.mark.parametrize(
-    ("target", "reason"),
-    [
-        ("nowhere.md", "the target is not found among documentation files"),
-        ("nowhere.py", "the target is not found among documentation files"),
-        ("nowhere.png", "the target is not found among documentation files"),
-        ("index.md#nowhere", "the doc 'index.md' does not contain an anchor '#nowhere'"),
-        ("#nowhere", "there is no such anchor on this page"),
-        ("page/", "an unrecognized relative link"),
-        ("/page.py", "an absolute link"),
-    ],
-)
-def test_a_dead_link_ends_a_strict_build_with_page_and_line(
-    tmp_path: Path, ended: Ended, target: str, reason: str
-) -> None:
-    root = small(tmp_path, f"# %% [markdown]\n# # Title\n#\n# Some text and\n# a [link]({target}).\n")
-    (told,) = [line for line in ended(root).splitlines() if "Doc file" in line]
-    assert " docs/page.py:5: Doc file 'page.py' contains" in told
-    assert target in told
-    assert reason in told
+DEAD = {  # links of a page, one a line from its fifth on, and why a strict build ends
+    "nowhere.md": "the target is not found among documentation files",
+    "nowhere.py": "the target is not found among documentation files",
+    "nowhere.png": "the target is not found among documentation files",
+    "index.md#nowhere": "the doc 'index.md' does not contain an anchor '#nowhere'",
+    "#nowhere": "there is no such anchor on this page",
+    "page/": "an unrecognized relative link",
+    "/page.py": "an absolute link",
+}
 
 
-def test_a_link_to_a_python_page_is_checked_like_any(tmp_path: Path, ended: Ended) -> None:
-    root = small(tmp_path, "# %% [markdown]\n# # Title\n")
+def test_each_dead_link_ends_a_strict_build_with_page_and_line(tmp_path: Path, ended: Ended) -> None:
+    links = "".join(f"# a [link]({target}),\n" for target in DEAD)
+    root = small(tmp_path, f"# %% [markdown]\n# # Title\n#\n# Some text and\n{links}")
     (root / "docs/index.md").write_text("# Home\n\nTo [the title](page.py#title), [not there](page.py#nothing).\n")
-    (told,) = [line for line in ended(root).splitlines() if "Doc file" in line]
-    assert " docs/index.md:3: " in told
-    assert "page.py#nothing" in told
+    told = [line for line in ended(root).splitlines() if "Doc file" in line]
+    assert len(told) == len(DEAD) + 1
+    for line, (target, reason) in enumerate(DEAD.items(), 5):
+        (said,) = [each for each in told if f" docs/page.py:{line}: Doc file 'page.py' contains" in each]
+        assert target in said
+        assert reason in said
+    (said,) = [each for each in told if " docs/index.md:3: " in each]
+    assert "page.py#nothing" in said
 
 
 def test_a_cell_whose_place_another_plugin_takes_away_is_named(tmp_path: Path, ended: Ended) -> None:
