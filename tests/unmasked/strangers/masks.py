@@ -233,15 +233,8 @@ right("padded-encoder", Style(PaddedEncoder, inputs="x_allowed", dim=30, heads=5
 right("masked-cross", CROSS(key_dim=18, weigh=nothing_where_all_is_hidden, returns=pair))
 right(
     "postnorm-cross-masked",
-    CROSS(
-        dim=20,
-        heads=2,
-        residual="before",
-        core=lambda q, k, v, a: (
-            F.scaled_dot_product_attention(q, k, v, as_float(q, a, torch.finfo(q.dtype).min)),
-            None,
-        ),
-    ),
+    CROSS(dim=20, heads=2, residual="before"),
+    core=lambda q, k, v, a: sdpa(q, k, v, as_float(q, a, torch.finfo(q.dtype).min)),
 )
 right("seq-first-masked", OF_THREE(names="in_proj out_proj", **SEQUENCE_FIRST))
 right("graph-conv-attention", Style(Graph, inputs="x_allowed"))

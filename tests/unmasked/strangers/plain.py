@@ -557,16 +557,10 @@ right("lucid-inner-dim", LUCID(dim=20, heads=4, width=6))
 right("prenorm-residual-heads", LLAMA(dim=28, norm=RMSNorm, residual=True, **HEADS_LAST))
 right(
     "fairseq-keys-in-rows",
-    HF(
-        dim=16,
-        inputs="qkv",
-        **SEQUENCE_FIRST
-        | {
-            "score": lambda q, k: torch.bmm(k, q.mT) * q.size(-1) ** -0.5,
-            "weigh": lambda s, a: s.softmax(1),
-            "mix": lambda w, v: torch.bmm(w.mT, v),
-        },
-    ),
+    HF(dim=16, inputs="qkv", **SEQUENCE_FIRST),
+    score=lambda q, k: torch.bmm(k, q.mT) * q.size(-1) ** -0.5,
+    weigh=lambda s, a: s.softmax(1),
+    mix=lambda w, v: torch.bmm(w.mT, v),
 )
 wrong("einsum-softmax-over-queries", LUCID(dim=18), "softmax-over-queries", weigh=lambda s, a: s.softmax(-2))
 wrong("einsum-softmax-over-heads", LUCID, weigh=lambda s, a: s.softmax(1))
@@ -591,11 +585,9 @@ wrong("prenorm-softmax-before-mask", PRE_NORM(heads=4, causal=True, show=add), s
 right("neox-seq-first", BERT(heads=3, names="query_key_value dense", returns=with_none, **SEQUENCE_FIRST | BY_HEAD))
 right(
     "strided-heads",
-    HF(
-        names=separate("f_"),
-        split=lambda t, h: t.unflatten(-1, (-1, h)).movedim(-1, 1),
-        merge=lambda y, h: y.movedim(1, -1).flatten(2),
-    ),
+    HF(names=separate("f_")),
+    split=lambda t, h: t.unflatten(-1, (-1, h)).movedim(-1, 1),
+    merge=lambda y, h: y.movedim(1, -1).flatten(2),
 )
 viewed = slip_of("view-without-transpose", split=lambda t, h: t.view(t.size(0), h, t.size(1), -1))
 viewed("cross-view-without-transpose", HF(names=separate("c_"), inputs="x_context", **SDPA))
@@ -631,15 +623,10 @@ merged = slip_of("merge-without-transpose", merge=lambda y, h: y.reshape(y.size(
 merged("qk-norm-merge-forgot", VIT(heads=3, qk_norm=nn.LayerNorm, **SDPA))
 merged("sdpa-merge-without-transpose", VIT(heads=3, names="Wqkv Wo", returns=with_none, **SDPA_CAUSAL))
 merged("bert-merge", BERT(heads=3, returns=in_dict))
+merged_by_features = {"merge": lambda y, h: y.mT.reshape(y.size(0), -1, y.size(2)).transpose(1, 2)}
 wrong(
     "merge-through-features",
-    PRE_NORM(
-        heads=4,
-        norm=RMSNorm,
-        bias=False,
-        out_bias=False,
-        merge=lambda y, h: y.mT.reshape(y.size(0), -1, y.size(2)).transpose(1, 2),
-    ),
+    PRE_NORM(heads=4, norm=RMSNorm, bias=False, out_bias=False, **merged_by_features),
     "merge-without-transpose",
     merge=lambda y, h: y.mT.reshape(y.size(0), y.size(2), -1),
 )
@@ -657,14 +644,8 @@ right("head-list-ordered-dict", Style(HeadList, returns=in_dict))
 right("multi-query", GPT(names="Wqkv out_proj", groups=1))
 right(
     "grouped-on-three",
-    LLAMA(
-        dim=36,
-        heads=6,
-        groups=3,
-        bias=True,
-        inputs="qkv",
-        widen=lambda k, v, n: [t[:, :, None].expand(-1, -1, n, -1, -1).flatten(1, 2) for t in (k, v)],
-    ),
+    LLAMA(dim=36, heads=6, groups=3, bias=True, inputs="qkv"),
+    widen=lambda k, v, n: [t[:, :, None].expand(-1, -1, n, -1, -1).flatten(1, 2) for t in (k, v)],
 )
 right("hooked-3d-weights", Style(PerHead))
 right("one-key-head", Style(PerHead, dim=20, keys="", sizes=(4,), bias=False))
@@ -794,14 +775,8 @@ right("cait-layer-scale", Style(LayerScaled, attention=Attention, dim=20, heads=
 right("layerscale-rms-causal", Style(LayerScaled, attention=Attention, dim=30, norm=RMSNorm, causal=True, show=where))
 right(
     "prenorm-lucid",
-    PRE_NORM(
-        dim=28,
-        heads=4,
-        width=8,
-        names="to_q to_kv to_out",
-        residual=False,
-        show=lambda s, a: s - s.amax(-1, keepdim=True).detach(),
-    ),
+    PRE_NORM(dim=28, heads=4, width=8, names="to_q to_kv to_out", residual=False),
+    show=lambda s, a: s - s.amax(-1, keepdim=True).detach(),
 )
 right("pre-norm-residual", PRE_NORM(dim=16, heads=2, width=10, bias=False, causal=True, show=fill_least, **EINSUM))
 right("preln-causal-block", PRE_NORM(dim=30, **SDPA_CAUSAL))

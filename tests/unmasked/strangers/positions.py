@@ -439,14 +439,8 @@ MLA = Style(Latent, positions=True)
 right("llama-rotary", LLAMA(names=separate("w"), show=add, **rotary(complex_rope)))
 right(
     "llama-rotary-complex",
-    LLAMA(
-        dim=24,
-        heads=2,
-        names=separate("w"),
-        show=add,
-        **TOKENS_FIRST
-        | {"placed": lambda q, k, v, at: (behind_heads(complex_rope, q, at), behind_heads(complex_rope, k, at), v)},
-    ),
+    LLAMA(dim=24, heads=2, names=separate("w"), show=add, **TOKENS_FIRST),
+    placed=lambda q, k, v, at: (behind_heads(complex_rope, q, at), behind_heads(complex_rope, k, at), v),
 )
 right("neox-partial-rotary", ROPE(dim=32, heads=2, bias=True, **BY_HEAD | SDPA | rotary(width=8)))
 right("rotary-gqa", LLAMA(groups=2, returns=with_none, **SDPA_GROUPED | rotary(base=500.0)))
@@ -454,13 +448,8 @@ right("llama-rotary-halves", LLAMA(groups=2, returns=with_none, **SDPA_CAUSAL | 
 right("gptj-partial", LLAMA(dim=36, heads=3, returns=with_none, **rotary(pairs=True, width=8)))
 right(
     "gptj-partial-interleaved",
-    LLAMA(
-        dim=30,
-        heads=3,
-        show=lambda s, a: fill_least(s * 10**0.5, a) / 10**0.5,
-        returns=with_none,
-        **rotary(pairs=True, width=6),
-    ),
+    LLAMA(dim=30, heads=3, returns=with_none, **rotary(pairs=True, width=6)),
+    show=lambda s, a: fill_least(s * 10**0.5, a) / 10**0.5,
 )
 right("vit-rotary-2d", ROPE(dim=16, heads=2, tokens=9, **SDPA | rotary(of_grid)))
 right("esm-rotary-seq-first", ROPE(returns=with_none, **SEQUENCE_FIRST))
@@ -579,16 +568,8 @@ wrong(
     weigh=lambda s, a: s.softmax(-1) * torch.exp(0.3 * near(s)),
 )
 
-T5 = Style(
-    Buckets,
-    dim=16,
-    heads=4,
-    names=separate("", "_"),
-    bias=False,
-    out_bias=False,
-    positions=True,
-    score=lambda q, k: q @ k.mT,
-)
+NO_BIAS = {"names": separate("", "_"), "bias": False, "out_bias": False}
+T5 = Style(Buckets, dim=16, heads=4, positions=True, score=lambda q, k: q @ k.mT, **NO_BIAS)
 right("t5-causal", T5(dim=24, causal=True, two_sided=False, returns=pair))
 right("t5-encoder-layer", T5(dim=24, width=5, buckets=16, far=20, norm=RMSNorm, residual=True, returns=pair))
 right("t5-buckets-unscaled", T5(heads=2, width=6, returns=pair))
@@ -630,14 +611,8 @@ right("gpt-learned-positions", PLACED(dim=20, heads=2, norm=nn.LayerNorm, residu
 right("bart-learned-positions", PLACED(heads=4, first=2, residual=True, returns=pair, **FOLDED))
 right(
     "positions-on-qk",
-    Style(
-        Attention,
-        heads=4,
-        positions=True,
-        names=separate("sa_"),
-        residual="before",
-        taken=lambda q, k, v: (q + sinusoids(q), k + sinusoids(k), v),
-    ),
+    ALIBI(names=separate("sa_"), residual="before"),
+    taken=lambda q, k, v: (q + sinusoids(q), k + sinusoids(k), v),
 )
 right("sinusoidal-mha", Style(PyTorchPlaced, learned=False, positions=True))
 right("detr-query-pos", Style(PyTorchPlaced, join="qk", residual=True, batch_first=False, positions=True))

@@ -784,32 +784,19 @@ BIAS_KV = {"slots": 1, "behind": True}
 right(
     "null-kv-multi-query", Style(Memory, dim=20, heads=4, groups=1, width=6, norm=nn.LayerNorm, bias=False, **BIAS_KV)
 )
+OF_THREE = Style(MemoryOfThree, heads=4, inputs="qkv", names=separate("", "_proj"), returns=with_none)
+right("seq-first-bias-kv", OF_THREE(**BIAS_KV | SEQUENCE_FIRST))
 right(
-    "seq-first-bias-kv",
-    Style(
-        MemoryOfThree,
-        heads=4,
-        inputs="qkv",
-        names=separate("", "_proj"),
-        returns=with_none,
-        **BIAS_KV | SEQUENCE_FIRST,
-    ),
+    "persistent-memory",
+    Style(MemoryMasked, heads=4, inputs="x_allowed", behind=True),
+    spread=lambda allowed, heads: F.pad(four(allowed), (0, 2), value=True),
 )
-SEEN = {"spread": lambda allowed, heads: F.pad(four(allowed), (0, 2), value=True)}
-right("persistent-memory", Style(MemoryMasked, heads=4, inputs="x_allowed", behind=True, **SEEN))
 right("own-registers", Style(Registers, dim=20, heads=2, **SDPA))
 right("leading-registers", Style(Registers, heads=2, norm=nn.LayerNorm, residual=True))
 right(
     "sink-token-window",
-    Style(
-        Registers,
-        dim=24,
-        count=1,
-        bias=False,
-        causal=True,
-        show=fill_least,
-        sees=lambda at, keys: (keys <= at[:, None]) & (at[:, None] - keys < 3) | (keys == 0),
-    ),
+    Style(Registers, dim=24, count=1, bias=False, causal=True, show=fill_least),
+    sees=lambda at, keys: (keys <= at[:, None]) & (at[:, None] - keys < 3) | (keys == 0),
 )
 right("set-transformer-induced", Style(Induced, dim=16, heads=2, points=3, norm=False, by_width=True))
 right("isab", Style(Induced))
