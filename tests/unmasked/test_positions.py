@@ -3,6 +3,7 @@
 import math
 import pickle
 import re
+from pathlib import Path
 
 import pytest
 import torch
@@ -19,6 +20,7 @@ from transformers.models.gpt_neox import modeling_gpt_neox
 from transformers.models.gptj import modeling_gptj
 from transformers.models.llama import modeling_llama
 from transformers.models.mpt.modeling_mpt import build_mpt_alibi_tensor
+from transformers.models.qwen2_vl import modeling_qwen2_vl
 
 from unmasked import attend, masks, positions, probes, self_attention
 from unmasked.positions import Rotary, alibi, alibi_slopes, convert_pairing, sinusoids
@@ -419,6 +421,36 @@ def test_stretched_frequencies_are_computed_in_the_dtype_of_the_angles(rope) -> 
     torch.testing.assert_close(rotary(x, far), exact(x, far), rtol=0, atol=1e-8)
     assert rotary.frequencies.dtype == torch.float32
     assert pickle.loads(pickle.dumps(rotary))(x, far).equal(rotary(x, far))
+
+
+PAGE = (Path(__file__).parents[2] / "docs/pytorch/positions.py").read_text()
+
+
+def from_the_page(function: str, source: str = PAGE):
+    (code,) = re.findall(rf"(?ms)^def {function}\(.*?(?=^\S)", source)
+    names = {"Rotary": Rotary, "probes": probes, "torch": torch}
+    exec(code, names)
+    return names[function]
+
+
+def test_the_pages_check_for_ones_own_tests_fails_where_the_base_is_another() -> None:
+    name = "test_features_turn_as_the_config_says"
+    from_the_page(name)()
+    for misread in ("Rotary(8, base=500_000.0)", 'Rotary(8, pairing="interleaved")', "Rotary(8, rotary_dim=4)"):
+        with pytest.raises(AssertionError):
+            from_the_page(name, PAGE.replace("my_turn = Rotary(8) ", f"my_turn = {misread} "))()
+
+
+def test_the_pages_rows_and_columns_turn_as_in_qwen2_vl_but_for_the_order_of_features() -> None:
+    config = modeling_qwen2_vl.Qwen2VLVisionConfig(embed_dim=32, num_heads=2)
+    place = torch.randint(0, 40, (2, 5))
+    x = torch.randn(5, 16)
+    embedding = modeling_qwen2_vl.Qwen2VLVisionRotaryEmbedding(config)
+    cos, sin = embedding(x, place.T)
+    theirs, _ = modeling_qwen2_vl.apply_rotary_pos_emb_vision(x[:, None], x[:, None], cos, sin)
+    order = torch.arange(16).unflatten(0, (2, 2, 4)).transpose(0, 1).flatten()  # row and column, then the two partners
+    ours = from_the_page("planar")(x[:, order], *place)
+    torch.testing.assert_close(ours, theirs[:, 0, order])
 
 
 def test_rotary_attention_needs_no_causal_mask_to_be_relative_and_keeps_it() -> None:
