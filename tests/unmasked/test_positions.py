@@ -442,11 +442,10 @@ def test_the_pages_check_for_ones_own_tests_fails_where_the_base_is_another() ->
 
 
 def test_the_pages_rows_and_columns_turn_as_in_qwen2_vl_but_for_the_order_of_features() -> None:
-    config = modeling_qwen2_vl.Qwen2VLVisionConfig(embed_dim=32, num_heads=2)
-    place = torch.randint(0, 40, (2, 5))
-    x = torch.randn(5, 16)
-    embedding = modeling_qwen2_vl.Qwen2VLVisionRotaryEmbedding(config)
-    cos, sin = embedding(x, place.T)
+    x, place = torch.randn(5, 16), torch.randint(0, 40, (2, 5))
+    angles = place[..., None] * 10_000.0 ** (-torch.arange(0, 8, 2) / 8)  # rows and columns have the same
+    both = torch.cat([*angles, *angles], dim=-1)
+    cos, sin = both.cos(), both.sin()
     theirs, _ = modeling_qwen2_vl.apply_rotary_pos_emb_vision(x[:, None], x[:, None], cos, sin)
     order = torch.arange(16).unflatten(0, (2, 2, 4)).transpose(0, 1).flatten()  # row and column, then the two partners
     ours = from_the_page("planar")(x[:, order], *place)
