@@ -385,6 +385,7 @@ feedback
 #
 # - [Long contexts](long.py): windows, sinks, and FlexAttention, whose masks need no matrix.
 # - [Which RoPE is mine?](positions.py), for positions.
+# - [How does a server share one cache?](serving.py) Many texts that are being written, in pages.
 # - The museum's [packed documents](../museum/models.py#packed-without-documents), with the line that is wrong.
 # - [What does each interface make of my mask?](masks.py), for padding.
 #
