@@ -485,9 +485,8 @@ assert caught == ["top left", "memory", "positions"], (
 # %% [markdown]
 # ## Exercises
 #
-# Each exercise has a name in brackets. Import `check` from `unmasked.exercises` and run
-# `print(check("chunk-mask", answer))`: it tells you whether you are right, and usually what went wrong. [How to do the
-# exercises](../install.md#do-the-exercises).
+# `print(check("chunk-mask", answer))` says whether your answer is right, and usually what went wrong; `check` comes
+# from `unmasked.exercises`. [How to do the exercises](../install.md#do-the-exercises).
 #
 # **The mask of a chunk** (`chunk-mask`). Write a function of `past`, the number of tokens in the cache, and `tokens`,
 # the number of new ones. It returns the boolean mask, `True` for *may attend*, of the new queries and all keys.

@@ -314,9 +314,8 @@ test_documents_do_not_meet()
 # %% [markdown]
 # ## Exercises
 #
-# Each exercise has a name in brackets. Import `check` from `unmasked.exercises` and run
-# `print(check("packed-causal", answer))`: it tells you whether you are right, and usually what went wrong. [How to do
-# the exercises](../install.md#do-the-exercises).
+# `print(check("packed-causal", answer))` says whether your answer is right, and usually what went wrong; `check` comes
+# from `unmasked.exercises`. [How to do the exercises](../install.md#do-the-exercises).
 #
 # **The mask of a packed decoder** (`packed-causal`). Write `packed(ids)`, with ids of the axis (tokens), that returns
 # the boolean mask, `True` for *may attend*: its own document, and no later token. An id may come back.

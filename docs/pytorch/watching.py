@@ -507,9 +507,8 @@ assert complaint.startswith("NaN in call 1"), (
 # %% [markdown]
 # ## Exercises
 #
-# Each exercise has a name in brackets. Import `check` from `unmasked.exercises` and run
-# `print(check("previous-token-heads", answer))`: it tells you whether you are right, and usually what went wrong. [How
-# to do the exercises](../install.md#do-the-exercises).
+# `print(check("previous-token-heads", answer))` says whether your answer is right, and usually what went wrong; `check`
+# comes from `unmasked.exercises`. [How to do the exercises](../install.md#do-the-exercises).
 #
 # **Find the heads that look back** (`previous-token-heads`). Write `looks_back(weights)`, which takes the weights of a
 # call, (batch, heads, queries, keys), and returns for each head the mean weight that a token gives to the one before
