@@ -8,8 +8,8 @@
 # {{ plot.table(["Two packed texts, and their block mask", "Off by, compiled", "Off by, not compiled"],
 # mistakes).markdown() }}
 #
-# *Computed with torch {{ torch.__version__.split("+")[0] }} on the {{ query.device.type.upper() }}.* Only what is said of
-# compiled calls is not: no page of this site compiles anything. It comes from a record, of a CPU with PyTorch
+# *Computed with torch {{ torch.__version__.split("+")[0] }} on the {{ query.device.type.upper() }}.* Only what is said
+# of compiled calls is not: no page of this site compiles anything. It comes from a record, of a CPU with PyTorch
 # {{ record["torch"] }}.
 #
 # **You should know** what a [mask](masks.py) and a [kernel](kernels.py) are. **You will know** when
