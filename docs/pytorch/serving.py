@@ -127,9 +127,9 @@ read = {"seqused_k": used, "block_table": three.int(), "enable_gqa": True}
 varlen_attn(query, keys, values, *ends, 1, int(used.max()), **read)
 
 # %% [markdown]
-# The signature is the same from PyTorch 2.13<!--~ a version --> to 2.15<!--~ a version -->. A kernel may
-# want pages of certain lengths: FlashAttention, as PyTorch builds it, wants multiples of 256<!--~ its error message
-# -->. Where CUDA is available, this project's tests compare the kernel with the mask.
+# The signature is the same from PyTorch 2.13<!--~ a version --> to 2.15<!--~ a version -->. A kernel may want pages of
+# certain lengths: FlashAttention, as PyTorch builds it, wants multiples of 256<!--~ its error message -->. Where CUDA
+# is available, this project's tests compare the kernel with the mask.
 #
 # ## Texts that begin alike
 #
@@ -296,8 +296,8 @@ def verify(q, p):
 
 # %% [markdown]
 # Now take *all* drafts of two words; the small model is the large one without its second layer. Each draft has its
-# chance, and so has each way in which it can end. Added up for each two words that can come out, these chances must be
-# what the large model gives them:
+# chance, and so has each way in which it can end. For each pair of words that can come out, the sum of these chances
+# must be what the large model gives the pair:
 
 
 # %%
@@ -330,10 +330,11 @@ astray = [(each - wanted).abs().sum() / 2 for each in (anew, sharper)]
 
 # %% [markdown]
 # Nothing was drawn, and yet all 289<!--= wanted.numel() --> chances agree. A pass writes {{ written :.1f}} words on
-# average, of three at most. Two slips still write fluent texts, but others than the large model would. If a refused
+# average, of three at most. Two slips would still write fluent texts, but not those of the large model. If a refused
 # word is replaced by any draw from $p$, {{ astray[0] :.0%}} of the chance lies at wrong pairs of words. And if $q$ is
 # not the distribution that the draft was drawn from, here a sharper one, it is {{ astray[1] :.0%}}. So apply
-# temperature, top-k and all the rest before you compare $p$ and $q$.
+# temperature, top-k and all the rest before you compare $p$ and $q$. If several words were drawn for one place, as in a
+# tree, try one after the other: when one is refused, what $p$ has more of than $q$ takes the place of $p$.
 #
 # ## What was refused must go
 #
@@ -398,8 +399,8 @@ what_is_shared_changes_nothing(
 )
 
 # %% [markdown]
-# It finds a page that goes by too short a name. What is written behind a fork or a draft needs a test of its own:
-# compare it with the same text, written by itself.
+# It notices if pages are found by too little. What is written behind a fork or a draft needs a test of its own: compare
+# it with the same text, written by itself.
 
 # %% tags=["check"]
 unhidden = torch.ones(1, 1, 1, three.size(1) * PAGE, dtype=torch.bool)
