@@ -192,7 +192,7 @@ for keys in (behind_other, first):  # of each layer
 #
 # If one text goes on in two ways, as in a beam search, both ways name *all* of its pages, the last one included, which
 # is not full. Whoever writes there first would write into the other's text. So count who uses a page, and copy a shared
-# page before you write to it:
+# page before you write to it. The one who is left keeps the page:
 
 # %%
 nine = x[1, :9]
@@ -211,7 +211,8 @@ def writable(table, slot):
 
 
 two_ways, at_nine = torch.tensor([[3], [5]]), torch.tensor([9, 9])
-tables = torch.tensor([table, writable(table, slot=9)])
+first_way, other_way = writable(table, slot=9), writable(table, slot=9)
+tables = torch.tensor([first_way, other_way])
 goes_on = run(two_ways, tables, at_nine)[:, 0]
 
 two_alone = alone(torch.cat([nine.expand(2, -1), two_ways], dim=1))[:, -1]
@@ -219,6 +220,7 @@ torch.testing.assert_close(goes_on, two_alone, rtol=0, atol=1e-4)
 shared = run(two_ways, tables[[0, 0]], at_nine)[:, 0]  # not copied
 
 # %% tags=["claims"]
+assert first_way != other_way == table, "The one who is left keeps the page"
 assert figures.off(behind_other[0], own[0]) < 1e-5, (
     "Behind another word, the keys of the first layer are the same"
 )
