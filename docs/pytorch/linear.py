@@ -201,7 +201,7 @@ sizes = [
 #
 # What a mask did has to be done in another way. No mask hides padding from a state: nothing may be written there, and
 # nothing forgotten. Texts that are packed into one sequence need a fresh state each. And a state cannot give back its
-# last words, as a cache can that is cropped.
+# last words, as a cache can [that is cropped](serving.py#what-was-refused-must-go)<!--~ link: who crops -->.
 #
 # ## Sparse attention: choose, then attend
 #
