@@ -9,12 +9,11 @@
 # mistakes).markdown() }}
 #
 # *Computed with torch {{ torch.__version__.split("+")[0] }} on the {{ query.device.type.upper() }}.* Only what is said
-# of compiled calls is not: no page of this site compiles anything. It comes from a record, of a CPU with PyTorch
-# {{ record["torch"] }}.
+# of compiled calls comes from a record, of a CPU with PyTorch {{ record["torch"] }}, because no page of this site
+# compiles anything.
 #
-# **You should know** what a [mask](masks.py) and a [kernel](kernels.py) are. **You will know** when
-# FlexAttention is worth it, which rules it cannot read, what happens to tensors that a rule captures, and two checks
-# for your own rules.
+# **You should know** what a [mask](masks.py) and a [kernel](kernels.py) are. **You will know** when FlexAttention is
+# worth it, which rules it cannot read, what happens to tensors that a rule captures, and two checks for your own rules.
 
 # %% tags=["imports"]
 import warnings
@@ -85,7 +84,8 @@ plot.table(
 # 8,192<!--~ the record's -->.
 #
 # Without `torch.compile`, the call makes the whole matrix of scores several times over, and is by far the slowest. Use
-# it for trying things out on small inputs, as this page does, and nowhere else.
+# it for trying things out on small inputs, as this page does, and nowhere else. To compile for a CPU, PyTorch needs a
+# C++ compiler, such as `g++`, and the first call takes seconds.
 
 # %% tags=["check"]
 gpu = recorded()
@@ -111,8 +111,8 @@ assert mib["FlexAttention, not compiled"] > 3 * (8 * 8192**2 * 4 / 2**20), (
 # ## Two functions
 #
 # A `mask_mod` says who may see whom, and a `score_mod` changes a score. Both are asked about one pair at a time: which
-# text of the batch, which head, which query, which key. Here are documents that are packed into two texts, with
-# the slopes of ALiBi, one for each of four heads:
+# text of the batch, which head, which query, which key. Here are documents that are packed into two texts, with the
+# slopes of ALiBi, one for each of four heads:
 
 # %%
 torch.manual_seed(1)
@@ -309,8 +309,8 @@ assert not visited[0].equal(visited[1]), "it visits the same tiles in both"
 # | a floating-point number | on a CPU the next call raises an error: capture a tensor |
 # | a parameter | on a CPU the compiled call raises an error, except within `torch.no_grad()` |
 #
-# The second row is the last one of the table at the top: packed batches whose ids are written into the same tensor,
-# step after step, beside a block mask that was made once.
+# The second row is the last one of the table at the top. It happens where each step writes the ids of its batch into
+# the same tensor, beside a block mask that was made once.
 #
 # The last row has an error of which nobody could guess the reason, `tuple index out of range`. Without `torch.compile`
 # a captured parameter does get its gradient, even on a CPU, while queries, keys and values that require one are
@@ -337,6 +337,9 @@ changed = record["errors"]["ids changed since"]
 # %% tags=["claims"]
 assert changed[0] > 0.1 > 1e-5 > changed[1], (
     "the tiles stay those of the old numbers"
+)
+assert record["kernels"]["tensor"] == 1, (
+    "the next call uses its new numbers, in the tiles that it visits"
 )
 assert record["kernels"]["number"] == 2, (
     "one more kernel is compiled, which then takes every integer"
@@ -370,8 +373,8 @@ else:
 # %% [markdown]
 # The message offers to crop the mask. That keeps its upper left corner, as if the newest token stood at the beginning.
 # Instead take the row of tiles in which the token stands, and count the query from its place. Then the mask is made
-# only once, for the whole text. `place` is a tensor that each step fills anew, so that one kernel serves all steps. Of
-# a number, PyTorch would compile two.
+# only once, for the whole text. `place` is a tensor that each step fills anew, so that one kernel serves all steps. For
+# a number, PyTorch would compile two. All rows look at the same `place`, so use each before you make the next.
 
 # %%
 place = torch.zeros((), dtype=torch.long)
@@ -420,15 +423,15 @@ assert torch.allclose(
     torch.cat(decoded, dim=2), whole[:, :, [0, 2, 3, 7]], atol=1e-5
 ), "Then the mask is made only once, for the whole text"
 assert record["kernels"] == {"number": 2, "tensor": 1}, (
-    "so that one kernel serves all steps. Of a number, PyTorch would compile two"
+    "so that one kernel serves all steps. For a number, PyTorch would compile two"
 )
 
 # %% [markdown]
 # ## Sinks, by the log-sum-exp
 #
-# A learned [sink](long.py#two-things-called-sink) $b$ is one more score in each softmax, so no `score_mod` can add it.
-# But it only makes the sum larger by which all weights of a row are divided. With $\ell$ for the logarithm of the sum
-# without it, the context $o$ shrinks by a factor, the sigmoid of $\ell - b$:
+# A learned [sink](long.py#two-things-called-sink) $b$ is one more score in each softmax, so a `score_mod` alone cannot
+# add it. But it only makes the sum larger by which all weights of a row are divided. With $\ell$ for the logarithm of
+# the sum without it, the context $o$ shrinks by a factor, the sigmoid of $\ell - b$:
 #
 # $$z_i = \frac{e^{\ell_i}}{e^{\ell_i} + e^b} \, o_i, \qquad \ell_i = \log \sum_{j=1}^{n} e^{s_{ij}}$$
 # <!-- where: q, k, v = random("n d", "n d", "n m"); b = 0.7; s = q @ k.mT / d**0.5; ell = s.logsumexp(-1)
