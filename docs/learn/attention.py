@@ -62,12 +62,10 @@ for number in ["nine", "seven", "four"]:
 # *nine* is one word of fifteen, and drowns among *should* and *will*. **Attention is an average that chooses**: each
 # word decides how much it takes from every other.
 #
-# <!--~ 2017: the year of a paper -->
-# Most programs once read a text from left to right, and squeezed it into one list
-# of numbers, in which early words faded. In 2017, a paper called *Attention Is All You Need* let every word look
-# directly at any other, so that a computer works on all of them at the same time. Nearly all large language models are
-# built on that now. [The last page](generating.py)<!--~ link: the page ends with the model --> ends with one that
-# sings, in sixty lines, and by then you will know every one.
+# Programs once squeezed a text, from left to right, into one list of numbers, in which early words faded. In 2017<!--~
+# the year of a paper -->, a paper called *Attention Is All You Need* let every word look directly at any other. Nearly
+# all large language models are built on that now. [The last page](generating.py)<!--~ link: the page ends with the
+# model --> ends with one that sings, in sixty lines, and by then you will know every one.
 
 # %% tags=["remove-cell"]
 sung = [
@@ -377,9 +375,8 @@ assert "computer" not in vectors.nearest(X[1]) and vectors.nearest(
 #
 # ## Exercises
 #
-# Each exercise has a name in brackets. Import `check` from `unmasked.exercises` and run
-# `print(check("pull-to-machine", answer))`: it tells you whether you are right, and usually what went wrong. [How to do
-# the exercises](../install.md#do-the-exercises).
+# `print(check("pull-to-machine", answer))` says whether your answer is right, and usually what went wrong; `check`
+# comes from `unmasked.exercises`. [How to do the exercises](../install.md#do-the-exercises).
 #
 # **Pull it to the desk** (`pull-to-machine`). Put another word in the place of *cat*: two numbers from minus one to one
 # that make *mouse* more of a machine than of an animal.

@@ -57,7 +57,7 @@ def block(x, norm_1, attention, norm_2, mlp):
 
 
 # %% [markdown]
-# What comes out has the shape of what went in, a vector for each word. This is why blocks can be stacked.
+# What comes out has the shape of what went in, so blocks can be stacked.
 
 # %% [markdown]
 # ## Attention moves, the MLP works
@@ -318,18 +318,18 @@ assert torch.allclose(layer(x), ours, atol=1e-5), (
 )
 
 # %% [markdown]
-# ## The same as a formula
+# ??? note "The same as a formula"
 #
-# With $X$ for the words that go in, $Y$ for what is between the two parts, and $Z$ for what comes out:
+#     With $X$ for the words that go in, $Y$ for what is between the two parts, and $Z$ for what comes out:
 #
-# $$\begin{aligned}
-# Y &= X + \operatorname{Attention}(\operatorname{Norm}(X)) \\
-# Z &= Y + \operatorname{MLP}(\operatorname{Norm}(Y))
-# \end{aligned}$$
-# <!-- where: X = random("n 24"); Norm, MLP = exact.norm1, exact_mlp;
-# Attention = lambda X: exact.self_attn(X, X, X)[0];
-# Y = block(X, Norm, exact.self_attn, Norm, torch.zeros_like);
-# Z = block(X, Norm, exact.self_attn, Norm, MLP) -->
+#     $$\begin{aligned}
+#     Y &= X + \operatorname{Attention}(\operatorname{Norm}(X)) \\
+#     Z &= Y + \operatorname{MLP}(\operatorname{Norm}(Y))
+#     \end{aligned}$$
+#     <!-- where: X = random("n 24"); Norm, MLP = exact.norm1, exact_mlp;
+#     Attention = lambda X: exact.self_attn(X, X, X)[0];
+#     Y = block(X, Norm, exact.self_attn, Norm, torch.zeros_like);
+#     Z = block(X, Norm, exact.self_attn, Norm, MLP) -->
 #
 # ## Recap
 #
@@ -351,9 +351,8 @@ assert attention_cost[-1] > mlp_cost[-1], (
 # %% [markdown]
 # ## Exercises
 #
-# Each exercise has a name in brackets. Import `check` from `unmasked.exercises` and run
-# `print(check("moves-information", answer))`: it tells you whether you are right, and usually what went wrong. [How to
-# do the exercises](../install.md#do-the-exercises).
+# `print(check("moves-information", answer))` says whether your answer is right, and usually what went wrong; `check`
+# comes from `unmasked.exercises`. [How to do the exercises](../install.md#do-the-exercises).
 #
 # **Which part moves information?** (`moves-information`) Write `moves_information(part, x)`. It gets a function and
 # words (words, features), and says whether the output of any word depends on another word: `True` or `False`.
@@ -427,11 +426,12 @@ feedback
 # - [Cross-attention](cross.py): a block that takes its keys and values from another text.
 # - [Is my multi-head attention right?](../pytorch/from_scratch.py) builds attention with all its options.
 #
-# ## References
+# ??? note "The papers"
 #
-# <!--~ 2017, 3, 3.1, 3.3, 2024, 2021, 2019, 2.3: references -->
-# - Vaswani et al. (2017), *Attention Is All You Need*: sections 3.1 and 3.3, with the norms after the sums.
-# - Radford et al. (2019), *Language Models are Unsupervised Multitask Learners*: section 2.3, with the norms in front.
-# - Dong, Cordonnier and Loukas (2021), *Attention Is Not All You Need: Pure Attention Loses Rank Doubly Exponentially
-#   with Depth*, for words that become alike.
-# - Grattafiori et al. (2024), *The Llama 3 Herd of Models*: table 3, for the number of blocks and their sizes.
+#     <!--~ 2017, 3, 3.1, 3.3, 2024, 2021, 2019, 2.3: references -->
+#     - Vaswani et al. (2017), *Attention Is All You Need*: sections 3.1 and 3.3, with the norms after the sums.
+#     - Radford et al. (2019), *Language Models are Unsupervised Multitask Learners*: section 2.3, with the norms in
+#       front.
+#     - Dong, Cordonnier and Loukas (2021), *Attention Is Not All You Need: Pure Attention Loses Rank Doubly
+#       Exponentially with Depth*, for words that become alike.
+#     - Grattafiori et al. (2024), *The Llama 3 Herd of Models*: table 3, for the number of blocks and their sizes.

@@ -122,8 +122,7 @@ output.shape, average.shape
 # A translator writes word by word, but the source stays the same: its keys and values are computed once, and serve for
 # every word that is written. The part of a model that reads the source is called the *encoder*, and the part that
 # writes the *decoder*. In the decoder, a [block](block.py) has three parts: self-attention, then cross-attention, then
-# the MLP. Each part has a norm and a residual connection of its own. (On the map above, *two texts* stands for the
-# second attention.)
+# the MLP. Each part has a norm and a residual connection of its own.
 
 # %% tags=["check"]
 from unmasked.figures.block import moves
@@ -190,7 +189,7 @@ assert sum(name.startswith("norm") for name in called) == 3, (
 # writes one, hears one more, and so on.
 
 # %% tags=["hide-input"]
-#| caption: Two masks for cross-attention, five queries by seven keys. Rows are queries, columns are keys. Hatched cells
+#| caption: Two masks for cross-attention, five queries by seven keys. Hatched cells
 #|   are hidden. With padding the last two columns are hidden; the interpreter sees one more word in every row.
 padding = (torch.arange(7) < 5).expand(5, 7)
 heard = torch.arange(7) < torch.arange(5)[:, None] + 2
@@ -228,9 +227,8 @@ assert weights.shape == (len(Y), len(X)), (
 # %% [markdown]
 # ## Exercises
 #
-# Each exercise has a name in brackets. Import `check` from `unmasked.exercises` and run
-# `print(check("cross-attention", answer))`: it tells you whether you are right, and usually what went wrong. [How to do
-# the exercises](../install.md#do-the-exercises).
+# `print(check("cross-attention", answer))` says whether your answer is right, and usually what went wrong; `check`
+# comes from `unmasked.exercises`. [How to do the exercises](../install.md#do-the-exercises).
 #
 # **Ask another sequence** (`cross-attention`). Write `cross(x, memory)` for tensors of (batch, tokens, features): every
 # token of `x` gets an average of the tokens of `memory`, without matrices.
@@ -258,10 +256,10 @@ feedback
 # - [Writing one word at a time](generating.py) is the next page: how a model writes, and what it keeps.
 # - [Masks, interface by interface](../pytorch/masks.py): what each of them makes of yours.
 #
-# ## References
+# ??? note "The papers"
 #
-# <!--~ 2017, 3.2.3, 3.2.1, 1, 2015, 3.1: references -->
-# - Vaswani et al. (2017), *Attention Is All You Need*: section 3.2.3, first item, for queries from the decoder with
-#   keys and values from the encoder; section 3.2.1, equation 1, for (7.1).
-# - Bahdanau, Cho and Bengio (2015), *Neural Machine Translation by Jointly Learning to Align and Translate*: section
-#   3.1, where a decoder first asks the words of a source.
+#     <!--~ 2017, 3.2.3, 3.2.1, 1, 2015, 3.1: references -->
+#     - Vaswani et al. (2017), *Attention Is All You Need*: section 3.2.3, first item, for queries from the decoder
+#       with keys and values from the encoder; section 3.2.1, equation 1, for (7.1).
+#     - Bahdanau, Cho and Bengio (2015), *Neural Machine Translation by Jointly Learning to Align and Translate*:
+#       section 3.1, where a decoder first asks the words of a source.

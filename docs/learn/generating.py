@@ -41,7 +41,7 @@ plot.grid(pictures, rows=rows, columns=columns, allowed=filled, axes=axes)
 #
 # The answers of a chat program appear word by word, and this is not for show. The model chooses a word, reads the text
 # with that word at its end, and only then can it choose the next one. This page shows how it chooses, and how it avoids
-# doing all of its work again each time. It ends with a whole language model in sixty lines.
+# doing all of its work again each time.
 
 # %% tags=["claims"]
 assert computed["without"] == list(range(6, 16)), (
@@ -129,9 +129,6 @@ torch.manual_seed(3)
 bold = (scores / 4).softmax(dim=-1)  # a temperature of four
 drawn = torch.multinomial(bold, 8, replacement=True)  # eight words
 words_of(drawn[None])
-
-# %% [markdown]
-# However the word is chosen, the model reads on with it.
 
 # %% tags=["check"]
 humming = (HUMS - 3) / (HUMS - 2)  # of the texts with three *la*, or more
@@ -383,8 +380,8 @@ assert least > 0.8, "No word that it sang had a chance of less than 80%"
 # %% [markdown]
 # ## Recap
 #
-# - Writing is a loop: the last vector is compared with a vector of each word, a softmax makes chances of the scores,
-#   and the word that is chosen goes to the end of the text.
+# - Writing is a loop: the last vector is compared with a vector of each word, and the word that is chosen goes to the
+#   end of the text.
 # - Because of the causal mask, the keys and values of earlier words never change. They are computed once, and kept.
 # - A step computes only what belongs to the newest word. What grows is the memory.
 
@@ -395,9 +392,8 @@ assert max(stay[1:]) < 1e-4, (
 # %% [markdown]
 # ## Exercises
 #
-# Each exercise has a name in brackets. Import `check` from `unmasked.exercises` and run `print(check("write-on",
-# answer))`: it tells you whether you are right, and usually what went wrong. [How to do the
-# exercises](../install.md#do-the-exercises).
+# `print(check("write-on", answer))` says whether your answer is right, and usually what went wrong; `check` comes from
+# `unmasked.exercises`. [How to do the exercises](../install.md#do-the-exercises).
 #
 # **Write on** (`write-on`). Write `write_on(model, text, count)`, which returns the list of the next `count` words.
 # `text` is a list of words, as numbers. `model(new, kept)` takes a list of the words that are new to it and what it
@@ -450,10 +446,12 @@ feedback
 #
 # - [Is my KV cache right?](../pytorch/cache.py) has what goes wrong with caches, and a test that finds it.
 # - [Fewer heads for keys and values](../pytorch/heads.py#fewer-heads-for-keys-and-values) make the cache smaller.
+# - [How does a server share one cache among many texts?](../pytorch/serving.py) It also writes several words at once.
 # - [The museum of mistakes](../museum/index.py): choose what you see, and find out why.
 #
-# ## References
+# ??? note "The papers"
 #
-# <!--~ 2024, 3, 2022: references -->
-# - Pope et al. (2022), *Efficiently Scaling Transformer Inference*: what the cache costs when many are waiting.
-# - Grattafiori et al. (2024), *The Llama 3 Herd of Models*: section 3 and table 3, for the model and its training.
+#     <!--~ 2024, 3, 2022: references -->
+#     - Pope et al. (2022), *Efficiently Scaling Transformer Inference*: what the cache costs when many are waiting.
+#     - Grattafiori et al. (2024), *The Llama 3 Herd of Models*: section 3 and table 3, for the model and its
+#       training.

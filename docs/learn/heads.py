@@ -107,7 +107,7 @@ assert first_head != second_head and on_asked.amax(dim=1).min() > 0.9, (
 # point at the rows of the first two *bottles*, then at *be*:
 
 # %% tags=["hide-input"]
-#| caption: The weights of both heads of the trained singer. Rows are queries, columns are keys.
+#| caption: The weights of both heads of the trained singer.
 from unmasked.teaching import Singer, verse
 
 singer = Singer.trained(1)  # one block
@@ -253,10 +253,8 @@ plot.table(
 )
 
 # %% [markdown]
-# They still cost time, since each head makes a table of weights and a processor is slower with thin slices. With
-# dozens of heads a layer that returns its weights can take several times as long as with one. A thin slice also has few
-# numbers to compare words by. Most models give a head 64<!--~ Vaswani et al. (2017) --> or 128<!--~ Grattafiori et al.
-# (2024) --> numbers, and many take as many heads as fit into their width.
+# They still cost time, and a thin slice has few numbers to compare words by. Most models give a head 64<!--~ Vaswani et
+# al. (2017) --> or 128<!--~ Grattafiori et al. (2024) --> numbers, and many take as many heads as fit into their width.
 
 # %% tags=["claims"]
 assert costs[8][0] < costs[1][0] and costs[8][2] == costs[1][2], (
@@ -270,20 +268,20 @@ assert costs[8][3] == 8 * costs[1][3], (
 )
 
 # %% [markdown]
-# ## The same as a formula
+# ??? note "The same as a formula"
 #
-# With $Q_h$, $K_h$ and $V_h$ for the slices of head $h$, $d_k$ for their width, $H$ for the number of heads, and $W_O$
-# for the output projection, the output is as follows. *Concat* lays vectors side by side.
+#     With $Q_h$, $K_h$ and $V_h$ for the slices of head $h$, $d_k$ for their width, $H$ for the number of heads, and
+#     $W_O$ for the output projection, the output is as follows. *Concat* lays vectors side by side.
 #
-# $$\begin{aligned}
-# O &= \operatorname{Concat}(\text{head}_1, \dots, \text{head}_H) \, W_O \\
-# \text{head}_h &= \operatorname{softmax}\left(\frac{Q_h K_h^\top}{\sqrt{d_k}}\right) V_h
-# \end{aligned}$$
-# <!-- where: H, d_k, d = 2, 3, 6; x, y, z, W_O = random("n d", "m d", "m d", "d d");
-# Q, K, V = [torch.stack(each.chunk(H, dim=-1)) for each in (x, y, z)];
-# head = attend_in_slices(x, y, z, H).chunk(H, dim=-1);
-# Concat = lambda *heads: torch.cat(heads, dim=-1);
-# O = attend_in_slices(x, y, z, H) @ W_O -->
+#     $$\begin{aligned}
+#     O &= \operatorname{Concat}(\text{head}_1, \dots, \text{head}_H) \, W_O \\
+#     \text{head}_h &= \operatorname{softmax}\left(\frac{Q_h K_h^\top}{\sqrt{d_k}}\right) V_h
+#     \end{aligned}$$
+#     <!-- where: H, d_k, d = 2, 3, 6; x, y, z, W_O = random("n d", "m d", "m d", "d d");
+#     Q, K, V = [torch.stack(each.chunk(H, dim=-1)) for each in (x, y, z)];
+#     head = attend_in_slices(x, y, z, H).chunk(H, dim=-1);
+#     Concat = lambda *heads: torch.cat(heads, dim=-1);
+#     O = attend_in_slices(x, y, z, H) @ W_O -->
 #
 # ## Recap
 #
@@ -301,9 +299,8 @@ assert costs[8][0] < costs[1][0] and costs[8][1:3] == costs[1][1:3], (
 # %% [markdown]
 # ## Exercises
 #
-# Each exercise has a name in brackets. Import `check` from `unmasked.exercises` and run `print(check("silence-head",
-# answer))`: it tells you whether you are right, and usually what went wrong. [How to do the
-# exercises](../install.md#do-the-exercises).
+# `print(check("silence-head", answer))` says whether your answer is right, and usually what went wrong; `check` comes
+# from `unmasked.exercises`. [How to do the exercises](../install.md#do-the-exercises).
 #
 # **Silence a head** (`silence-head`). Write `silence(averages, num_heads, head)`. It gets what the heads have laid side
 # by side, (tokens, features), and returns the same with the numbers of one head set to zero. The heads are counted from
@@ -351,13 +348,13 @@ feedback
 # ## What to read next
 #
 # - [A whole transformer block](block.py) shows what stands around attention.
-# - [How does one matrix hold many heads?](../pytorch/heads.py) is for everybody who writes this code, and shows the
-#   ways in which the cutting goes wrong.
+# - [How does one matrix hold many heads?](../pytorch/heads.py) shows the ways in which the cutting goes wrong.
 # - [How do I see the weights of a model?](../pytorch/watching.py#all-heads-of-a-trained-model) shows a singer of two
 #   layers.
 #
-# ## References
+# ??? note "The papers"
 #
-# <!--~ 2017, 3.2.2, 2024, 3: references -->
-# - Vaswani et al. (2017), *Attention Is All You Need*: section 3.2.2, for several heads and their output projection.
-# - Grattafiori et al. (2024), *The Llama 3 Herd of Models*: table 3, for the number of heads.
+#     <!--~ 2017, 3.2.2, 2024, 3: references -->
+#     - Vaswani et al. (2017), *Attention Is All You Need*: section 3.2.2, for several heads and their output
+#       projection.
+#     - Grattafiori et al. (2024), *The Llama 3 Herd of Models*: table 3, for the number of heads.

@@ -142,8 +142,7 @@ is_word = torch.tensor([True, True, True, True, False, False])  # keys
 both = may_look & is_word  # queries keys
 
 # %% tags=["hide-input"]
-#| caption: The padding mask, for four words and two tokens of padding, and both masks together. Rows are queries,
-#|   columns are keys.
+#| caption: The padding mask, for four words and two tokens of padding, and both masks together.
 padded = ["we", "ship", "your", "order", "[pad]", "[pad]"]
 real = is_word.expand(6, 6)
 kinds = {"padding": real, "padding and causal": both}
@@ -194,8 +193,7 @@ scores.softmax(dim=-1)[words.index("ship")]
 # nothing.
 
 # %% tags=["hide-input"]
-#| caption: The way of four words through attention: dot products, scores, and weights under the causal mask. Rows are
-#|   queries, columns are keys.
+#| caption: The way of four words through attention: dot products, scores, and weights under the causal mask.
 #| script: ../../src/unmasked/figures/stages.js
 #| data: stages
 four, features = ["my", "ship", "and", "crew"], ["sea", "trade"]
@@ -284,9 +282,8 @@ assert by_module[3].isnan().all(), "for the last word nothing is left"
 #
 # ## Exercises
 #
-# Each exercise has a name in brackets. Import `check` from `unmasked.exercises` and run
-# `print(check("window-mask", answer))`: it tells you whether you are right, and usually what went wrong. [How to do the
-# exercises](../install.md#do-the-exercises).
+# `print(check("window-mask", answer))` says whether your answer is right, and usually what went wrong; `check` comes
+# from `unmasked.exercises`. [How to do the exercises](../install.md#do-the-exercises).
 #
 # **A window** (`window-mask`). Some models let each word see only itself and a few words before it. Write
 # `window(tokens, width)`, which returns the boolean mask: each query may see `width` keys, itself included, and none
@@ -331,6 +328,5 @@ feedback
 # %% [markdown]
 # ## What to read next
 #
-# - [Does order matter?](positions.py) is the next page: a causal mask tells attention only a little about the order of
-#   words.
+# - [Does order matter?](positions.py) is the next page.
 # - [Does my mask hide what it should?](../museum/masks.py) shows masks that went wrong.

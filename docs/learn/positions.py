@@ -298,9 +298,8 @@ assert torch.allclose(shuffled.context, context[order], atol=1e-5), (
 # %% [markdown]
 # ## Exercises
 #
-# Each exercise has a name in brackets. Import `check` from `unmasked.exercises` and run `print(check("is-equivariant",
-# answer))`: it tells you whether you are right, and usually what went wrong. [How to do the
-# exercises](../install.md#do-the-exercises).
+# `print(check("is-equivariant", answer))` says whether your answer is right, and usually what went wrong; `check` comes
+# from `unmasked.exercises`. [How to do the exercises](../install.md#do-the-exercises).
 #
 # **A test for order** (`is-equivariant`). Write `survives_shuffles(f)` for functions from (tokens, features) to
 # (tokens, features), of any size: it says whether f is equivariant. Draw the tokens yourself. It will be tried on
@@ -382,12 +381,13 @@ feedback
 # - [Is my module right?](../doctor.py) runs this page's test, and others, on your module.
 # - [Which RoPE is mine, and did I break it?](../pytorch/positions.py) is for everybody who writes this code.
 #
-# ## References
+# ??? note "The papers"
 #
-# <!--~ 2017, 3.5, 2.2, 2019, 3.1, 2021, 3.2, 2022: references -->
-# - Vaswani et al. (2017), *Attention Is All You Need*: section 3.5, positions as sines and cosines, added.
-# - Zaheer et al. (2017), *Deep Sets*: section 2.2, functions that are permutation equivariant.
-# - Lee et al. (2019), *Set Transformer*: section 3.1, attention over sets, equivariant by design.
-# - Su et al. (2021), *RoFormer: Enhanced Transformer with Rotary Position Embedding*: section 3.2, positions that turn.
-# - Haviv et al. (2022), *Transformer Language Models without Positional Encodings Still Learn Positional Information*:
-#   causal models without positions.
+#     <!--~ 2017, 3.5, 2.2, 2019, 3.1, 2021, 3.2, 2022: references -->
+#     - Vaswani et al. (2017), *Attention Is All You Need*: section 3.5, positions as sines and cosines, added.
+#     - Zaheer et al. (2017), *Deep Sets*: section 2.2, functions that are permutation equivariant.
+#     - Lee et al. (2019), *Set Transformer*: section 3.1, attention over sets, equivariant by design.
+#     - Su et al. (2021), *RoFormer: Enhanced Transformer with Rotary Position Embedding*: section 3.2, positions that
+#       turn.
+#     - Haviv et al. (2022), *Transformer Language Models without Positional Encodings Still Learn Positional
+#       Information*: causal models without positions.

@@ -143,7 +143,7 @@ def train(matrices):
 # Here the five questions from above are asked again and again during the training. Move the slider:
 
 # %% tags=["hide-input"]
-#| caption: What each question looks at in the course of the training. Rows are queries, columns are keys. Before it,
+#| caption: What each question looks at in the course of the training. Before it,
 #|   all weights are between 15%<!--= film["weights"][0].min() --> and 24%<!--= film["weights"][0].max() -->. After
 #|   200<!--= film["steps"][-1] --> steps, each question gives at least 99%<!--= film["weights"][-1][goal > 0].min() -->
 #|   to the order with its name.
@@ -288,9 +288,9 @@ assert results["W_v"][1].mean() > 0.5 > share["W_v"], (
 # %% [markdown]
 # ## What does *be* ask for?
 #
-# The same happens in a model of words. The singer of the song has to end its verse with a number. Here is one that
-# learned its queries, keys and values from nothing but the song (you will build one like it on [the last
-# page](generating.py)<!--~ link: it ends the track -->). What does *be* look at, just before it sings *six*?
+# The singer of the song has to end its verse with a number. Here is one that learned its queries, keys and values from
+# nothing but the song (you will build one like it on [the last page](generating.py)<!--~ link: it ends the track -->).
+# What does *be* look at, just before it sings *six*?
 
 # %% tags=["hide-input"]
 #| caption: What *be* takes from words of its verse, in one of the model's two [heads](heads.py)<!--~ link: in lower
@@ -319,9 +319,8 @@ plot.grid(of_be[None, some], "weights", rows=["be"], columns=columns)
 # %% [markdown]
 # ## Exercises
 #
-# Each exercise has a name in brackets. Import `check` from `unmasked.exercises` and run
-# `print(check("keys-for-queries", answer))`: it tells you whether you are right, and usually what went wrong. [How to
-# do the exercises](../install.md#do-the-exercises).
+# `print(check("keys-for-queries", answer))` says whether your answer is right, and usually what went wrong; `check`
+# comes from `unmasked.exercises`. [How to do the exercises](../install.md#do-the-exercises).
 #
 # **Keys without training** (`keys-for-queries`). Write `keys_for(W_q)`. It takes a table of random queries, a row for
 # each question, and returns a table of keys of the same shape, so that each question has its largest score with the key
@@ -366,6 +365,5 @@ feedback
 # %% [markdown]
 # ## What to read next
 #
-# - [Who may see whom?](masks.py) is the next page: not every word may look at every other.
+# - [Who may see whom?](masks.py) is the next page.
 # - [The weight bypass](../pytorch/bypass.py): the three matrices of PyTorch's own module, and how to switch them off.
-# - [What is attention?](attention.py), if a step went too fast.

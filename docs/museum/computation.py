@@ -520,9 +520,8 @@ assert whole, (
 # %% [markdown]
 # ## Exercises
 #
-# Each exercise has a name in brackets. Import `check` from `unmasked.exercises` and run
-# `print(check("mended-attention", answer))`: it tells you whether you are right, and usually what went wrong. [How to
-# do the exercises](../install.md#do-the-exercises).
+# `print(check("mended-attention", answer))` says whether your answer is right, and usually what went wrong; `check`
+# comes from `unmasked.exercises`. [How to do the exercises](../install.md#do-the-exercises).
 #
 # **Mend this function** (`mended-attention`). It has four mistakes of this page. Write it anew as
 # `attend(query, key, value, dropout, training)`, which returns the context, and weights whose rows sum to one even in

@@ -454,9 +454,8 @@ merged_by_view(split_heads(x, H))
 #
 # ## Exercises
 #
-# Each exercise has a name in brackets. Import `check` from `unmasked.exercises` and run
-# `print(check("sizes-that-tell", answer))`: it tells you whether you are right, and usually what went wrong. [How to do
-# the exercises](../install.md#do-the-exercises).
+# `print(check("sizes-that-tell", answer))` says whether your answer is right, and usually what went wrong; `check`
+# comes from `unmasked.exercises`. [How to do the exercises](../install.md#do-the-exercises).
 #
 # **Sizes that tell** (`sizes-that-tell`). Give four numbers, for
 # batch, tokens, heads and head_dim, at which no mistake hides. They are tried on the wrong versions of [the index, with

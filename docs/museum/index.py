@@ -233,9 +233,8 @@ Rooms()
 # %% [markdown]
 # ## Exercises
 #
-# Each exercise has a name in brackets. Import `check` from `unmasked.exercises` and run
-# `print(check("test-of-your-own", answer))`: it tells you whether you are right, and usually what went wrong. [How to
-# do the exercises](../install.md#do-the-exercises).
+# `print(check("test-of-your-own", answer))` says whether your answer is right, and usually what went wrong; `check`
+# comes from `unmasked.exercises`. [How to do the exercises](../install.md#do-the-exercises).
 #
 # **A test of your own** (`test-of-your-own`). Write `my_test(f)` for a function of `x`, (batch, tokens, features):
 # causal self-attention in three heads, without learned matrices. Your test fails (by an `assert`, or `False`) for every

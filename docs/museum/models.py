@@ -767,9 +767,8 @@ assert moved(adam) == 0 == moved(adam, set_to_none=True), (
 # %% [markdown]
 # ## Exercises
 #
-# Each exercise has a name in brackets. Import `check` from `unmasked.exercises` and run
-# `print(check("positions-of-a-pack", answer))`: it tells you whether you are right, and usually what went wrong. [How
-# to do the exercises](../install.md#do-the-exercises).
+# `print(check("positions-of-a-pack", answer))` says whether your answer is right, and usually what went wrong; `check`
+# comes from `unmasked.exercises`. [How to do the exercises](../install.md#do-the-exercises).
 #
 # **Positions of a pack** (`positions-of-a-pack`). Write `place(ids)` for ids of (batch, tokens), which number the
 # documents of a row in ascending order. It returns (batch, tokens): how many tokens of its own document stand before

@@ -495,9 +495,8 @@ exhibits.plate("projection-variance", normal)
 # %% [markdown]
 # ## Exercises
 #
-# Each exercise has a name in brackets. Import `check` from `unmasked.exercises` and run
-# `print(check("weights-that-tell", answer))`: it tells you whether you are right, and usually what went wrong. [How to
-# do the exercises](../install.md#do-the-exercises).
+# `print(check("weights-that-tell", answer))` says whether your answer is right, and usually what went wrong; `check`
+# comes from `unmasked.exercises`. [How to do the exercises](../install.md#do-the-exercises).
 #
 # **Weights that tell** (`weights-that-tell`). Write `fill(module)`, which fills an `nn.MultiheadAttention` so that
 # every mistake shows. It is tried with biases left out, a matrix not transposed, heads exchanged, and rows read head by

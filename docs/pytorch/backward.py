@@ -265,9 +265,8 @@ assert (
 # %% [markdown]
 # ## Exercises
 #
-# Each exercise has a name in brackets. Import `check` from `unmasked.exercises` and run
-# `print(check("row-sums", answer))`: it tells you whether you are right, and usually what went wrong. [How to do the
-# exercises](../install.md#do-the-exercises).
+# `print(check("row-sums", answer))` says whether your answer is right, and usually what went wrong; `check` comes from
+# `unmasked.exercises`. [How to do the exercises](../install.md#do-the-exercises).
 #
 # **Row sums** (`row-sums`). Write a function of the gradient of the context and of the context, which returns $D$ of
 # equation (9.3), with a number for each query.

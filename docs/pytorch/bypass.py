@@ -638,9 +638,8 @@ assert apart(output, one) < 1e-6 and (weights - 1).abs().max() < 1e-6, (
 # %% [markdown]
 # ## Exercises
 #
-# Each exercise has a name in brackets. Import `check` from `unmasked.exercises` and run
-# `print(check("undo-the-root", answer))`: it tells you whether you are right, and usually what went wrong. [How to do
-# the exercises](../install.md#do-the-exercises).
+# `print(check("undo-the-root", answer))` says whether your answer is right, and usually what went wrong; `check` comes
+# from `unmasked.exercises`. [How to do the exercises](../install.md#do-the-exercises).
 #
 # Each asks for a module: begin with `bypass_(nn.MultiheadAttention(50, 1, batch_first=True))`.
 #

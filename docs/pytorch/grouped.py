@@ -313,9 +313,8 @@ assert kept.bytes == 100 * KVCache.bytes_per_token(2, 4)
 # %% [markdown]
 # ## Exercises
 #
-# Each exercise has a name in brackets. Import `check` from `unmasked.exercises` and run
-# `print(check("shared-heads", answer))`: it tells you whether you are right, and usually what went wrong. [How to do
-# the exercises](../install.md#do-the-exercises).
+# `print(check("shared-heads", answer))` says whether your answer is right, and usually what went wrong; `check` comes
+# from `unmasked.exercises`. [How to do the exercises](../install.md#do-the-exercises).
 #
 # **Share without a copy** (`shared-heads`). Write `attend(q, k, v)` for q of (batch, heads, queries, head_dim), and k
 # and v of (batch, kv_heads, keys, head_dim), which have fewer heads. It computes attention without a mask, by products
@@ -380,6 +379,7 @@ feedback
 # %% [markdown]
 # ## What to read next
 #
+# - [How does a server share one cache among many texts?](serving.py) Pages, and prefixes that are kept once.
 # - [One device is not enough](parallel.py): a ring sends keys and values, and fewer heads are fewer bytes.
 # - [How does one matrix hold many heads?](heads.py): shared heads in PyTorch's function.
 #

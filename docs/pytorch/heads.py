@@ -782,9 +782,8 @@ assert by_adam > 10 * by_sgd, "it moves the vector more than ten times as far"
 # %% [markdown]
 # ## Exercises
 #
-# Each exercise has a name in brackets. Import `check` from `unmasked.exercises` and run
-# `print(check("split-heads", answer))`: it tells you whether you are right, and usually what went wrong. [How to do the
-# exercises](../install.md#do-the-exercises).
+# `print(check("split-heads", answer))` says whether your answer is right, and usually what went wrong; `check` comes
+# from `unmasked.exercises`. [How to do the exercises](../install.md#do-the-exercises).
 #
 # **Split** (`split-heads`). Write `split(x, num_heads)` for x of (batch, tokens, features).
 #

@@ -274,9 +274,8 @@ assert older or not together.can_run, "every kernel refuses them"
 # %% [markdown]
 # ## Exercises
 #
-# Each exercise has a name in brackets. Import `check` from `unmasked.exercises` and run
-# `print(check("back-to-the-kernel", answer))`: it tells you whether you are right, and usually what went wrong. [How to
-# do the exercises](../install.md#do-the-exercises).
+# `print(check("back-to-the-kernel", answer))` says whether your answer is right, and usually what went wrong; `check`
+# comes from `unmasked.exercises`. [How to do the exercises](../install.md#do-the-exercises).
 #
 # **Back to the kernel** (`back-to-the-kernel`). Write a function of `query, key, value` with three axes each, (heads,
 # tokens, features), where values are narrower than keys and their last axis is not contiguous.

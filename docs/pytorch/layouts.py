@@ -362,9 +362,8 @@ assert "look like those of family 'gpt_neox'" in named, (
 # %% [markdown]
 # ## Exercises
 #
-# Each exercise has a name in brackets. Import `check` from `unmasked.exercises` and run
-# `print(check("one-head-of-packed", answer))`: it tells you whether you are right, and usually what went wrong. [How to
-# do the exercises](../install.md#do-the-exercises).
+# `print(check("one-head-of-packed", answer))` says whether your answer is right, and usually what went wrong; `check`
+# comes from `unmasked.exercises`. [How to do the exercises](../install.md#do-the-exercises).
 #
 # **Take PyTorch apart** (`one-head-of-packed`). Write `head_weights(in_proj_weight, num_heads, head)`, which returns
 # the query's, key's and value's matrix of one head, each (head_dim, embed_dim).

@@ -367,9 +367,8 @@ assert keys_seen(my_attention) == W
 # %% [markdown]
 # ## Exercises
 #
-# Each exercise has a name in brackets. Import `check` from `unmasked.exercises` and run
-# `print(check("window-with-sinks", answer))`: it tells you whether you are right, and usually what went wrong. [How to
-# do the exercises](../install.md#do-the-exercises).
+# `print(check("window-with-sinks", answer))` says whether your answer is right, and usually what went wrong; `check`
+# comes from `unmasked.exercises`. [How to do the exercises](../install.md#do-the-exercises).
 #
 # **Windows with sinks** (`window-with-sinks`). Write `mask(tokens, window, sinks)`: a token sees `window` keys, its own
 # included, and the first `sinks` tokens of the text, but no later token.

@@ -622,9 +622,8 @@ assert not moved(x)[0, -1].any(), (
 # %% [markdown]
 # ## Exercises
 #
-# Each exercise has a name in brackets. Import `check` from `unmasked.exercises` and run
-# `print(check("causal-mask", answer))`: it tells you whether you are right, and usually what went wrong. [How to do the
-# exercises](../install.md#do-the-exercises).
+# `print(check("causal-mask", answer))` says whether your answer is right, and usually what went wrong; `check` comes
+# from `unmasked.exercises`. [How to do the exercises](../install.md#do-the-exercises).
 #
 # **The causal mask** (`causal-mask`). Write a function that takes a number of tokens and returns the boolean mask,
 # `True` for *may attend*, without a loop.

@@ -473,9 +473,8 @@ for ours in launch(gradients, ranks=2):
 # %% [markdown]
 # ## Exercises
 #
-# Each exercise has a name in brackets. Import `check` from `unmasked.exercises` and run
-# `print(check("row-parallel", answer))`: it tells you whether you are right, and usually what went wrong. [How to do
-# the exercises](../install.md#do-the-exercises).
+# `print(check("row-parallel", answer))` says whether your answer is right, and usually what went wrong; `check` comes
+# from `unmasked.exercises`. [How to do the exercises](../install.md#do-the-exercises).
 #
 # **One bias** (`row-parallel`). Write `output(contexts, weights, bias)`: lists of what each rank has, its contexts
 # (..., tokens, features) and its columns of the output's matrix (d_out, features); and the bias. Return the output.

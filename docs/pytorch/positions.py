@@ -634,9 +634,8 @@ assert probes.turns_otherwise(
 # %% [markdown]
 # ## Exercises
 #
-# Each exercise has a name in brackets. Import `check` from `unmasked.exercises` and run
-# `print(check("turn-by-hand", answer))`: it tells you whether you are right, and usually what went wrong. [How to do
-# the exercises](../install.md#do-the-exercises).
+# `print(check("turn-by-hand", answer))` says whether your answer is right, and usually what went wrong; `check` comes
+# from `unmasked.exercises`. [How to do the exercises](../install.md#do-the-exercises).
 #
 # **Turn by hand** (`turn-by-hand`). Write `turn(x, positions)` for the pairing *halves*, with the base 10,000<!--~ the
 # usual base -->: x has the axes (..., tokens, head_dim), positions (tokens).

@@ -272,9 +272,8 @@ assert torch.allclose(
 # %% [markdown]
 # ## Exercises
 #
-# Each exercise has a name in brackets. Import `check` from `unmasked.exercises` and run
-# `print(check("running-softmax", answer))`: it tells you whether you are right, and usually what went wrong. [How to do
-# the exercises](../install.md#do-the-exercises).
+# `print(check("running-softmax", answer))` says whether your answer is right, and usually what went wrong; `check`
+# comes from `unmasked.exercises`. [How to do the exercises](../install.md#do-the-exercises).
 #
 # **A running softmax** (`running-softmax`). Write a function of a row of scores, given as a list of tiles, each of them
 # a list of numbers. It returns the largest score and the sum of the exponentials measured from it, and looks at each

@@ -5,7 +5,11 @@ from __future__ import annotations
 import functools
 import http.server
 import importlib.util
+import json
+import os
 import shutil
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,9 +18,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, BrowserContext, Page
+    from playwright.sync_api import Browser, BrowserContext, FloatRect, Locator, Page
 
-# The system's own browser: what a driver would download is another one. It asks nobody for anything by itself.
+# The system's own browser: what a driver would download is another one. The first has no window, and takes half of the
+# processor's time.
+BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
+
+# It asks nobody for anything by itself.
 QUIET = [
     "--no-sandbox",
     "--disable-gpu",
@@ -51,6 +59,13 @@ def address(site: Path) -> Iterator[str]:
 DRAWN = "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
 
 
+def box_of(part: Locator) -> FloatRect:
+    """Where a part of a page is drawn."""
+    box = part.bounding_box()
+    assert box is not None, f"{part} is not drawn"
+    return box
+
+
 def settled(page: Page) -> None:
     """Wait until all has come that comes after a page is loaded, and moves what stands below it.
 
@@ -59,6 +74,79 @@ def settled(page: Page) -> None:
     """
     page.locator("[data-live]:not([data-drawn])").first.wait_for(state="detached")
     page.evaluate("document.fonts.ready.then(() => true)")
+
+
+DOCS = Path(__file__).parents[2] / "docs"
+LIVE = DOCS.parent / "src/unmasked/figures"
+
+
+def copy_scripts(folder: Path) -> None:
+    """The site's own scripts of figures that live, without the Python beside them."""
+    shutil.copytree(LIVE, folder, ignore=shutil.ignore_patterns("*.py*", "__pycache__"))
+
+
+def build_project(root: Path) -> Path:
+    """The site of a small project."""
+    command = [sys.executable, "-m", "mkdocs", "build", "--quiet"]
+    environment = os.environ | {"PYTHONPATH": str(root)}
+    made = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=False)
+    assert made.returncode == 0, made.stderr
+    return root / "site"
+
+
+def serve_figures(root: Path, data: dict[str, Any]) -> Iterator[str]:
+    """Serve a page for each figure that lives, by its name, with its data and the site's own styles."""
+    copy_scripts(root / "live")
+    (root / "live/live.css").touch()
+    theme = importlib.util.find_spec("material")
+    assert theme is not None
+    assert theme.origin is not None
+    themes = sorted((Path(theme.origin).parent / "templates/assets/stylesheets").glob("*.css"))
+    sheets = [*themes, DOCS / "assets/site.css", DOCS.parent / "src/proofread/publish/assets/proofread.css"]
+    for sheet in sheets:
+        shutil.copy(sheet, root)
+    links = "".join(f'<link rel="stylesheet" href="{sheet.name}">' for sheet in sheets)
+    for name, given in data.items():
+        (root / f"{name}.json").write_text(json.dumps(given))
+        (root / f"{name}.html").write_text(
+            f'<!doctype html><html lang="en"><head><title>{name}</title><link rel="icon" href="data:,">'
+            f'<meta name="viewport" content="width=device-width">{links}</head><body data-md-color-scheme="default">'
+            f'<main class="md-typeset" style="margin: 16px; max-width: 688px"><h1>{name}</h1>'
+            f'<div class="jp-OutputArea-output"><figure><div data-live="{name}" data-json="{name}.json">static</div>'
+            f'</figure></div></main><script type="module" src="live/{name}.js"></script></body></html>'
+        )
+    yield from _serve(root)
+
+
+# What is drawn in figures that live, and not only what is there: the size of each text, also of a scaled drawing.
+SMALL = """
+() => {
+  const found = []
+  const walk = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT)
+  while (walk.nextNode()) {
+    const { parentElement: parent, textContent } = walk.currentNode
+    if (!parent.closest("[data-live]") || !textContent.trim() || !parent.checkVisibility()) continue
+    const size = parseFloat(getComputedStyle(parent).fontSize) * (parent.getScreenCTM?.().a ?? 1)
+    if (size < 9) found.push(`${textContent}: ${size}`)
+  }
+  return found
+}
+"""
+
+
+def keeps_out(page: Page, axe: str, what: str) -> list[str]:
+    """What of a part of a page keeps readers out, by axe-core."""
+    page.evaluate(axe)
+    found = page.evaluate(f"async () => (await axe.run({what})).violations")
+    return [f"{each['id']}: {node['html']}" for each in found for node in each["nodes"]]
+
+
+def assert_all_can_read(page: Page, axe: str, scheme: str) -> None:
+    """A figure on a page of its own is open to all, by day ("default") or by night ("slate"), and fits."""
+    page.evaluate("(scheme) => (document.body.dataset.mdColorScheme = scheme)", scheme)
+    assert keeps_out(page, axe, "'main'") == []
+    assert page.evaluate(SMALL) == []
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
 @pytest.fixture
@@ -70,9 +158,9 @@ def faulty(tmp_path: Path) -> Iterator[tuple[Path, str]]:
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
-    program = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    program = next(filter(None, map(shutil.which, BROWSERS)), None)
     if program is None:
-        pytest.skip("needs Chromium: apt-get install chromium")
+        pytest.skip("needs Chromium: apt-get install chromium-headless-shell")
     if importlib.util.find_spec("playwright") is None:
         pytest.skip('needs playwright: pip install -e ".[test]"')
     from playwright.sync_api import sync_playwright
@@ -104,6 +192,20 @@ def watched(context: BrowserContext, address: str) -> tuple[Page, list[str]]:
 
     page.on("request", lambda request: asked(request.url))
     return page, faults
+
+
+@pytest.fixture
+def without_scripts(browser: Browser, served: str) -> Iterator[Callable[[str], Page]]:
+    """Opens a page of what the module serves in a browser that runs no script."""
+    context = browser.new_context(java_script_enabled=False)
+
+    def open_page(where: str) -> Page:
+        page = context.new_page()
+        page.goto(served + where)
+        return page
+
+    yield open_page
+    context.close()
 
 
 @pytest.fixture

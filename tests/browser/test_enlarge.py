@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from .conftest import _serve, watched
+from .conftest import _serve, box_of, keeps_out, watched
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -52,9 +52,7 @@ def page(request: pytest.FixtureRequest, browser: Browser, served: str) -> Itera
 
 
 def width(page: Page, selector: str) -> float:
-    box = page.locator(selector).bounding_box()
-    assert box is not None
-    return box["width"]
+    return box_of(page.locator(selector))["width"]
 
 
 def test_a_click_on_the_picture_opens_it_larger_with_its_caption(page: Page):
@@ -90,20 +88,13 @@ def test_a_picture_without_a_caption_opens_too_and_shows_itself(page: Page):
 
 
 def test_it_is_open_to_all(page: Page, axe: str):
-    page.evaluate(axe)
     for scheme in ("default", "slate"):
         page.evaluate("(scheme) => (document.body.dataset.mdColorScheme = scheme)", scheme)
-        found = page.evaluate("async () => (await axe.run()).violations")
-        assert [(each["id"], node["html"]) for each in found for node in each["nodes"]] == []
+        assert keeps_out(page, axe, "document") == []
         page.locator("figure img").click()
-        found = page.evaluate("async () => (await axe.run('dialog')).violations")
-        assert [(each["id"], node["html"]) for each in found for node in each["nodes"]] == []
+        assert keeps_out(page, axe, "'dialog'") == []
         page.keyboard.press("Escape")
 
 
-def test_without_javascript_there_is_no_button_that_does_nothing(browser: Browser, served: str):
-    context = browser.new_context(java_script_enabled=False)
-    page = context.new_page()
-    page.goto(served)
-    assert page.locator("button").count() == 0
-    context.close()
+def test_without_javascript_there_is_no_button_that_does_nothing(without_scripts: Callable[[str], Page]):
+    assert without_scripts("").locator("button").count() == 0

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
 import re
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,14 +18,12 @@ from unmasked import self_attention
 from unmasked.embeddings import common_vectors
 from unmasked.figures.sentence import ask
 
-from .conftest import _serve, settled
+from .conftest import DOCS, LIVE, SMALL, _serve, box_of, build_project, copy_scripts, keeps_out, settled
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Locator, Page
 
 PROJECT = Path(__file__).parent / "live"
-DOCS = Path(__file__).parents[2] / "docs"
-LIVE = DOCS.parent / "src/unmasked/figures"
 VECTORS = DOCS.parent / "src/unmasked/data/glove.6B.50d.u8"
 FIGURES = ["sentence", "arrows", "scale", "tiles", "training", "temperature", "parts", "cache"]
 
@@ -38,14 +33,11 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small project with the site's own scripts, styles and vectors."""
     root = tmp_path_factory.mktemp("live") / "project"
     shutil.copytree(PROJECT, root)
-    shutil.copytree(LIVE, root / "docs/live", ignore=shutil.ignore_patterns("*.py*", "__pycache__"))
+    copy_scripts(root / "docs/live")
     (root / "docs/assets").mkdir()
     for file in (DOCS / "assets/site.css", VECTORS):
         shutil.copy(file, root / "docs/assets")
-    command = [sys.executable, "-m", "mkdocs", "build", "--quiet"]
-    made = subprocess.run(command, cwd=root, env=dict(os.environ), capture_output=True, text=True, check=False)
-    assert made.returncode == 0, made.stderr
-    return root / "site"
+    return build_project(root)
 
 
 @pytest.fixture(scope="module")
@@ -79,27 +71,7 @@ def test_the_figures_are_open_to_all_by_day_and_by_night(
     page.evaluate(
         "(name) => (document.body.dataset.mdColorScheme = name)", {"light": "default", "dark": "slate"}[scheme]
     )
-    page.evaluate(axe)
-    found = page.evaluate("async () => (await axe.run([...document.querySelectorAll('[data-live]')])).violations")
-    assert [(each["id"], node["html"]) for each in found for node in each["nodes"]] == []
-
-
-# What is drawn, and not only what is there: the size of each text, also of a drawing that is scaled.
-SMALL = """
-() => {
-  const found = []
-  const walk = document.createTreeWalker(document.querySelector("article"), NodeFilter.SHOW_TEXT)
-  while (walk.nextNode()) {
-    const { parentElement: parent, textContent } = walk.currentNode
-    const live = parent.closest("[data-live]")
-    if (!live || !textContent.trim() || !parent.checkVisibility()) continue
-    const scale = parent.getScreenCTM?.().a ?? 1
-    const size = parseFloat(getComputedStyle(parent).fontSize) * scale
-    if (size < 9) found.push(`${textContent}: ${size}`)
-  }
-  return found
-}
-"""
+    assert keeps_out(page, axe, "[...document.querySelectorAll('[data-live]')]") == []
 
 
 @pytest.mark.parametrize("width", [1280, 390, 320])
@@ -108,11 +80,9 @@ def test_no_text_is_too_small_and_nothing_goes_over_the_side(opened: Callable[..
     assert page.evaluate(SMALL) == []
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     for figure in page.locator("[data-live]").all():
-        box = figure.bounding_box()
-        assert box is not None
+        box = box_of(figure)
         for part in figure.locator("button, input, table, svg:visible, svg text:visible").all():
-            inner = part.bounding_box()
-            assert inner is not None
+            inner = box_of(part)
             assert inner["x"] >= box["x"] - 1
             assert inner["x"] + inner["width"] <= box["x"] + box["width"] + 1
 
@@ -121,20 +91,16 @@ def test_no_text_is_too_small_and_nothing_goes_over_the_side(opened: Callable[..
 def test_what_can_be_pressed_is_large_enough_for_a_finger(opened: Callable[..., Page], width: int):
     page = opened("figures/", viewport={"width": width, "height": 900})
     for part in page.locator("[data-live] :is(button, input:not([type=checkbox]), [role=slider])").all():
-        box = part.bounding_box()
-        assert box is not None
+        box = box_of(part)
         assert min(box["width"], box["height"]) >= 24, part.evaluate("each => each.outerHTML")
 
 
-def test_without_javascript_the_figures_are_those_of_the_run(browser: Browser, served: str):
-    context = browser.new_context(java_script_enabled=False)
-    page = context.new_page()
-    page.goto(f"{served}figures/")
+def test_without_javascript_the_figures_are_those_of_the_run(without_scripts: Callable[[str], Page]):
+    page = without_scripts("figures/")
     for name in FIGURES:
         figure = page.locator(f"[data-live={name}]").first
         assert figure.locator("table, svg, img").first.is_visible()
         assert figure.locator(".live").count() == 0
-    context.close()
 
 
 def test_no_other_page_loads_a_script(built: Path):
@@ -408,8 +374,7 @@ def test_arrows_are_dragged_by_a_mouse_and_by_a_finger(opened: Callable[..., Pag
     figure = page.locator("[data-live=arrows]")
     for place, handle in enumerate(figure.get_by_role("slider").all()):
         handle.scroll_into_view_if_needed()
-        unit, before, box = pixels(figure), where(figure), handle.bounding_box()
-        assert box is not None
+        unit, before, box = pixels(figure), where(figure), box_of(handle)
         x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
         page.mouse.move(x, y)
         page.mouse.down()
@@ -425,8 +390,7 @@ def test_arrows_are_dragged_by_a_mouse_and_by_a_finger(opened: Callable[..., Pag
     figure = phone.locator("[data-live=arrows]")
     handle = figure.get_by_role("slider").first
     handle.scroll_into_view_if_needed()
-    box = handle.bounding_box()
-    assert box is not None
+    box = box_of(handle)
     before, scrolled = where(figure), phone.evaluate("scrollY")
     x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
     touch = phone.context.new_cdp_session(phone)
@@ -544,8 +508,7 @@ def test_a_finger_chooses_a_tile(opened: Callable[..., Page]):
     figure.get_by_role("button", name="1 key").tap()
     assert figure.locator("label").inner_text() == "tile 7 of 7"
     slider = figure.get_by_role("slider")
-    box = slider.bounding_box()
-    assert box is not None
+    box = box_of(slider)
     phone.touchscreen.tap(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
     assert figure.locator("label").inner_text() in {"tile 3 of 7", "tile 4 of 7"}
     assert figure.locator("rect.live-now").count() == 1

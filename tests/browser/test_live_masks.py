@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
 import itertools
 import json
 import math
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,13 +17,11 @@ from torch import Tensor, nn
 from unmasked import bypass_, masks
 from unmasked.embeddings import ship_vectors
 
-from .conftest import _serve, settled, watched
+from .conftest import assert_all_can_read, serve_figures, settled, watched
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
-DOCS = Path(__file__).parents[2] / "docs"
-LIVE = DOCS.parent / "src/unmasked/figures"
 WORDS = ["back", "to", "my", "ship"]
 SIZES = {"tokens": 3, "heads": 2, "head_dim": 4}
 STAGES = {
@@ -57,47 +53,13 @@ def by_pytorch(kind: str, mask: Tensor, x: Tensor) -> Tensor:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two pages with the site's own styles, each with its figure."""
-    root = tmp_path_factory.mktemp("masks")
-    shutil.copytree(LIVE, root / "live", ignore=shutil.ignore_patterns("*.py*", "__pycache__"))
-    (root / "live/live.css").touch()
-    shutil.copy(DOCS / "assets/site.css", root)
-    shutil.copy(DOCS.parent / "src/proofread/publish/assets/proofread.css", root)
-    theme = importlib.util.find_spec("material")
-    assert theme is not None
-    assert theme.origin is not None
-    sheets = ["site.css", "proofread.css"]
-    for sheet in sorted((Path(theme.origin).parent / "templates/assets/stylesheets").glob("*.css"), reverse=True):
-        shutil.copy(sheet, root)
-        sheets.insert(0, sheet.name)
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A page for each figure."""
     x = vectors(0, len(WORDS))
-    data: dict[str, Any] = {
-        "painter": {
-            "words": WORDS,
-            "scores": scores(x).tolist(),
-            "mask": masks.causal(4).tolist(),
-            "interfaces": INTERFACES,
-        },
-        "split": SIZES,
-        "stages": STAGES | {"mask": masks.causal(4).tolist()},
-    }
-    links = "".join(f'<link rel="stylesheet" href="{sheet}">' for sheet in sheets)
-    for name, given in data.items():
-        (root / f"{name}.json").write_text(json.dumps(given))
-        (root / f"{name}.html").write_text(
-            f'<!doctype html><html lang="en"><head><title>{name}</title><link rel="icon" href="data:,">'
-            f'<meta name="viewport" content="width=device-width">{links}</head><body data-md-color-scheme="default">'
-            f'<main class="md-typeset" style="margin: 16px; max-width: 688px"><h1>{name}</h1>'
-            f'<div class="jp-OutputArea-output"><figure><div data-live="{name}" data-json="{name}.json">static</div>'
-            f'</figure></div></main><script type="module" src="live/{name}.js"></script></body></html>'
-        )
-    return root
-
-
-@pytest.fixture(scope="module")
-def served(folder: Path) -> Iterator[str]:
-    yield from _serve(folder)
+    mask = masks.causal(4).tolist()
+    painter = {"words": WORDS, "scores": scores(x).tolist(), "mask": mask, "interfaces": INTERFACES}
+    data = {"painter": painter, "split": SIZES, "stages": STAGES | {"mask": mask}}
+    yield from serve_figures(tmp_path_factory.mktemp("masks"), data)
 
 
 RUN = """
@@ -443,41 +405,17 @@ def test_numbers_move_only_for_those_who_like_motion(opened: Any):
     assert opened("split.html", reduced_motion="no-preference").evaluate(duration) == "0.6s"
 
 
-SMALL = """
-() => {
-  const found = []
-  const walk = document.createTreeWalker(document.querySelector("[data-live]"), NodeFilter.SHOW_TEXT)
-  while (walk.nextNode()) {
-    const parent = walk.currentNode.parentElement
-    if (!walk.currentNode.textContent.trim() || !parent.checkVisibility()) continue
-    const size = parseFloat(getComputedStyle(parent).fontSize) * (parent.getScreenCTM?.().a ?? 1)
-    if (size < 9) found.push(`${walk.currentNode.textContent}: ${size}`)
-  }
-  return found
-}
-"""
-
-
 @pytest.mark.parametrize("name", ["painter", "split", "stages"])
 @pytest.mark.parametrize("scheme", ["default", "slate"])
 @pytest.mark.parametrize("width", [1280, 390])
 def test_the_figures_are_open_to_all_by_day_and_by_night(opened: Any, axe: str, name: str, scheme: str, width: int):
     page = opened(f"{name}.html", viewport={"width": width, "height": 900})
-    page.evaluate("(scheme) => (document.body.dataset.mdColorScheme = scheme)", scheme)
     if name == "painter":
         page.get_by_role("button", name="module", exact=True).click()
         page.get_by_role("button", name="the opposite").click()
-    page.evaluate(axe)
-    found = page.evaluate("async () => (await axe.run('main')).violations")
-    assert [(each["id"], node["html"]) for each in found for node in each["nodes"]] == []
-    assert page.evaluate(SMALL) == []
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert_all_can_read(page, axe, scheme)
 
 
 @pytest.mark.parametrize("name", ["painter", "split", "stages"])
-def test_without_javascript_the_static_figure_stays(browser: Browser, served: str, name: str):
-    context = browser.new_context(java_script_enabled=False)
-    page = context.new_page()
-    page.goto(f"{served}{name}.html")
-    assert page.locator("[data-live]").inner_text() == "static"
-    context.close()
+def test_without_javascript_the_static_figure_stays(without_scripts: Any, name: str):
+    assert without_scripts(f"{name}.html").locator("[data-live]").inner_text() == "static"

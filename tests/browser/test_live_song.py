@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
-import json
 import math
-import shutil
 from collections.abc import Iterator
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import torch
@@ -16,14 +12,8 @@ import torch
 from unmasked.figures import silence
 from unmasked.teaching import Singer
 
-from .conftest import _serve
-from .test_live_masks import SMALL
+from .conftest import assert_all_can_read, box_of, serve_figures
 
-if TYPE_CHECKING:
-    from playwright.sync_api import Browser
-
-DOCS = Path(__file__).parents[2] / "docs"
-LIVE = DOCS.parent / "src/unmasked/figures"
 TURNING: dict[str, Any] = {
     "query": [[1.0, 0.3], [0.6, 0.8]],
     "key": [[0.9, 0.6], [0.9, -0.1]],
@@ -42,28 +32,7 @@ def given() -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory, given: dict[str, Any]) -> Iterator[str]:
-    root = tmp_path_factory.mktemp("song")
-    shutil.copytree(LIVE, root / "live", ignore=shutil.ignore_patterns("*.py*", "__pycache__"))
-    shutil.copy(DOCS / "assets/site.css", root)
-    shutil.copy(DOCS.parent / "src/proofread/publish/assets/proofread.css", root)
-    theme = importlib.util.find_spec("material")
-    assert theme is not None
-    assert theme.origin is not None
-    sheets = ["site.css", "proofread.css"]
-    for sheet in sorted((Path(theme.origin).parent / "templates/assets/stylesheets").glob("*.css"), reverse=True):
-        shutil.copy(sheet, root)
-        sheets.insert(0, sheet.name)
-    links = "".join(f'<link rel="stylesheet" href="{sheet}">' for sheet in sheets)
-    for name, data in given.items():
-        (root / f"{name}.json").write_text(json.dumps(data))
-        (root / f"{name}.html").write_text(
-            f'<!doctype html><html lang="en"><head><title>{name}</title><link rel="icon" href="data:,">'
-            f'<meta name="viewport" content="width=device-width">{links}</head><body data-md-color-scheme="default">'
-            f'<main class="md-typeset" style="margin: 16px; max-width: 688px"><h1>{name}</h1>'
-            f'<div class="jp-OutputArea-output"><figure><div data-live="{name}" data-json="{name}.json">static</div>'
-            f'</figure></div></main><script type="module" src="live/{name}.js"></script></body></html>'
-        )
-    yield from _serve(root)
+    yield from serve_figures(tmp_path_factory.mktemp("song"), given)
 
 
 def turned(pairs: list[list[float]], place: int) -> torch.Tensor:
@@ -116,8 +85,7 @@ def test_humming_turns_both_hands_and_changes_nothing_and_a_distance_changes_the
 
 def test_the_slider_is_moved_by_touch(opened: Any):
     page = opened("turning.html", has_touch=True, viewport={"width": 390, "height": 844})
-    box = page.get_by_label("la hummed").bounding_box()
-    assert box is not None
+    box = box_of(page.get_by_label("la hummed"))
     page.touchscreen.tap(box["x"] + box["width"] - 8, box["y"] + box["height"] / 2)
     assert page.locator(".live-text > span").all_inner_texts().count("la") == 8
 
@@ -154,22 +122,12 @@ def test_the_figure_of_the_singer_begins_where_the_page_says(opened: Any):
 @pytest.mark.parametrize("width", [1280, 390])
 def test_the_figures_are_open_to_all_by_day_and_by_night(opened: Any, axe: str, name: str, scheme: str, width: int):
     page = opened(f"{name}.html", viewport={"width": width, "height": 900})
-    page.evaluate("(scheme) => (document.body.dataset.mdColorScheme = scheme)", scheme)
-    page.evaluate(axe)
-    found = page.evaluate("async () => (await axe.run('main')).violations")
-    assert [(each["id"], node["html"]) for each in found for node in each["nodes"]] == []
-    assert page.evaluate(SMALL) == []
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert_all_can_read(page, axe, scheme)
     for part in page.locator(".live :is(button, input)").all():
-        box = part.bounding_box()
-        assert box is not None
+        box = box_of(part)
         assert min(box["width"], box["height"]) >= 24
 
 
 @pytest.mark.parametrize("name", ["turning", "silence"])
-def test_without_javascript_the_static_figure_stays(browser: Browser, served: str, name: str):
-    context = browser.new_context(java_script_enabled=False)
-    page = context.new_page()
-    page.goto(f"{served}{name}.html")
-    assert page.locator("[data-live]").inner_text() == "static"
-    context.close()
+def test_without_javascript_the_static_figure_stays(without_scripts: Any, name: str):
+    assert without_scripts(f"{name}.html").locator("[data-live]").inner_text() == "static"

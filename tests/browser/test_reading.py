@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from .conftest import DRAWN, settled, watched
+from .conftest import DRAWN, box_of
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page, Route
 
-LESSON = "learn/attention/"
+LESSON, PHONE = "learn/attention/", {"width": 390, "height": 800}
 CONTRAST = """
 () => {
   const canvas = document.createElement("canvas").getContext("2d", { willReadFrequently: true })
@@ -46,27 +46,24 @@ SMALL = """
 """
 
 
+@pytest.fixture(scope="module")
+def served(address: str) -> str:
+    return address
+
+
 @pytest.fixture
-def phone(browser: Browser, address: str) -> Iterator[Page]:
+def phone(opened: Callable[..., Page]) -> Page:
     """The first lesson on a phone."""
-    context = browser.new_context(viewport={"width": 390, "height": 800}, has_touch=True, reduced_motion="reduce")
-    page, faults = watched(context, address)
-    page.goto(address + LESSON)
-    settled(page)
-    yield page
-    assert faults == []
-    context.close()
+    return opened(LESSON, viewport=PHONE, has_touch=True)
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_a_page_can_be_read_on_paper_whatever_the_screen_shows(browser: Browser, address: str, scheme: str):
-    page = browser.new_page(color_scheme=scheme)
-    page.goto(address + LESSON)
+def test_a_page_can_be_read_on_paper_whatever_the_screen_shows(opened: Callable[..., Page], scheme: str):
+    page = opened(LESSON, color_scheme=scheme)
     on_screen = page.evaluate("getComputedStyle(document.body).getPropertyValue('--md-default-bg-color')")
     assert (on_screen == "#141b1d") is (scheme == "dark")
     page.emulate_media(media="print")
     assert {what: ratio for what, ratio in page.evaluate(CONTRAST) if ratio < 4.5} == {}
-    page.close()
 
 
 def test_the_closed_drawer_takes_no_key_and_its_button_opens_it(phone: Page):
@@ -89,16 +86,13 @@ def test_the_closed_drawer_takes_no_key_and_its_button_opens_it(phone: Page):
     assert phone.evaluate("document.activeElement.getAttribute('aria-label')") == "Navigation"
 
 
-def test_in_a_wide_window_the_navigation_is_reached(browser: Browser, address: str):
-    page = browser.new_page(viewport={"width": 1400, "height": 800})
-    page.goto(address + LESSON)
+def test_in_a_wide_window_the_navigation_is_reached(opened: Callable[..., Page]):
+    page = opened(LESSON, viewport={"width": 1400, "height": 800})
     assert not page.evaluate("document.querySelector('.md-sidebar--primary').inert")
-    page.close()
 
 
-def test_a_word_of_the_glossary_is_explained_readably_until_escape(browser: Browser, address: str):
-    page = browser.new_page(viewport={"width": 1280, "height": 800}, reduced_motion="reduce")
-    page.goto(address + LESSON)
+def test_a_word_of_the_glossary_is_explained_readably_until_escape(opened: Callable[..., Page]):
+    page = opened(LESSON)
     page.locator("a.term").first.focus()
     tip = page.locator(".md-tooltip2--active")
     tip.wait_for()
@@ -106,7 +100,6 @@ def test_a_word_of_the_glossary_is_explained_readably_until_escape(browser: Brow
     assert size >= 12
     page.keyboard.press("Escape")
     tip.wait_for(state="detached")
-    page.close()
 
 
 def test_a_touch_explains_a_word_and_a_second_one_follows_it(phone: Page):
@@ -121,12 +114,8 @@ def test_a_touch_explains_a_word_and_a_second_one_follows_it(phone: Page):
 
 
 @pytest.mark.parametrize("where", ["", LESSON, "museum/", "reference/functional/"])
-def test_what_is_to_be_tapped_is_as_large_as_a_finger_tip(browser: Browser, address: str, where: str):
-    page = browser.new_page(viewport={"width": 390, "height": 800}, reduced_motion="reduce")
-    page.goto(address + where)
-    settled(page)
-    assert page.evaluate(SMALL) == []
-    page.close()
+def test_what_is_to_be_tapped_is_as_large_as_a_finger_tip(opened: Callable[..., Page], where: str):
+    assert opened(where, viewport=PHONE).evaluate(SMALL) == []
 
 
 COVERED = """
@@ -144,15 +133,12 @@ COVERED = """
 
 
 @pytest.mark.parametrize("where", ["learn/masks/", "pytorch/masks/", "install/"])
-def test_on_a_phone_the_button_that_copies_code_covers_none(browser: Browser, address: str, where: str):
-    page = browser.new_page(viewport={"width": 390, "height": 800})
-    page.goto(address + where)
-    settled(page)
+def test_on_a_phone_the_button_that_copies_code_covers_none(opened: Callable[..., Page], where: str):
+    page = opened(where, viewport=PHONE)
     page.locator(".proofread-copy > summary:visible, .md-code__button:visible").first.wait_for()
     covered = page.evaluate(COVERED)
     assert covered
     assert [text for over, text in covered if over > 0] == []
-    page.close()
 
 
 SIDEWAYS = """
@@ -164,12 +150,9 @@ SIDEWAYS = """
 
 @pytest.mark.parametrize("where", ["learn/masks/", "pytorch/masks/", "reference/layouts/"])
 def test_what_is_wider_than_a_phone_shows_that_it_goes_on_and_is_reached_by_keys(
-    browser: Browser, address: str, where: str
+    opened: Callable[..., Page], where: str
 ):
-    context = browser.new_context(viewport={"width": 390, "height": 800}, has_touch=True, is_mobile=True)
-    page = context.new_page()
-    page.goto(address + where)
-    settled(page)
+    page = opened(where, viewport=PHONE, has_touch=True, is_mobile=True)
     page.evaluate("document.querySelectorAll('details').forEach((each) => (each.open = true))")
     page.evaluate(DRAWN)
     wide = page.evaluate(
@@ -184,7 +167,6 @@ def test_what_is_wider_than_a_phone_shows_that_it_goes_on_and_is_reached_by_keys
     live = {"live-code", "math-display"}  # which fade nothing, and are reached
     assert [each for each in wide if each[1] != 0 or not (each[2] or each[0] in live)] == []
     assert {table for *_, table in wide} == {"rgba(0, 0, 0, 0)"}, "the table hides what lies below it"
-    context.close()
 
 
 SHIFTS = """
@@ -217,38 +199,33 @@ def test_nothing_jumps_while_a_page_loads_slowly(browser: Browser, address: str,
 
 
 @pytest.mark.parametrize("width", [390, 360])
-def test_what_explains_a_word_stays_on_a_phone(browser: Browser, address: str, width: int):
-    page = browser.new_page(viewport={"width": width, "height": 800}, reduced_motion="reduce")
-    page.goto(f"{address}pytorch/masks/")
+def test_what_explains_a_word_stays_on_a_phone(opened: Callable[..., Page], width: int):
+    page = opened("pytorch/masks/", viewport={"width": width, "height": 800})
     for term in page.locator("a.term:visible").all()[:8]:
         term.focus()
         tip = page.locator(".md-tooltip2--active .md-tooltip2__inner")
         tip.wait_for()
-        box = tip.bounding_box()
-        assert box is not None
+        box = box_of(tip)
         assert box["x"] >= 0
         assert box["x"] + box["width"] <= width
         page.keyboard.press("Escape")
         tip.wait_for(state="detached")
-    page.close()
 
 
-def test_paper_shows_no_solutions_and_nothing_to_press(browser: Browser, address: str):
-    page = browser.new_page()
-    page.goto(f"{address}learn/masks/", wait_until="networkidle")
+def test_paper_shows_no_solutions_and_nothing_to_press(opened: Callable[..., Page]):
+    page = opened("learn/masks/")
+    page.wait_for_load_state("networkidle")
     assert page.locator("details.success").count() > 0
     page.emulate_media(media="print")
     page.evaluate("document.querySelectorAll('details').forEach((each) => (each.open = true))")  # as the theme does
     pressed = "details.success, details.question, .md-code__nav, .proofread-copy, .live-choices, .enlarge"
     assert page.locator(f"article :is({pressed}):visible").count() == 0
     assert page.locator(".live-mask td:visible").count() > 0, "what the figure shows is printed"
-    page.close()
 
 
 @pytest.mark.parametrize("kind", ["question", "success", "example", "tip", "note"])
-def test_boxes_of_every_kind_take_the_colors_of_the_site(browser: Browser, address: str, kind: str):
-    page = browser.new_page()
-    page.goto(address + LESSON)
+def test_boxes_of_every_kind_take_the_colors_of_the_site(opened: Callable[..., Page], kind: str):
+    page = opened(LESSON)
     for tag, title in (("div", "p"), ("details", "summary")):
         style = page.evaluate(
             """([tag, title, kind]) => {
@@ -268,7 +245,6 @@ def test_boxes_of_every_kind_take_the_colors_of_the_site(browser: Browser, addre
             [tag, title, kind],
         )
         assert style["edge"] == style["mark"] == style["teal"]
-    page.close()
 
 
 def test_each_page_forbids_what_is_not_its_own(site: Path):

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
-import subprocess
-import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from .conftest import _serve, settled, watched
+from ..contrast import contrast
+from .conftest import _serve, box_of, build_project, settled, watched
 from .test_site import faults_of
 
 if TYPE_CHECKING:
@@ -27,11 +25,7 @@ PROJECT = Path(__file__).parent / "teaching"
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("teaching") / "project"
     shutil.copytree(PROJECT, root)
-    environment = os.environ | {"PYTHONPATH": str(root)}
-    command = [sys.executable, "-m", "mkdocs", "build", "--quiet"]
-    made = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=False)
-    assert made.returncode == 0, made.stderr
-    return root / "site"
+    return build_project(root)
 
 
 @pytest.fixture(scope="module")
@@ -101,8 +95,7 @@ def test_each_cell_has_one_button_that_is_named_and_large_enough(page: Page):
         cell.evaluate("each => { if (each.closest('details')) each.closest('details').open = true }")
         found = cell.locator(".proofread-copy > summary:visible, .md-code__button:visible")
         assert found.count() == 1, place
-        box = found.bounding_box()
-        assert box is not None
+        box = box_of(found)
         assert min(box["width"], box["height"]) >= 24, (place, box)
         name = found.evaluate("each => each.ariaLabel ?? (each.title || each.textContent)")
         assert name.startswith("Copy"), place
@@ -123,7 +116,7 @@ def test_the_button_can_be_seen_at_rest(browser: Browser, served: str, scheme: s
                     pixel.fillStyle = under
                     pixel.fillRect(0, 0, 1, 1)
                   }
-                  return [...pixel.getImageData(0, 0, 1, 1).data].slice(0, 3)
+                  return [...pixel.getImageData(0, 0, 1, 1).data].slice(0, 3).map((part) => part / 255)
                 }""",
                 side,
             )
@@ -131,16 +124,6 @@ def test_the_button_can_be_seen_at_rest(browser: Browser, served: str, scheme: s
         ]
         assert contrast(*colors) >= 3, (chosen, colors)
     context.close()
-
-
-def contrast(one: list[int], other: list[int]) -> float:
-    def luminance(color: list[int]) -> float:
-        parts = [part / 255 for part in color]
-        linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
-        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-
-    darker, lighter = sorted([luminance(one), luminance(other)])
-    return (lighter + 0.05) / (darker + 0.05)
 
 
 FIGURES = [
@@ -189,8 +172,7 @@ def test_a_touch_is_enough_on_a_phone_and_what_it_tells_fits(browser: Browser, s
     for figure in page.locator("p-f").all():
         figure.tap()
         tip.wait_for()
-        box = tip.bounding_box()
-        assert box is not None
+        box = box_of(tip)
         assert box["x"] >= 0
         assert box["x"] + box["width"] <= 320
         assert page.evaluate("document.documentElement.scrollWidth") <= 320
@@ -200,10 +182,8 @@ def test_a_touch_is_enough_on_a_phone_and_what_it_tells_fits(browser: Browser, s
     context.close()
 
 
-def test_without_javascript_the_page_reads_as_before(browser: Browser, served: str):
-    context = browser.new_context(java_script_enabled=False)
-    page = context.new_page()
-    page.goto(f"{served}lessons/page/")
+def test_without_javascript_the_page_reads_as_before(without_scripts: Callable[[str], Page]):
+    page = without_scripts("lessons/page/")
     figure = page.locator("p-f").first
     assert figure.inner_text() == "67%"
     assert figure.get_attribute("tabindex") is None
@@ -211,7 +191,6 @@ def test_without_javascript_the_page_reads_as_before(browser: Browser, served: s
     page.locator("#cell-2 .proofread-copy > summary").click()
     page.locator("#cell-2").get_by_text("Copy with imports (8 lines)").click()
     page.wait_for_url("**/cell-2.py")
-    context.close()
 
 
 def test_what_gave_the_figures_costs_a_page_few_bytes(built: Path):
@@ -254,6 +233,5 @@ def test_checks_are_folded_with_all_they_show_and_the_search_does_not_look_there
 def test_a_link_leads_to_a_figure(page: Page):
     page.get_by_role("link", name="Figure 1").click()
     page.wait_for_url("**#figure-1")
-    box = page.locator("figure").first.bounding_box()
-    assert box is not None
+    box = box_of(page.locator("figure").first)
     assert 0 <= box["y"] < 700

@@ -15,6 +15,7 @@ import torch
 from unmasked import masks, show
 from unmasked.plot import Viewer
 
+from .conftest import box_of
 from .test_site import AXE, RULES
 
 if TYPE_CHECKING:
@@ -91,8 +92,7 @@ def test_each_weight_can_be_read_by_keyboard(page: Page):
 
 def test_the_pointer_tells_and_marks_row_and_column(page: Page):
     picture = page.get_by_role("application")
-    box = picture.bounding_box()
-    assert box is not None
+    box = box_of(picture)
     page.mouse.move(box["x"] + 1.5 * box["width"] / 4, box["y"] + 3.5 * box["height"] / 4)
     assert told(page).startswith("Head 0. Query 3 “crew” gives key 1 “ship” ")
     assert said(told(page))[0] == pytest.approx(weights()[0, 0, 3, 1].item(), rel=5e-3)
@@ -182,8 +182,7 @@ def test_it_is_open_to_all_and_fits_a_phone(browser: Browser, axe: str, saved: s
     assert page.evaluate(AXE, [[], {}]) == []
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     if width < 400:
-        box = page.get_by_role("application").bounding_box()
-        assert box is not None
+        box = box_of(page.get_by_role("application"))
         page.touchscreen.tap(box["x"] + box["width"] - 2, box["y"] + box["height"] - 2)
         assert "Query 3 “crew” gives key 3 “crew”" in told(page)
     sizes = page.evaluate(SIZES)

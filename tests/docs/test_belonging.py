@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import re
@@ -25,12 +24,10 @@ from mkdocs.config import load_config
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.exceptions import PluginError
 
+from .hooks import hook
+
 ROOT = Path(__file__).parents[2]
-SPEC = importlib.util.spec_from_file_location("belonging", ROOT / "docs/hooks/belonging.py")
-assert SPEC
-assert SPEC.loader
-belonging = importlib.util.module_from_spec(SPEC)
-SPEC.loader.exec_module(belonging)
+belonging = hook("belonging")
 
 NAME = "attention-unmasked"
 ADDRESS, REPOSITORY = "https://someone.github.io/unmasked/", "https://github.com/someone/unmasked"

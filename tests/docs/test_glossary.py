@@ -1,13 +1,10 @@
-import importlib.util
 import re
 from pathlib import Path
 
+from .hooks import hook
+
 DOCS = Path(__file__).parents[2] / "docs"
-SPEC = importlib.util.spec_from_file_location("glossary", DOCS / "hooks/glossary.py")
-assert SPEC
-assert SPEC.loader
-glossary = importlib.util.module_from_spec(SPEC)
-SPEC.loader.exec_module(glossary)
+glossary = hook("glossary")
 
 TWO = (
     "**Score**{ #score }\n:   How *well* a query\n    fits, 2<!--= two --> or `more`.\n\n"

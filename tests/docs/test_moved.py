@@ -1,6 +1,5 @@
 """What moved is found where it was: the table leads to pages and headings that are there."""
 
-import importlib.util
 import re
 import tomllib
 from pathlib import Path
@@ -8,12 +7,10 @@ from pathlib import Path
 import pytest
 from mkdocs.exceptions import PluginError
 
+from .hooks import hook
+
 DOCS = Path(__file__).parents[2] / "docs"
-SPEC = importlib.util.spec_from_file_location("moved", DOCS / "hooks/moved.py")
-assert SPEC
-assert SPEC.loader
-moved = importlib.util.module_from_spec(SPEC)
-SPEC.loader.exec_module(moved)
+moved = hook("moved")
 TABLE = tomllib.loads((DOCS / moved.TABLE).read_text(encoding="utf-8"))
 
 

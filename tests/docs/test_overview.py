@@ -1,6 +1,5 @@
 """The overview drawing: where it stands, what it marks, and where its parts lead."""
 
-import importlib.util
 import re
 import xml.etree.ElementTree as ET
 from itertools import combinations
@@ -9,12 +8,10 @@ from pathlib import Path
 import pytest
 from mkdocs.exceptions import PluginError
 
+from .hooks import hook
+
 ROOT = Path(__file__).parents[2]
-SPEC = importlib.util.spec_from_file_location("overview", ROOT / "docs/hooks/overview.py")
-assert SPEC
-assert SPEC.loader
-overview = importlib.util.module_from_spec(SPEC)
-SPEC.loader.exec_module(overview)
+overview = hook("overview")
 
 MARK = '<p>Before.</p>\n<div class="overview" data-here="{}"></div>\n<p>After.</p>'
 ADDRESSES = {"learn/attention.py": "../attention/", "learn/positions.py": "./", "pytorch/scale.py": "../../scale/"}

@@ -1,6 +1,5 @@
 """What pages and docstrings quote of papers stands in the data of the references, and the list is made of it."""
 
-import importlib.util
 import re
 import tomllib
 from pathlib import Path
@@ -9,6 +8,8 @@ from typing import Any
 import markdown
 import pytest
 
+from .hooks import hook
+
 ROOT = Path(__file__).parents[2]
 DATA: dict[str, dict[str, Any]] = tomllib.loads((ROOT / "docs/references.toml").read_text(encoding="utf-8"))
 SOURCES = [
@@ -16,11 +17,7 @@ SOURCES = [
     *sorted((ROOT / "docs").rglob("*.md")),
     *sorted((ROOT / "src/unmasked").rglob("*.py")),
 ]
-SPEC = importlib.util.spec_from_file_location("references", ROOT / "docs/hooks/references.py")
-assert SPEC
-assert SPEC.loader
-HOOK = importlib.util.module_from_spec(SPEC)
-SPEC.loader.exec_module(HOOK)
+HOOK = hook("references")
 WITHOUT_YEAR = {"onnx": "ONNX", "pytorch": "PyTorch"}
 # As pages cite: a name, perhaps others or "et al.", and a year, in brackets or behind "et al.".
 NAME = r"[A-Z]\w+(?:-\w+)?"

@@ -1,16 +1,13 @@
 """The data by which pages are found: it names pages that exist, and stands at them alone."""
 
-import importlib.util
 from pathlib import Path
 
 import pytest
 
+from .hooks import hook
+
 ROOT = Path(__file__).parents[2]
-SPEC = importlib.util.spec_from_file_location("search", ROOT / "docs/hooks/search.py")
-assert SPEC
-assert SPEC.loader
-search = importlib.util.module_from_spec(SPEC)
-SPEC.loader.exec_module(search)
+search = hook("search")
 
 
 def test_a_page_that_is_gone_must_leave_the_data():

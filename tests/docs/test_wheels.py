@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import re
 import shutil
@@ -22,14 +21,11 @@ import yaml
 from mkdocs.exceptions import PluginError
 from packaging.version import Version
 
+from .hooks import hook
 from .test_doctor_page import shown
 
 ROOT = Path(__file__).parents[2]
-SPEC = importlib.util.spec_from_file_location("wheels", ROOT / "docs/hooks/wheels.py")
-assert SPEC
-assert SPEC.loader
-wheels = importlib.util.module_from_spec(SPEC)
-SPEC.loader.exec_module(wheels)
+wheels = hook("wheels")
 
 HASH = "0123456789abcdef0123456789abcdef01234567"
 OUTSIDE = {

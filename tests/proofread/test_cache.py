@@ -204,50 +204,33 @@ def pip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Installer]:
     Installer.forget()
 
 
+PLUGINS = {"points": "[late.plugins]\nname = it:it\n"}
+METADATA = "from importlib.metadata import "
+# What a page does, what a distribution brings that comes then, and whether the page runs again.
 BY_NAME = {
-    "imports it": ("try:\n    import later\nexcept ImportError:\n    later = None", {"files": "later"}, "it came"),
-    "looks for it": (
-        "import importlib.util\nassert not importlib.util.find_spec('later')",
-        {"files": "later"},
-        "it came",
-    ),
+    "imports it": ("try:\n    import later\nexcept ImportError:\n    later = None", {"files": "later"}, True),
+    "looks for it": ("import importlib.util\nassert not importlib.util.find_spec('later')", {"files": "later"}, True),
     "asks for its version": (
-        "from importlib.metadata import PackageNotFoundError, version\n"
+        f"{METADATA}PackageNotFoundError, version\n"
         "try:\n    version('It')\nexcept PackageNotFoundError:\n    pass\nelse:\n    raise AssertionError",
         {},
-        "it came",
+        True,
     ),
-    "asks for a group of plugins": (
-        "from importlib.metadata import entry_points\nassert not entry_points(group='late.plugins')",
-        {"points": "[late.plugins]\nname = it:it\n"},
-        "it came",
-    ),
-    "lists all that is installed": (
-        "from importlib.metadata import distributions\nassert [*distributions()]",
-        {},
-        "it came",
-    ),
-    "starts a process": (
-        "import subprocess, sys\nsubprocess.run([sys.executable, '-c', ''], check=True)",
-        {},
-        "it came",
-    ),
-    "asks for nothing of it": ("import torch\nfrom importlib.metadata import version\nversion('torch')", {}, ""),
-    "asks for other plugins": (
-        "from importlib.metadata import entry_points\nentry_points(group='other')",
-        {"points": "[late.plugins]\nname = it:it\n"},
-        "",
-    ),
+    "asks for a group": (f"{METADATA}entry_points\nassert not entry_points(group='late.plugins')", PLUGINS, True),
+    "lists all that is installed": (f"{METADATA}distributions\nassert [*distributions()]", {}, True),
+    "starts a process": ("import subprocess, sys\nsubprocess.run([sys.executable, '-c', ''], check=True)", {}, True),
+    "asks for nothing of it": (f"import torch\n{METADATA}version\nversion('torch')", {}, False),
+    "asks for other plugins": (f"{METADATA}entry_points\nentry_points(group='other')", PLUGINS, False),
 }
 
 
 @pytest.mark.parametrize("asks", BY_NAME)
 def test_what_comes_by_pip_runs_the_pages_again_that_asked_for_it(project: Project, pip: Installer, asks: str) -> None:
-    code, brings, why = BY_NAME[asks]
+    code, brings, again = BY_NAME[asks]
     project.write("page.py", f"# %%\n{code}\n")
     assert project.check().findings == []
     pip.install("it", **brings)
-    assert [page.why for page in project.check().pages] == [why]
+    assert [page.why for page in project.check().pages] == ["it came" * again]
 
 
 def test_a_distribution_of_another_version_or_build_is_another_one(project: Project, pip: Installer) -> None:
@@ -341,57 +324,34 @@ def test_a_module_saved_while_the_page_runs_is_not_taken_for_the_one_that_was_re
     assert not list(project.root.glob(".cache/proofread/runs/*/*.json"))
 
 
-# What a page does, and then what is changed, and by what name the change is told.
+# What a page does, what file is then written, or removed, and by what name the change is told.
+LATER, NEW, OLD = ("later.txt", "here"), ("data/new.csv", "1"), ("data/old.csv", "2")
 READS = {
-    "a file that comes to where it was looked for": (
-        "import os\nprint(os.path.exists('later.txt'))",
-        lambda root: (root / "later.txt").write_text("here"),
-        "later.txt came",
-    ),
-    "pathlib": (
-        "import pathlib\nprint(pathlib.Path('later.txt').is_file())",
-        lambda root: (root / "later.txt").write_text("here"),
-        "later.txt came",
-    ),
+    "a path that was looked for": ("import os\nprint(os.path.exists('later.txt'))", LATER, "later.txt came"),
+    "pathlib": ("import pathlib\nprint(pathlib.Path('later.txt').is_file())", LATER, "later.txt came"),
     "an open that failed": (
         "import contextlib\nwith contextlib.suppress(OSError):\n    print(open('later.txt').read())",
-        lambda root: (root / "later.txt").write_text("here"),
+        LATER,
         "later.txt came",
     ),
-    "a glob": (
-        "import glob\nprint(len(glob.glob('data/*.csv')))",
-        lambda root: (root / "data/new.csv").write_text("1"),
-        "what is in data changed",
-    ),
+    "a glob": ("import glob\nprint(len(glob.glob('data/*.csv')))", NEW, "what is in data changed"),
     "a glob that goes down": (
         "import pathlib\nprint(len([*pathlib.Path('data').rglob('*.csv')]))",
-        lambda root: (root / "data/down/new.csv").write_text("1"),
+        ("data/down/new.csv", "1"),
         "what is in data/down changed",
     ),
-    "a list": (
-        "import os\nprint(len(os.listdir('data')))",
-        lambda root: (root / "data/old.csv").unlink(),
-        "what is in data changed",
-    ),
+    "a list": ("import os\nprint(len(os.listdir('data')))", ("data/old.csv", None), "what is in data changed"),
     "a file that a process is given": (
         "import subprocess\nprint(subprocess.run(['cat', 'data/old.csv'], capture_output=True).stdout)",
-        lambda root: (root / "data/old.csv").write_text("2"),
+        OLD,
         "data/old.csv changed",
     ),
-    "files that a shell finds": (
-        "import os\nos.system('cat data/*.csv; echo')",
-        lambda root: (root / "data/old.csv").write_text("2"),
-        "data/old.csv changed",
-    ),
-    "a line that begins with an exclamation mark": (
-        "!cat data/old.csv",
-        lambda root: (root / "data/old.csv").write_text("2"),
-        "data/old.csv changed",
-    ),
+    "files that a shell finds": ("import os\nos.system('cat data/*.csv; echo')", OLD, "data/old.csv changed"),
+    "a line that begins with an exclamation mark": ("!cat data/old.csv", OLD, "data/old.csv changed"),
     "a file that a forked process reads": (
         "import multiprocessing, pathlib\nread = pathlib.Path('data/old.csv').read_text\n"
         "child = multiprocessing.get_context('fork').Process(target=read)\nchild.start()\nchild.join()",
-        lambda root: (root / "data/old.csv").write_text("2"),
+        OLD,
         "data/old.csv changed",
     ),
 }
@@ -402,7 +362,7 @@ def test_whatever_a_page_looks_at_is_what_it_depends_on(
     project: Project, monkeypatch: pytest.MonkeyPatch, reads: str
 ) -> None:
     monkeypatch.chdir(project.root)
-    code, change, why = READS[reads]
+    code, (name, text), why = READS[reads]
     (project.root / "data/down").mkdir(parents=True)
     project.write("data/old.csv", "1")
     project.write("page.py", f"# %%\n{code}\n")
@@ -410,7 +370,7 @@ def test_whatever_a_page_looks_at_is_what_it_depends_on(
     assert project.check().pages[0].why == ""
     project.write("unseen.txt", "nobody looks for it")
     assert project.check().pages[0].why == ""
-    change(project.root)
+    project.write(name, text) if text else (project.root / name).unlink()
     assert project.check().pages[0].why == why
 
 

@@ -67,6 +67,11 @@ class Project:
     def page(self, text: str, name: str = "page.md") -> None:
         (self.root / "docs" / name).write_text(text)
 
+    def frozen(self, text: str, name: str = "page.md") -> None:
+        """Write a page, and freeze what is to be frozen."""
+        self.page(text, name)
+        assert main(["freeze"]) == 0
+
     def check(self, name: str = "page.md", **options: object) -> Report:
         return check([self.root / "docs" / name], root=self.root, **options)
 
@@ -127,8 +132,7 @@ def test_a_frozen_page_is_run_once_and_held_against_what_it_gave_then(
     ],
 )
 def test_a_frozen_page_whose_code_changed_is_stale(project: Project, old: str, new: str, changed: str) -> None:
-    project.page(PAGE)
-    assert main(["freeze", "docs/page.md"]) == 0
+    project.frozen(PAGE)
     project.page(PAGE.replace(old, new))
     (said,) = project.said()
     assert said.startswith(f"docs/page.md:1: the page is frozen, and {changed} has changed since; run it where")
@@ -140,8 +144,7 @@ def test_what_is_stale_is_run_anew_and_what_is_named_in_any_case(
 ) -> None:
     project.page(PAGE)
     project.page(PAGE, "other.md")
-    project.page("# Plain\n", "plain.md")
-    assert main(["freeze"]) == 0
+    project.frozen("# Plain\n", "plain.md")
     assert project.runs == 2
     project.page(PAGE.replace("rows, share = 3,", "rows, share = 4,"), "other.md")
     assert main(["freeze"]) == 1
@@ -158,8 +161,7 @@ def test_what_is_stale_is_run_anew_and_what_is_named_in_any_case(
 
 
 def test_a_run_that_fails_leaves_what_was_kept(project: Project) -> None:
-    project.page(PAGE)
-    assert main(["freeze"]) == 0
+    project.frozen(PAGE)
     before = project.file().read_bytes()
     project.page(PAGE.replace("print(rows)", "1 / 0"))
     assert main(["freeze"]) == 1
@@ -170,8 +172,7 @@ def test_a_run_that_fails_leaves_what_was_kept(project: Project) -> None:
 
 @pytest.mark.parametrize("damage", ["{", "[]", "<<<<<<< HEAD\n", '{"steps": [], "run": {}}', "value"])
 def test_results_that_were_changed_by_hand_are_none(project: Project, damage: str) -> None:
-    project.page(PAGE)
-    assert main(["freeze"]) == 0
+    project.frozen(PAGE)
     file = project.file()
     file.write_text(file.read_text().replace("0.5", "0.6") if damage == "value" else damage)
     (said,) = project.said()
@@ -181,16 +182,14 @@ def test_results_that_were_changed_by_hand_are_none(project: Project, damage: st
 
 
 def test_other_line_ends_do_no_harm(project: Project) -> None:
-    project.page(PAGE)
-    assert main(["freeze"]) == 0
+    project.frozen(PAGE)
     project.file().write_bytes(project.file().read_bytes().replace(b"\n", b"\r\n"))
     (project.root / "docs/page.md").write_bytes(PAGE.replace("\n", "\r\n").encode())
     assert project.said() == []
 
 
 def test_a_kill_midway_leaves_what_was_kept(project: Project) -> None:
-    project.page(PAGE)
-    assert main(["freeze"]) == 0
+    project.frozen(PAGE)
     before = project.file().read_bytes()
     project.page(PAGE.replace("print(rows)", "import time\ntime.sleep(100)"))
     child = subprocess.Popen([sys.executable, "-m", "proofread", "freeze"], stderr=subprocess.PIPE, text=True)
@@ -240,8 +239,7 @@ def test_a_frozen_cell_gives_the_cells_after_it_what_it_found(project: Project) 
 def test_a_frozen_cell_is_stale_by_its_code_and_that_above_it(
     project: Project, old: str, new: str, is_stale: bool
 ) -> None:
-    project.page(CELL, "page.py")
-    assert main(["freeze"]) == 0
+    project.frozen(CELL, "page.py")
     project.page(CELL.replace(old, new), "page.py")
     said = project.said("page.py")
     assert ["is frozen, and its code, or code above it, has changed since" in each for each in said] == [
@@ -252,11 +250,9 @@ def test_a_frozen_cell_is_stale_by_its_code_and_that_above_it(
 
 def test_of_two_frozen_cells_the_stale_one_is_run(project: Project) -> None:
     two = CELL + f"\n# %%\n#| freeze\n{COUNT}last = answer\n"
-    project.page(two, "page.py")
-    assert main(["freeze"]) == 0
+    project.frozen(two, "page.py")
     assert project.runs == 2
-    project.page(two.replace("last = answer", "last = answer + 1"), "page.py")
-    assert main(["freeze"]) == 0
+    project.frozen(two.replace("last = answer", "last = answer + 1"), "page.py")
     assert project.runs == 3
     assert project.said("page.py") == []
     assert main(["freeze", "docs"]) == 0
@@ -264,8 +260,7 @@ def test_of_two_frozen_cells_the_stale_one_is_run(project: Project) -> None:
 
 
 def test_what_no_literal_can_keep_is_told_where_it_is_missed(project: Project) -> None:
-    project.page(f"{CELL}\n# %%\nclient\n", "page.py")
-    assert main(["freeze"]) == 0
+    project.frozen(f"{CELL}\n# %%\nclient\n", "page.py")
     (said,) = project.said("page.py")
     assert said.startswith(
         "docs/page.py:21: cell 5 failed with NameError: name 'client' is not defined; cell 2, which is frozen and "
@@ -274,8 +269,7 @@ def test_what_no_literal_can_keep_is_told_where_it_is_missed(project: Project) -
 
 
 def test_a_frozen_failure_is_shown_as_it_was(project: Project) -> None:
-    project.page("# %%\n#| freeze\n#| raises: ZeroDivisionError\n1 / 0\n", "page.py")
-    assert main(["freeze"]) == 0
+    project.frozen("# %%\n#| freeze\n#| raises: ZeroDivisionError\n1 / 0\n", "page.py")
     report = project.check("page.py")
     assert report.findings == []
     assert report.pages[0].outputs(0)[0]["ename"] == "ZeroDivisionError"
@@ -309,8 +303,7 @@ def test_an_option_that_cannot_be_meant_is_told(project: Project, option: str, m
 def test_a_site_and_an_export_show_of_when_results_are(project: Project) -> None:
     project.page(CELL.replace("# %%\nanswer + 1", "# %%\n#| skip: no time\nanswer + 1"), "page.py")
     project.page(PAGE)
-    project.page("# Plain\n\n```python\n#| skip: no shell\nx = 1\n```\n", "plain.md")
-    assert main(["freeze"]) == 0
+    project.frozen("# Plain\n\n```python\n#| skip: no shell\nx = 1\n```\n", "plain.md")
     (project.root / "mkdocs.yml").write_text(
         "site_name: Site\nnav: [{Rows: page.md}, {Plain: plain.md}]\ntheme: readthedocs\n"
         "plugins: [proofread, {mkdocs-jupyter: {execute: false, cache: false, ignore: ['*.md']}}]\n"
@@ -341,8 +334,7 @@ def test_what_is_off_or_runs_nothing_has_nothing_to_freeze(project: Project) -> 
 
 
 def test_a_page_that_is_only_run_is_frozen_too(project: Project) -> None:
-    project.page(PAGE.replace("proofread: freeze", "proofread: run, freeze").replace("There are 3", "There are 9"))
-    assert main(["freeze"]) == 0
+    project.frozen(PAGE.replace("proofread: freeze", "proofread: run, freeze").replace("There are 3", "There are 9"))
     (checked,) = project.check().pages
     assert checked.findings == []
     assert "There are 9 rows, 0.50 of 3." in checked.texts[0].published
@@ -375,8 +367,7 @@ class Color(enum.IntEnum):
 one, pair, part, text = 1, (1, 2.5), {3}, "it's\\n"
 odd, color, endless, counts, long = Odd(), Color.RED, float("inf"), collections.Counter("a"), "a" * 20_000
 """
-    project.page(f"# %%\n#| freeze{code}\n# %%\n[one, pair, part, text]\n", "page.py")
-    assert main(["freeze"]) == 0
+    project.frozen(f"# %%\n#| freeze{code}\n# %%\n[one, pair, part, text]\n", "page.py")
     (kept,) = json.loads(project.file("page.py").read_text())["cells"].values()
     assert kept["names"] == {"one": "1", "pair": "(1, 2.5)", "part": "{3}", "text": '"it\'s\\n"'}
     report = project.check("page.py")

@@ -3,7 +3,7 @@
 import json
 import logging
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -215,6 +215,22 @@ def build_site(root: Path, **options: object) -> None:
     build(config)
 
 
+Ended = Callable[[Path], str]
+
+
+@pytest.fixture
+def ended(caplog: pytest.LogCaptureFixture) -> Ended:
+    """Begins a build that must end, and gives what is said of it."""
+
+    def end(root: Path) -> str:
+        caplog.clear()
+        with caplog.at_level(logging.WARNING), pytest.raises(Abort):
+            build_site(root)
+        return caplog.text
+
+    return end
+
+
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     root = write(tmp_path_factory.mktemp("project"))
@@ -224,41 +240,33 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     return root / "site"
 
 
-def test_a_page_that_the_navigation_calls_something_else_ends_the_build(tmp_path: Path, monkeypatch, caplog):
+def test_a_page_that_the_navigation_calls_something_else_ends_the_build(tmp_path: Path, monkeypatch, ended: Ended):
     (tmp_path / "docs").mkdir()
     for name, title in (("rivers", "Which river is longest?"), ("lakes", "Which lake is deepest?"), ("index", "Home")):
         (tmp_path / f"docs/{name}.md").write_text(f"# {title}\n")
     monkeypatch.chdir(tmp_path)
 
-    def built(rivers: str, lakes: str) -> None:
+    def called(rivers: str, lakes: str) -> Path:
         nav = f"nav:\n  - index.md\n  - {rivers}: rivers.md\n  - {lakes}: lakes.md\n"
         (tmp_path / "mkdocs.yml").write_text(f"site_name: Water\n{nav}plugins: [proofread]\n")
-        build_site(tmp_path)
+        return tmp_path
 
-    built("Rivers", "The deepest lake")
-    with pytest.raises(Abort):
-        built("Mountains", "The longest, and a deep lake")
-    called = "mkdocs.yml: the navigation calls"
-    assert caplog.messages[-1] == f"{called} rivers.md 'Mountains', but its title is 'Which river is longest?'"
-    with pytest.raises(Abort):
-        built("Rivers", "The longest river")
+    build_site(called("Rivers", "The deepest lake"))
+    told = "mkdocs.yml: the navigation calls rivers.md 'Mountains', but its title is 'Which river is longest?'\n"
+    assert ended(called("Mountains", "The longest, and a deep lake")).endswith(told)
     told = "lakes.md 'The longest river', but its title is 'Which lake is deepest?'; 'The longest river' fits rivers.md"
-    assert caplog.messages[-1] == f"{called} {told}"
+    assert ended(called("Rivers", "The longest river")).endswith(f"mkdocs.yml: the navigation calls {told}\n")
 
 
-def test_a_page_beside_the_sites_is_checked_and_not_published(tmp_path: Path, monkeypatch, caplog):
+def test_a_page_beside_the_sites_is_checked_and_not_published(tmp_path: Path, monkeypatch, ended: Ended):
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs/index.md").write_text("# Home\n")
     (tmp_path / "pyproject.toml").write_text('[tool.proofread]\npages = ["README.md"]\n')
     (tmp_path / "mkdocs.yml").write_text("site_name: Water\nplugins: [proofread]\n")
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(Abort):
-        build_site(tmp_path)
-    assert "pages names README.md, which does not exist" in caplog.text
+    assert "pages names README.md, which does not exist" in ended(tmp_path)
     (tmp_path / "README.md").write_text("The Nile has 6650 km.\n")
-    with pytest.raises(Abort):
-        build_site(tmp_path)
-    assert "README.md:1: nothing proves the figure 6650" in caplog.text
+    assert "README.md:1: nothing proves the figure 6650" in ended(tmp_path)
     (tmp_path / "README.md").write_text("The Nile is long.\n")
     build_site(tmp_path)
     assert not list((tmp_path / "site").rglob("README*"))
@@ -462,16 +470,14 @@ def test_nothing_is_asked_of_another_origin(site: Path) -> None:
         assert fetched == [], page
 
 
-def test_any_finding_ends_the_build_with_all_of_them_listed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_any_finding_ends_the_build_with_all_of_them_listed(tmp_path: Path, ended: Ended) -> None:
     wrong = {
         "lessons/first.py": FIRST.replace("Only 3<", "Only 4<"),
         "lessons/second.py": SECOND.replace("y = 1", "y = 1 / 0"),
         "index.md": INDEX.replace("# Home", "# Home 7"),
     }
     root = write(tmp_path, **wrong)
-    with caplog.at_level(logging.ERROR), pytest.raises(Abort):
-        build_site(root)
-    told = caplog.text
+    told = ended(root)
     assert "docs/index.md:1: nothing proves the figure 7" in told
     assert "docs/lessons/first.py:4: it says 4, but len(rows) gives only 3" in told
     assert "docs/lessons/second.py:7: cell 2 failed with ZeroDivisionError: division by zero" in told
@@ -491,79 +497,58 @@ def small(root: Path, page: str, config: str = SMALL) -> Path:
     return root
 
 
-@pytest.mark.parametrize(
-    ("target", "reason"),
-    [
-        ("nowhere.md", "the target is not found among documentation files"),
-        ("nowhere.py", "the target is not found among documentation files"),
-        ("nowhere.png", "the target is not found among documentation files"),
-        ("index.md#nowhere", "the doc 'index.md' does not contain an anchor '#nowhere'"),
-        ("#nowhere", "there is no such anchor on this page"),
-        ("page/", "an unrecognized relative link"),
-        ("/page.py", "an absolute link"),
-    ],
-)
-def test_a_dead_link_ends_a_strict_build_with_page_and_line(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, target: str, reason: str
-) -> None:
-    root = small(tmp_path, f"# %% [markdown]\n# # Title\n#\n# Some text and\n# a [link]({target}).\n")
-    with caplog.at_level(logging.WARNING), pytest.raises(Abort):
-        build_site(root)
-    (told,) = [record.getMessage() for record in caplog.records if "Doc file" in record.getMessage()]
-    assert told.startswith("docs/page.py:5: Doc file 'page.py' contains")
-    assert target in told
-    assert reason in told
+DEAD = {  # links of a page, one a line from its fifth on, and why a strict build ends
+    "nowhere.md": "the target is not found among documentation files",
+    "nowhere.py": "the target is not found among documentation files",
+    "nowhere.png": "the target is not found among documentation files",
+    "index.md#nowhere": "the doc 'index.md' does not contain an anchor '#nowhere'",
+    "#nowhere": "there is no such anchor on this page",
+    "page/": "an unrecognized relative link",
+    "/page.py": "an absolute link",
+}
 
 
-def test_a_link_to_a_python_page_is_checked_like_any(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    root = small(tmp_path, "# %% [markdown]\n# # Title\n")
+def test_each_dead_link_ends_a_strict_build_with_page_and_line(tmp_path: Path, ended: Ended) -> None:
+    links = "".join(f"# a [link]({target}),\n" for target in DEAD)
+    root = small(tmp_path, f"# %% [markdown]\n# # Title\n#\n# Some text and\n{links}")
     (root / "docs/index.md").write_text("# Home\n\nTo [the title](page.py#title), [not there](page.py#nothing).\n")
-    with caplog.at_level(logging.WARNING), pytest.raises(Abort):
-        build_site(root)
-    (told,) = [record.getMessage() for record in caplog.records if "Doc file" in record.getMessage()]
-    assert told.startswith("docs/index.md:3: ")
-    assert "page.py#nothing" in told
+    told = [line for line in ended(root).splitlines() if "Doc file" in line]
+    assert len(told) == len(DEAD) + 1
+    for line, (target, reason) in enumerate(DEAD.items(), 5):
+        (said,) = [each for each in told if f" docs/page.py:{line}: Doc file 'page.py' contains" in each]
+        assert target in said
+        assert reason in said
+    (said,) = [each for each in told if " docs/index.md:3: " in each]
+    assert "page.py#nothing" in said
 
 
-def test_a_cell_whose_place_another_plugin_takes_away_is_named(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_cell_whose_place_another_plugin_takes_away_is_named(tmp_path: Path, ended: Ended) -> None:
     root = small(tmp_path, "# %% [markdown]\n# # Title\n\n# %%\nx = 1\n", f"{SMALL}\nhooks: [hook.py]\n")
     (root / "hook.py").write_text('def on_page_markdown(text, **_):\n    return text.partition("<div")[0]\n')
-    with caplog.at_level(logging.ERROR), pytest.raises(Abort):
-        build_site(root)
-    assert 'docs/page.py:5: cell 2 has no place: a plugin took <div data-cell="2"></div> out of' in caplog.text
+    assert 'docs/page.py:5: cell 2 has no place: a plugin took <div data-cell="2"></div> out of' in ended(root)
 
 
-def test_latex_that_a_cell_shows_and_none_can_read_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_latex_that_a_cell_shows_and_none_can_read_is_named(tmp_path: Path, ended: Ended) -> None:
     root = small(tmp_path, '# %%\nfrom IPython.display import Latex\n\nLatex("$\\\\frac{1$")\n')
-    with caplog.at_level(logging.ERROR), pytest.raises(Abort):
-        build_site(root)
-    assert "docs/page.py:2: cell 1 shows $\\frac{1$ is not TeX" in caplog.text
+    assert "docs/page.py:2: cell 1 shows $\\frac{1$ is not TeX" in ended(root)
 
 
-def test_a_page_whose_download_shadows_a_module_of_python_is_refused(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_page_whose_download_shadows_a_module_of_python_is_refused(tmp_path: Path, ended: Ended) -> None:
     page, message = "# %% [markdown]\n# # Title\n", "readers save numbers.py, and whatever runs beside it imports that"
     root = small(tmp_path, page, SMALL.replace("page.py", "numbers.py"))
     script = (root / "docs/page.py").rename(root / "docs/numbers.py")
-    with caplog.at_level(logging.ERROR), pytest.raises(Abort):
-        build_site(root)
-    assert f"docs/numbers.py:1: {message} for Python's own module; rename the page" in caplog.text
+    assert f"docs/numbers.py:1: {message} for Python's own module; rename the page" in ended(root)
     # A Markdown page offers no script.
     script.rename(root / "docs/numbers.md").write_text("# Title\n")
     (root / "mkdocs.yml").write_text(SMALL.replace("page.py", "numbers.md"))
     build_site(root)
 
 
-def test_tex_that_cannot_be_typeset_is_found_on_its_line(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_tex_that_cannot_be_typeset_is_found_on_its_line(tmp_path: Path, ended: Ended) -> None:
     page = "# %% [markdown]\n# # Title\n#\n# So $\\frac{a}$ it is.\n#\n# $$\\boxed{a}$$ <!-- unchecked: a name -->\n"
-    root = small(tmp_path, page)
-    with caplog.at_level(logging.ERROR), pytest.raises(Abort):
-        build_site(root)
-    assert "the pages cannot be published:\ndocs/page.py:4: $\\frac{a}$ is not TeX: " in caplog.text
-    assert "\ndocs/page.py:6: $$\\boxed{a}$$ would lose \\boxed on the way to MathML" in caplog.text
+    told = ended(small(tmp_path, page))
+    assert "the pages cannot be published:\ndocs/page.py:4: $\\frac{a}$ is not TeX: " in told
+    assert "\ndocs/page.py:6: $$\\boxed{a}$$ would lose \\boxed on the way to MathML" in told
 
 
 PICTURED = """\
@@ -643,7 +628,7 @@ def test_downloads_and_programs_say_what_pip_is_given(
     ],
 )
 def test_another_mkdocs_jupyter_is_told_from_a_fault_of_the_page(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, part: str, message: str
+    tmp_path: Path, ended: Ended, monkeypatch: pytest.MonkeyPatch, part: str, message: str
 ) -> None:
     from proofread.publish import render
 
@@ -657,7 +642,6 @@ def test_another_mkdocs_jupyter_is_told_from_a_fault_of_the_page(
     else:
         monkeypatch.setattr(part, str(tmp_path))
     render._exporter.cache_clear()
-    with caplog.at_level(logging.ERROR), pytest.raises(Abort):
-        build_site(root)
+    told = ended(root)
     render._exporter.cache_clear()
-    assert re.search(rf"mkdocs-jupyter 0\.\d+\.\d+ {message}", caplog.text)
+    assert re.search(rf"mkdocs-jupyter 0\.\d+\.\d+ {message}", told)

@@ -12,6 +12,8 @@ from proofread.programs.trial import Ran
 from proofread.publish.render import Rendered, _tables_of_the_site, render
 from proofread.settings import Settings
 
+from ..contrast import contrast
+
 PAGE = r"""
 # %%
 #| alt: a line
@@ -115,20 +117,6 @@ def test_what_has_no_form_that_can_be_shown_is_named(rendered: Rendered) -> None
 
 COLOURS = ["black", "red", "green", "yellow", "blue", "magenta", "cyan", "white"]
 NAMES = [f"{colour}{shade}" for colour in COLOURS for shade in ("", "-intense")]
-
-
-def luminance(colour: str) -> float:
-    """WCAG's relative luminance of #rgb or #rrggbb."""
-    digits = colour.removeprefix("#")
-    digits = "".join(d * 2 for d in digits) if len(digits) == 3 else digits
-    parts = [int(digits[i : i + 2], 16) / 255 for i in (0, 2, 4)]
-    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
-    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-
-
-def contrast(one: str, other: str) -> float:
-    darker, lighter = sorted([luminance(one), luminance(other)])
-    return (lighter + 0.05) / (darker + 0.05)
 
 
 @pytest.mark.parametrize("name", [*NAMES, "ink"])

@@ -59,7 +59,7 @@ def built_once(tmp_path_factory):
     (folder / "mkdocs.yml").write_text(CONFIG)
     (folder / "docs/first.py").write_text(FIRST)
     (folder / "docs/second.md").write_text("# Second\n")
-    built(folder)
+    assert built(folder) == made_anew(folder)
     return folder
 
 
@@ -70,8 +70,13 @@ def site(built_once, tmp_path):
 
 
 def built(site: Path) -> dict[str, bytes]:
-    """Build, and read what the site holds, but for the times in it."""
+    """Build, and read what the site holds."""
     build(load_config(str(site / "mkdocs.yml")))
+    return contents(site)
+
+
+def contents(site: Path) -> dict[str, bytes]:
+    """What the site holds, but for the times in it."""
     folder = site / "site"
     files = {str(file.relative_to(folder)): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
     return {name: content for name, content in files.items() if not name.startswith("sitemap")}
@@ -103,8 +108,7 @@ def edit(file: Path, old: str, new: str) -> None:
     ],
 )
 def test_whatever_changes_is_in_the_next_build(site, file, old, new, shown):
-    before = built(site)
-    assert before == made_anew(site)
+    before = contents(site)
     edit(site / file, old, new)
     after = built(site)
     name, text = shown

@@ -6,19 +6,11 @@ import torch
 
 from unmasked import plot
 
+from ..contrast import contrast
 from .refusals import refused
 
 PAGES = {"light": (255, 253, 248), "dark": (20, 27, 29)}
 TEXT = {"light": (29, 43, 46), "dark": (224, 229, 228)}
-
-
-def contrast(one: tuple[float, ...], other: tuple[float, ...]) -> float:
-    def luminance(colour: tuple[float, ...]) -> float:
-        r, g, b = (((c / 255 + 0.055) / 1.055) ** 2.4 for c in colour)
-        return 0.2126 * r + 0.7152 * g + 0.0722 * b
-
-    dark, light = sorted((luminance(one), luminance(other)))
-    return (light + 0.05) / (dark + 0.05)
 
 
 def colours(html: str) -> list[tuple[tuple[int, ...], float]]:
@@ -105,7 +97,11 @@ def test_the_text_of_a_page_can_be_read_on_every_cell_in_light_and_dark():
     for colour, strength in colours(plot.grid(torch.tensor([1.0, -1.0, 0.3, -0.3, 0.0]))._repr_html_()):
         for theme, page in PAGES.items():
             cell = tuple(strength * c + (1 - strength) * p for c, p in zip(colour, page, strict=True))
-            assert contrast(cell, TEXT[theme]) >= 4.5, (theme, colour, strength)
+            assert contrast(*([c / 255 for c in color] for color in (cell, TEXT[theme]))) >= 4.5, (
+                theme,
+                colour,
+                strength,
+            )
 
 
 def test_names_of_tokens_are_text_and_no_html():

@@ -4,14 +4,13 @@ import sys
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from IPython.core.formatters import DisplayFormatter
 from IPython.core.pylabtools import print_figure
 from matplotlib.axes import Axes
-from matplotlib.colors import to_hex, to_rgb
+from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
@@ -19,6 +18,7 @@ from unmasked import plot
 from unmasked.plot.page import INK
 from unmasked.plot.tables import Tabular
 
+from ..contrast import contrast
 from .refusals import refused
 
 WEIGHTS = torch.tensor([[0.25, 0.75, 0.0], [0.5, 0.125, 0.375]])
@@ -39,15 +39,6 @@ def inches(figure: Figure, axes: Axes) -> list[float]:
     figure.draw_without_rendering()
     axes.apply_aspect()
     return (axes.get_position().bounds * figure.get_size_inches()[[0, 1, 0, 1]]).tolist()
-
-
-def contrast(one: Any, other: Any) -> float:
-    def luminance(colour: Any) -> float:
-        r, g, b = ((c + 0.055) / 1.055 for c in to_rgb(colour))
-        return 0.2126 * r**2.4 + 0.7152 * g**2.4 + 0.0722 * b**2.4
-
-    dark, light = sorted((luminance(one), luminance(other)))
-    return (light + 0.05) / (dark + 0.05)
 
 
 def test_a_heat_map_writes_its_values_under_named_axes() -> None:

@@ -10,8 +10,6 @@ from torch import Tensor
 
 from unmasked import teaching
 
-Given = tuple[Tensor, Tensor, Tensor, Tensor]
-
 
 def test_a_riddle_asks_for_the_number_in_the_box_with_its_letter_or_for_nine_minus_it():
     torch.manual_seed(0)

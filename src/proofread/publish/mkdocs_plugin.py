@@ -183,7 +183,8 @@ class ProofreadPlugin(BasePlugin[ProofreadConfig]):
         said = re.match(r"Doc file '(?P<uri>.+?)' contains .*?link '(?P<target>.+?)'", record.getMessage())
         if said and said["uri"] in self._pages:
             page = self._pages[said["uri"]].checked.page
-            line = next((number for number, text in enumerate(page.lines, 1) if said["target"] in text), 1)
+            whole = re.compile(rf"(?<![\w./#-]){re.escape(said['target'])}(?![\w./#-])")
+            line = next((number for number, text in enumerate(page.lines, 1) if whole.search(text)), 1)
             record.msg, record.args = f"{page.at(line)}: {record.getMessage()}", ()
         return True
 

@@ -13,7 +13,7 @@ from .plain import Gated
 from .positions import PlacedWithCache, ahead, rope, rotary, slopes
 
 CASES = Cases("caches")
-right, wrong = CASES.right, CASES.wrong
+right, wrong, slip_of = CASES.right, CASES.wrong, CASES.slip
 
 CACHE = Style(Attention, dim=16, heads=2, causal=True, cache="kv")
 ROTARY = CACHE(names=separate("w"), bias=False, **SDPA | rotary())
@@ -48,15 +48,6 @@ def last(count):
 
 def window(size):
     return lambda at, keys: (keys <= at[:, None]) & (at[:, None] - keys < size)
-
-
-def from_the_top_left(at, keys):
-    return keys <= (at - at[0])[:, None]
-
-
-def only_without_cache(at, keys):
-    """All is seen once there is a cache, also later tokens of the same chunk."""
-    return (keys <= at[:, None]) | (at[0] > 0)
 
 
 def restarted(**how):
@@ -189,32 +180,14 @@ right(
     "growing-cache", Style(PlacedWithCache, heads=4, groups=2, causal=True, cache="kv", positions=True, **SDPA_GROUPED)
 )
 right("whisper-list-cache", CACHE(dim=20, norm=nn.LayerNorm, residual=True, show=add, **LIST | TOKENS_FIRST))
+ROLLING = SDPA | rotary() | {"sees": window(5), "kept": last(4)}
 right(
     "mistral-window-cache",
-    Style(
-        Counting,
-        heads=4,
-        groups=2,
-        names=separate("w"),
-        bias=False,
-        causal=True,
-        cache="kv",
-        sees=window(5),
-        kept=last(4),
-        **SDPA | rotary(),
-    ),
+    Style(Counting, heads=4, groups=2, names=separate("w"), bias=False, causal=True, cache="kv", **ROLLING),
 )
-right(
-    "alibi-dataclass-cache",
-    CACHE(
-        dim=18,
-        heads=3,
-        positions=True,
-        packed=State,
-        unpacked=lambda c: (c.keys, c.values),
-        show=lambda s, a: fill_large(s + slopes(3, s) * ahead(s), a),
-    ),
-)
+STATE = {"packed": State, "unpacked": lambda c: (c.keys, c.values)}
+SLOPED = {"show": lambda s, a: fill_large(s + slopes(3, s) * ahead(s), a), "positions": True}
+right("alibi-dataclass-cache", CACHE(dim=18, heads=3, **STATE | SLOPED))
 
 # ------------------------------------------------------------------------------------------------------- what is joined
 
@@ -234,66 +207,30 @@ wrong(
     CACHE(dim=24, heads=4, groups=2, bias=False, norm=nn.LayerNorm, residual=True, **SDPA_GROUPED),
     kept=lambda k, v: (k[:, :, :-1], v[:, :, :-1]),
 )
-wrong(
-    "cache-never-reset",
-    Style(KeepsItsCache, dim=18, heads=3, names=separate("w"), causal=True, cache="kv"),
-    slip="goes on",
-)
-wrong(
-    "state-inside-never-cleared",
-    Style(KeepsItsCache, dim=16, heads=2, bias=False, causal=True, cache="kv", show=add),
-    slip="goes on",
-)
-wrong(
-    "default-cache-object-shared",
-    Style(
-        KeepsItsCache,
-        dim=16,
-        heads=4,
-        bias=False,
-        causal=True,
-        cache="kv",
-        packed=State,
-        unpacked=lambda c: (c.keys, c.values),
-    ),
-    slip="goes on",
-)
-wrong("stream-never-reset", Style(Streaming), slip="goes on")
+KEEPS = Style(KeepsItsCache, dim=16, causal=True, cache="kv")
+goes_on = slip_of(slip="goes on")
+goes_on("cache-never-reset", KEEPS(dim=18, heads=3, names=separate("w")))
+goes_on("state-inside-never-cleared", KEEPS(heads=2, bias=False, show=add))
+goes_on("default-cache-object-shared", KEEPS(heads=4, bias=False, **STATE))
+goes_on("stream-never-reset", Style(Streaming))
 
 # ------------------------------------------------------------------------------------------------------------ the mask
 
-wrong(
-    "cache-top-left-mask",
-    CACHE(heads=4, names="c_attn c_proj", **SDPA | DICT),
-    "top-left-causal",
-    sees=from_the_top_left,
-)
-wrong("decode-topleft", CACHE(bias=False, **SDPA), "top-left-causal", sees=from_the_top_left)
+top_left = slip_of("top-left-causal", sees=lambda at, keys: keys <= (at - at[0])[:, None])
+top_left("cache-top-left-mask", CACHE(heads=4, names="c_attn c_proj", **SDPA | DICT))
+top_left("decode-topleft", CACHE(bias=False, **SDPA))
 wrong(
     "sdpa-is-causal-with-cache",
     CACHE(dim=20, heads=4, groups=2, **SDPA),
     "top-left-causal",
     core=lambda q, k, v, a: (nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True), None),
 )
-wrong(
-    "cache-chunk-unmasked",
-    CACHE(dim=18, heads=3, norm=nn.LayerNorm, residual=True, **SDPA | LIST),
-    "no-causal-mask",
-    sees=only_without_cache,
-)
-wrong(
-    "prenorm-chunk-unmasked",
-    CACHE(dim=20, norm=nn.LayerNorm, residual=True, **SDPA),
-    "no-causal-mask",
-    sees=only_without_cache,
-)
-wrong("decode-chunk", CACHE(bias=False, **SDPA), "no-causal-mask", sees=only_without_cache)
-wrong(
-    "mask-only-in-prefill",
-    CACHE(dim=20, show=fill_least, **rotary(pairs=True)),
-    "no-causal-mask",
-    sees=only_without_cache,
-)
+# All is seen once there is a cache, also later tokens of the same chunk.
+unmasked = slip_of("no-causal-mask", sees=lambda at, keys: (keys <= at[:, None]) | (at[0] > 0))
+unmasked("cache-chunk-unmasked", CACHE(dim=18, heads=3, norm=nn.LayerNorm, residual=True, **SDPA | LIST))
+unmasked("prenorm-chunk-unmasked", CACHE(dim=20, norm=nn.LayerNorm, residual=True, **SDPA))
+unmasked("decode-chunk", CACHE(bias=False, **SDPA))
+unmasked("mask-only-in-prefill", CACHE(dim=20, show=fill_least, **rotary(pairs=True)))
 wrong(
     "block-local-window-one-long",
     CACHE(dim=24, heads=4, bias=False, sees=window(4), **SDPA),
@@ -307,12 +244,9 @@ wrong(
     ROTARY(dim=24, heads=3),
     extend=lambda k, v, earlier_k, earlier_v: (join(rope(earlier_k, places(earlier_k)), k), join(earlier_v, v)),
 )
-wrong("all-keys-rotated-each-call", CACHE(**turned_late("as made")), **turned_late("turned"))
-wrong(
-    "cache-holds-rotated-keys",
-    CACHE(names=separate("w"), **SDPA | turned_late("as made")),
-    **turned_late("turned"),
-)
+keeps_turned = slip_of(**turned_late("turned"))
+keeps_turned("all-keys-rotated-each-call", CACHE(**turned_late("as made")))
+keeps_turned("cache-holds-rotated-keys", CACHE(names=separate("w"), **SDPA | turned_late("as made")))
 wrong(
     "cache-keys-before-rotation",
     ROTARY(dim=24, heads=4, groups=2),

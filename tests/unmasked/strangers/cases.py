@@ -73,10 +73,6 @@ class Case:
         """How `diagnose` is called."""
         return self.style.call
 
-    @property
-    def fixed(self) -> Callable[[], Any] | None:
-        return None if self.twin is None else self.twin.make
-
 
 class Cases:
     """The rows of a file, of one kind."""
@@ -88,9 +84,14 @@ class Cases:
     def __iter__(self) -> Iterator[Case]:
         return iter(self.rows)
 
-    def right(self, name: str, style: Style) -> None:
-        self.rows.append(Case(name, self.kind, style))
+    def right(self, name: str, style: Style, /, **own: Any) -> None:
+        """A row whose options are its own, besides those of its style."""
+        self.rows.append(Case(name, self.kind, style(**own)))
 
     def wrong(self, name: str, twin: Style, cause: str | None = None, /, **slip: Any) -> None:
         """A row whose options are the slip, which the twin, named before, has not."""
         self.rows.append(Case(name, self.kind, twin(**slip), cause, twin))
+
+    def slip(self, cause: str | None = None, /, **slip: Any) -> Callable[[str, Style], None]:
+        """What makes the rows of one slip, each in another style."""
+        return lambda name, twin: self.wrong(name, twin, cause, **slip)

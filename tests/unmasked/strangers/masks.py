@@ -30,7 +30,7 @@ from .attention import (
 from .cases import Cases, Style
 
 CASES = Cases("masks")
-right, wrong = CASES.right, CASES.wrong
+right, wrong, slip_of = CASES.right, CASES.wrong, CASES.slip
 
 CAUSAL = Style(Attention, causal=True)
 LLAMA = Style(Attention, names=separate("w"), bias=False, out_bias=False, causal=True)
@@ -188,14 +188,9 @@ class PairBias(nn.Module):
 
 # ----------------------------------------------------------------------------------------------------------- causal
 
-wrong(
-    "bert-tril-after-softmax",
-    CAUSAL(dim=32, heads=4, names="query key value dense", returns=pair),
-    "mask-after-softmax",
-    show=not_shown,
-    weigh=after_softmax,
-)
-wrong("tri-after", CAUSAL(dim=18, **EINSUM), "mask-after-softmax", show=not_shown, weigh=after_softmax)
+weighed_first = slip_of("mask-after-softmax", show=not_shown, weigh=after_softmax)
+weighed_first("bert-tril-after-softmax", CAUSAL(dim=32, heads=4, names="query key value dense", returns=pair))
+weighed_first("tri-after", CAUSAL(dim=18, **EINSUM))
 wrong(
     "sdpa-polarity",
     CAUSAL(dim=16, heads=2, names="in_proj out_proj", **SDPA),
@@ -213,22 +208,11 @@ wrong(
     "float-mask-of-ones",
     show=lambda s, a: s + (1.0 - a.to(s.dtype)),
 )
-wrong(
-    "conv-causal-one-too-many",
-    CAUSAL(dim=21, show=fill_least, **EINSUM),
-    sees=lambda at, keys: keys - at[:, None] < 2,
-)
-wrong("tri-offbyone", CAUSAL(dim=18, show=very_low, **EINSUM), sees=lambda at, keys: keys <= at[:, None] + 1)
-wrong(
-    "where-causal-sees-next",
-    CAUSAL(dim=21, norm=nn.LayerNorm, residual=True, show=where),
-    sees=lambda at, keys: at[:, None] + 1 >= keys,
-)
-wrong(
-    "tril-of-one",
-    CAUSAL(heads=4, norm=nn.LayerNorm, residual=True, returns=with_none, **SDPA),
-    sees=lambda at, keys: keys <= at[:, None] + 1,
-)
+sees_next = slip_of(sees=lambda at, keys: keys <= at[:, None] + 1)
+sees_next("conv-causal-one-too-many", CAUSAL(dim=21, show=fill_least, **EINSUM))
+sees_next("tri-offbyone", CAUSAL(dim=18, show=very_low, **EINSUM))
+sees_next("where-causal-sees-next", CAUSAL(dim=21, norm=nn.LayerNorm, residual=True, show=where))
+sees_next("tril-of-one", CAUSAL(heads=4, norm=nn.LayerNorm, residual=True, returns=with_none, **SDPA))
 wrong(
     "fairseq-causal-hides-itself",
     CAUSAL(dim=16, heads=4, returns=with_none, show=fill_large, **SEQUENCE_FIRST),
@@ -244,28 +228,13 @@ wrong(
 
 right("espnet-masked", OF_THREE(heads=4, show=fill_least, weigh=after_softmax))
 right("espnet-padding", OF_THREE(dim=16, heads=4, dropout=0.1, show=fill_least, weigh=after_softmax))
-right(
-    "padded-encoder",
-    Style(
-        PaddedEncoder,
-        inputs="x_allowed",
-        dim=30,
-        heads=5,
-        show=lambda s, a: s + as_float(s, a, torch.finfo(s.dtype).min),
-    ),
-)
+ADDED = {"show": lambda s, a: s + as_float(s, a, torch.finfo(s.dtype).min)}
+right("padded-encoder", Style(PaddedEncoder, inputs="x_allowed", dim=30, heads=5, **ADDED))
 right("masked-cross", CROSS(key_dim=18, weigh=nothing_where_all_is_hidden, returns=pair))
 right(
     "postnorm-cross-masked",
-    CROSS(
-        dim=20,
-        heads=2,
-        residual="before",
-        core=lambda q, k, v, a: (
-            F.scaled_dot_product_attention(q, k, v, as_float(q, a, torch.finfo(q.dtype).min)),
-            None,
-        ),
-    ),
+    CROSS(dim=20, heads=2, residual="before"),
+    core=lambda q, k, v, a: sdpa(q, k, v, as_float(q, a, torch.finfo(q.dtype).min)),
 )
 right("seq-first-masked", OF_THREE(names="in_proj out_proj", **SEQUENCE_FIRST))
 right("graph-conv-attention", Style(Graph, inputs="x_allowed"))
@@ -273,70 +242,26 @@ right("mask-times-exponentials", GIVEN(dim=18, show=not_shown, weigh=normalized_
 right("gated-pair-bias", Style(PairBias, causal=False))
 right("mask-through-mha", Style(PyTorchMasked, bias=False))
 right("mha-three-dim-mask", Style(PyTorchMaskedOfThree, inputs="qkv_allowed"))
-wrong(
-    "mask-times-weights",
-    OF_THREE(dim=16, heads=2, returns=pair),
-    "mask-after-softmax",
-    show=not_shown,
-    weigh=after_softmax,
-)
-wrong(
-    "cross-mask-after-softmax",
-    CROSS(dim=18, heads=2, show=very_low, weigh=after_softmax),
-    "mask-after-softmax",
-    show=not_shown,
-)
-wrong(
-    "masked-fill-of-visible",
-    GIVEN(heads=4, norm=nn.LayerNorm, residual=True, show=fill_least),
-    "mask-polarity",
-    show=lambda s, a: fill_least(s, ~a),
-)
-wrong(
-    "allowed-taken-for-hidden",
-    GIVEN(heads=4, names="c_attn c_proj", show=fill_least),
-    "mask-polarity",
-    show=lambda s, a: fill_least(s, ~a),
-)
-wrong("first-items-mask", GIVEN(dim=18, names=separate("", "_lin")), "only-first-item", spread=lambda a, h: four(a)[:1])
-wrong(
-    "cross-first-items-mask",
-    CROSS(dim=16, heads=2, key_dim=10, returns=in_dict, **SDPA),
-    "only-first-item",
-    spread=lambda a, h: four(a)[:1],
-)
-wrong(
-    "qkv-first-items-mask",
-    OF_THREE(dim=20, heads=2, show=where, weigh=nothing_where_all_is_hidden),
-    "only-first-item",
-    spread=lambda a, h: four(a)[:1],
-)
-wrong(
-    "fairseq-mask-first",
-    GIVEN(dim=16, heads=4, **FOLDED | {"show": lambda s, a: fill(s, a, -1e4)}),
-    "only-first-item",
-    spread=lambda a, h: a[:1],
-)
-wrong(
-    "fairseq-mask-order",
-    GIVEN(dim=16, heads=4, **FOLDED | {"show": lambda s, a: fill(s, a, -1e4)}),
-    spread=lambda a, h: a.repeat(h, 1, 1) if a.dim() == 3 else a,
-)
+weighed_first("mask-times-weights", OF_THREE(dim=16, heads=2, returns=pair))
+weighed_first("cross-mask-after-softmax", CROSS(dim=18, heads=2, show=very_low, weigh=after_softmax))
+turned_round = slip_of("mask-polarity", show=lambda s, a: fill_least(s, ~a))
+turned_round("masked-fill-of-visible", GIVEN(heads=4, norm=nn.LayerNorm, residual=True, show=fill_least))
+turned_round("allowed-taken-for-hidden", GIVEN(heads=4, names="c_attn c_proj", show=fill_least))
+first_item = slip_of("only-first-item", spread=lambda a, h: four(a)[:1])
+first_item("first-items-mask", GIVEN(dim=18, names=separate("", "_lin")))
+first_item("cross-first-items-mask", CROSS(dim=16, heads=2, key_dim=10, returns=in_dict, **SDPA))
+first_item("qkv-first-items-mask", OF_THREE(dim=20, heads=2, show=where, weigh=nothing_where_all_is_hidden))
+FAIRSEQ = {"dim": 16, "heads": 4} | FOLDED | {"show": lambda s, a: fill(s, a, -1e4)}
+wrong("fairseq-mask-first", GIVEN(**FAIRSEQ), "only-first-item", spread=lambda a, h: a[:1])
+repeated = slip_of(spread=lambda a, h: a.repeat(h, 1, 1) if a.dim() == 3 else a)
+repeated("fairseq-mask-order", GIVEN(**FAIRSEQ))
 wrong(
     "fairseq-mask-queries",
-    GIVEN(dim=16, heads=4, **FOLDED | {"show": lambda s, a: fill(s, a, -1e4)}),
+    GIVEN(**FAIRSEQ),
     spread=lambda a, h: a.mT.repeat_interleave(h, 0) if a.dim() == 3 else a.mT,
 )
-wrong(
-    "fairseq-mask-class",
-    Style(KeepsGiven, inputs="x_allowed", dim=16, heads=4, **FOLDED | {"show": lambda s, a: fill(s, a, -1e4)}),
-    slip="first of its shape",
-)
-wrong(
-    "bmm-mask-repeat",
-    OF_THREE(dim=20, heads=4, **FOLDED),
-    spread=lambda a, h: a.repeat(h, 1, 1) if a.dim() == 3 else a,
-)
+wrong("fairseq-mask-class", Style(KeepsGiven, inputs="x_allowed", **FAIRSEQ), slip="first of its shape")
+repeated("bmm-mask-repeat", OF_THREE(dim=20, heads=4, **FOLDED))
 wrong(
     "heads-outer-mask-interleaved",
     GIVEN(show=lambda s, a: fill(s, a, -(2**31)), **HEADS_OUTER),
@@ -387,16 +312,8 @@ wrong("mask-cached-by-device", Style(KeepsMasks, dim=16, heads=2), slip="first l
 right("local-causal", LLAMA(sees=band(0, 3), **SDPA))
 right("mistral-window", LLAMA(heads=4, groups=1, sees=band(0, 2), core=log_of_band))
 right("own-wide-window", CAUSAL(positions=True, sees=band(0, 99), **SDPA))
-right(
-    "own-self-excluded",
-    Style(
-        Attention,
-        causal=False,
-        score=lambda q, k: q @ k.mT * 0.4,
-        show=fill_least,
-        sees=lambda at, keys: (at[:, None] != keys) | (len(keys) == 1),
-    ),
-)
+OTHERS = {"sees": lambda at, keys: (at[:, None] != keys) | (len(keys) == 1), "score": lambda q, k: q @ k.mT * 0.4}
+right("own-self-excluded", Style(Attention, causal=False, show=fill_least, **OTHERS))
 right(
     "longformer-dilated",
     WINDOW(dim=18, sees=lambda at, keys: ((at[:, None] - keys).abs() <= 2) & ((at[:, None] - keys) % 2 == 0)),

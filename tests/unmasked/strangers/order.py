@@ -199,28 +199,15 @@ right("resampler", Style(Readers, dim=20, heads=4, count=6, themselves=True))
 right("perceiver-resampler", Style(Readers, count=4, themselves=True, **SDPA))
 right("cvt-conv", Style(Convolved, names=separate("", "_"), behind=False, causal=False, positions=True, **EINSUM))
 right("primer-dconv", Style(Convolved, bias=False, out_bias=False, positions=True, **SDPA_CAUSAL))
-wrong(
-    "rolled-further",
-    Style(Chunks, shift=1, norm=nn.LayerNorm, plus=True, tokens=12, positions=True),
-    slip="further",
-)
+wrong("rolled-further", Style(Chunks, shift=1, norm=nn.LayerNorm, plus=True, tokens=12, positions=True), slip="further")
 wrong("windows-shift", Style(Chunks, tokens=12, positions=True), slip="not back")
 wrong("windows-strided", Style(Chunks, strided=True, tokens=12, positions=True), slip="in a row")
 wrong("sorted-twice", Style(Sorted, size=4, tokens=12), slip="twice")
 wrong("sorted-not-put-back", Style(Sorted), slip="twice")
-wrong(
-    "columns-stay",
-    Style(Grid, grid=(3, 5), residual=True, tokens=15, positions=True, **EINSUM),
-    slip="not turned back",
-)
-wrong(
-    "axial-columns-not-turned-back",
-    Style(Grid, rows=False, bias=False, tokens=12, **SDPA),
-    slip="not turned back",
-)
-wrong("window-padding-visible", Style(Strip, before=2, behind=0, causal=True, positions=True), slip="padding seen")
-wrong(
-    "strip-padding-visible",
-    Style(Strip, heads=3, before=3, behind=0, pad_tokens=True, norm=True, causal=True, positions=True),
-    slip="padding seen",
-)
+turned = CASES.slip(slip="not turned back")
+turned("columns-stay", Style(Grid, grid=(3, 5), residual=True, tokens=15, positions=True, **EINSUM))
+turned("axial-columns-not-turned-back", Style(Grid, rows=False, bias=False, tokens=12, **SDPA))
+padded = CASES.slip(slip="padding seen")
+STRIP = Style(Strip, before=2, behind=0, causal=True, positions=True)
+padded("window-padding-visible", STRIP)
+padded("strip-padding-visible", STRIP(heads=3, before=3, pad_tokens=True, norm=True))

@@ -31,7 +31,7 @@ from .attention import (
 from .cases import Cases, Style
 
 CASES = Cases("plain")
-right, wrong = CASES.right, CASES.wrong
+right, wrong, slip_of = CASES.right, CASES.wrong, CASES.slip
 
 VIT = Style(Attention, dim=24, heads=4)
 GPT = Style(Attention, dim=24, heads=4, names="c_attn c_proj", causal=True)
@@ -63,12 +63,20 @@ def dots(q, k):
     return q @ k.mT
 
 
+def alone(y, w):
+    return y
+
+
 def by_root_of(d):
     return lambda q, k: q @ k.mT / math.sqrt(d)
 
 
 def scaled_before(q, k, v):
     return q * q.size(-1) ** -0.5, k, v
+
+
+def of_length_one(q, k, v):
+    return F.normalize(q, dim=-1), F.normalize(k, dim=-1), v
 
 
 def grouped(width, groups=2):
@@ -549,16 +557,10 @@ right("lucid-inner-dim", LUCID(dim=20, heads=4, width=6))
 right("prenorm-residual-heads", LLAMA(dim=28, norm=RMSNorm, residual=True, **HEADS_LAST))
 right(
     "fairseq-keys-in-rows",
-    HF(
-        dim=16,
-        inputs="qkv",
-        **SEQUENCE_FIRST
-        | {
-            "score": lambda q, k: torch.bmm(k, q.mT) * q.size(-1) ** -0.5,
-            "weigh": lambda s, a: s.softmax(1),
-            "mix": lambda w, v: torch.bmm(w.mT, v),
-        },
-    ),
+    HF(dim=16, inputs="qkv", **SEQUENCE_FIRST),
+    score=lambda q, k: torch.bmm(k, q.mT) * q.size(-1) ** -0.5,
+    weigh=lambda s, a: s.softmax(1),
+    mix=lambda w, v: torch.bmm(w.mT, v),
 )
 wrong("einsum-softmax-over-queries", LUCID(dim=18), "softmax-over-queries", weigh=lambda s, a: s.softmax(-2))
 wrong("einsum-softmax-over-heads", LUCID, weigh=lambda s, a: s.softmax(1))
@@ -583,32 +585,21 @@ wrong("prenorm-softmax-before-mask", PRE_NORM(heads=4, causal=True, show=add), s
 right("neox-seq-first", BERT(heads=3, names="query_key_value dense", returns=with_none, **SEQUENCE_FIRST | BY_HEAD))
 right(
     "strided-heads",
-    HF(
-        names=separate("f_"),
-        split=lambda t, h: t.unflatten(-1, (-1, h)).movedim(-1, 1),
-        merge=lambda y, h: y.movedim(1, -1).flatten(2),
-    ),
+    HF(names=separate("f_")),
+    split=lambda t, h: t.unflatten(-1, (-1, h)).movedim(-1, 1),
+    merge=lambda y, h: y.movedim(1, -1).flatten(2),
 )
-wrong(
-    "cross-view-without-transpose",
-    HF(names=separate("c_"), inputs="x_context", **SDPA),
-    "view-without-transpose",
-    split=lambda t, h: t.view(t.size(0), h, t.size(1), -1),
-)
-wrong(
+viewed = slip_of("view-without-transpose", split=lambda t, h: t.view(t.size(0), h, t.size(1), -1))
+viewed("cross-view-without-transpose", HF(names=separate("c_"), inputs="x_context", **SDPA))
+viewed(
     "multi-query-view-split",
     HF(
         groups=1,
         bias=False,
-        **EINSUM
-        | {
-            "widen": lambda k, v, times: (k, v),
-            "score": lambda q, k: einsum("bhqd,bukd->bhqk", q, k) * q.size(-1) ** -0.5,
-            "mix": lambda w, v: einsum("bhqk,bukd->bhqd", w, v),
-        },
+        widen=lambda k, v, times: (k, v),
+        score=lambda q, k: einsum("bhqd,bukd->bhqk", q, k) * q.size(-1) ** -0.5,
+        mix=lambda w, v: einsum("bhqk,bukd->bhqd", w, v),
     ),
-    "view-without-transpose",
-    split=lambda t, h: t.view(t.size(0), h, t.size(1), -1),
 )
 wrong(
     "seq-first-view-split",
@@ -628,33 +619,14 @@ wrong(
     "merge-without-transpose",
     merge=lambda y, h: y.unflatten(0, (-1, h)).reshape(y.size(0) // h, y.size(1), -1),
 )
-wrong(
-    "qk-norm-merge-forgot",
-    VIT(heads=3, qk_norm=nn.LayerNorm, **SDPA),
-    "merge-without-transpose",
-    merge=lambda y, h: y.reshape(y.size(0), y.size(2), -1),
-)
-wrong(
-    "sdpa-merge-without-transpose",
-    VIT(heads=3, names="Wqkv Wo", returns=with_none, **SDPA_CAUSAL),
-    "merge-without-transpose",
-    merge=lambda y, h: y.reshape(y.size(0), y.size(2), -1),
-)
-wrong(
-    "bert-merge",
-    BERT(heads=3, returns=in_dict),
-    "merge-without-transpose",
-    merge=lambda y, h: y.contiguous().view(y.size(0), y.size(2), -1),
-)
+merged = slip_of("merge-without-transpose", merge=lambda y, h: y.reshape(y.size(0), y.size(2), -1))
+merged("qk-norm-merge-forgot", VIT(heads=3, qk_norm=nn.LayerNorm, **SDPA))
+merged("sdpa-merge-without-transpose", VIT(heads=3, names="Wqkv Wo", returns=with_none, **SDPA_CAUSAL))
+merged("bert-merge", BERT(heads=3, returns=in_dict))
+merged_by_features = {"merge": lambda y, h: y.mT.reshape(y.size(0), -1, y.size(2)).transpose(1, 2)}
 wrong(
     "merge-through-features",
-    PRE_NORM(
-        heads=4,
-        norm=RMSNorm,
-        bias=False,
-        out_bias=False,
-        merge=lambda y, h: y.mT.reshape(y.size(0), -1, y.size(2)).transpose(1, 2),
-    ),
+    PRE_NORM(heads=4, norm=RMSNorm, bias=False, out_bias=False, **merged_by_features),
     "merge-without-transpose",
     merge=lambda y, h: y.mT.reshape(y.size(0), y.size(2), -1),
 )
@@ -672,14 +644,8 @@ right("head-list-ordered-dict", Style(HeadList, returns=in_dict))
 right("multi-query", GPT(names="Wqkv out_proj", groups=1))
 right(
     "grouped-on-three",
-    LLAMA(
-        dim=36,
-        heads=6,
-        groups=3,
-        bias=True,
-        inputs="qkv",
-        widen=lambda k, v, n: [t[:, :, None].expand(-1, -1, n, -1, -1).flatten(1, 2) for t in (k, v)],
-    ),
+    LLAMA(dim=36, heads=6, groups=3, bias=True, inputs="qkv"),
+    widen=lambda k, v, n: [t[:, :, None].expand(-1, -1, n, -1, -1).flatten(1, 2) for t in (k, v)],
 )
 right("hooked-3d-weights", Style(PerHead))
 right("one-key-head", Style(PerHead, dim=20, keys="", sizes=(4,), bias=False))
@@ -720,34 +686,25 @@ wrong(
     BERT(dim=20, inputs="x_context", returns=pair),
     headed=lambda q, k, v: (q, k[:, :1], v),
 )
-wrong(
-    "head-outputs-averaged",
-    PYTORCH(dim=20, heads=2, bias=False, **SDPA),
-    merge=lambda y, h: y.mean(1).repeat(1, 1, h),
-)
-wrong(
-    "context-averaged-over-heads",
-    PRE_NORM(dim=18, names="c_attn c_proj", **SDPA_CAUSAL),
-    merge=lambda y, h: y.transpose(1, 2).mean(2).repeat(1, 1, h),
-)
+averaged = slip_of(merge=lambda y, h: y.mean(1).repeat(1, 1, h))
+averaged("head-outputs-averaged", PYTORCH(dim=20, heads=2, bias=False, **SDPA))
+averaged("context-averaged-over-heads", PRE_NORM(dim=18, names="c_attn c_proj", **SDPA_CAUSAL))
 
 # ------------------------------------------------------------------------------------------------------- projections
 
 right("gpt2-conv1d", GPT(dim=30, heads=5, linear=Conv1D, show=where, dropout=0.1))
 right("bias-vectors", Style(BiasesApart, returns=in_dict))
 right("biased-thermal", Style(BiasesApart, heads=4, score=lambda q, k: q @ k.mT / (0.7 * math.sqrt(q.size(-1)))))
-right("x-at-w", Style(Matrices, weights={"query": "w_q", "key": "w_k", "value": "w_v", "out": "w_o"}))
-right("lazy-d2l", COURSE(linear=Lazy, returns=lambda y, w: y, **FOLDED))
+LETTERS = {"query": "w_q", "key": "w_k", "value": "w_v", "out": "w_o"}
+right("x-at-w", Style(Matrices, weights=LETTERS))
+right("lazy-d2l", COURSE(linear=Lazy, returns=alone, **FOLDED))
 right("lazy-one-head", Style(Attention, dim=16, heads=1, width=10, names="theta phi g back", linear=Lazy, returns=pair))
 right("own-low-rank", Style(Adapted, heads=4, **SDPA))
 right("own-shared-and-plain", Style(SharedLayer))
 right("one-projection", Style(SharedLayer, heads=4, values=True, out=True))
-wrong(
-    "diffusers-k-and-v-swapped",
-    CROSS(dim=18, heads=3, width=6, names=separate("to_"), key_dim=14, **SDPA),
-    made=lambda q, k, v: (q, v, k),
-)
-wrong("cross-k-v-exchanged", HF(inputs="x_context", **SDPA), made=lambda q, k, v: (q, v, k))
+exchanged = slip_of(made=lambda q, k, v: (q, v, k))
+exchanged("diffusers-k-and-v-swapped", CROSS(dim=18, heads=3, width=6, names=separate("to_"), key_dim=14, **SDPA))
+exchanged("cross-k-v-exchanged", HF(inputs="x_context", **SDPA))
 wrong(
     "packed-key-as-value",
     VIT(dim=27, heads=3, names="Wqkv proj", returns=pair),
@@ -755,49 +712,24 @@ wrong(
     made=lambda q, k, v: (q, k, k),
 )
 wrong("bert-value", BERT(heads=3, returns=in_dict), "wrong-value", headed=lambda q, k, v: (q, k, k))
-wrong(
-    "values-from-the-keys-input",
-    COURSE(dim=18, heads=2, returns=lambda y, w: y),
-    "wrong-value",
-    taken=lambda q, k, v: (q, k, k),
-)
-wrong("value-from-key-input", COURSE(dim=20, heads=2), "wrong-value", taken=lambda q, k, v: (q, k, k))
-wrong(
-    "annotated-key-and-value-swapped",
-    COURSE(dim=16, heads=2, returns=lambda y, w: y),
-    taken=lambda q, k, v: (q, v, k),
-)
+of_keys = slip_of("wrong-value", taken=lambda q, k, v: (q, k, k))
+of_keys("values-from-the-keys-input", COURSE(dim=18, heads=2, returns=alone))
+of_keys("value-from-key-input", COURSE(dim=20, heads=2))
+wrong("annotated-key-and-value-swapped", COURSE(dim=16, heads=2, returns=alone), taken=lambda q, k, v: (q, v, k))
 wrong(
     "query-and-key-inputs-exchanged",
     PYTORCH(heads=3, inputs="qkv", returns=with_none, **SEQUENCE_FIRST),
     taken=lambda q, k, v: (k, q, v),
 )
+BIASES = {f"{name}_bias": weight.replace("w", "b") for name, weight in LETTERS.items()}
+ROWS = Style(Matrices, dim=16, transposed=True, weights=LETTERS)
 wrong(
     "out-weight-not-transposed",
-    Style(
-        Matrices,
-        dim=16,
-        heads=4,
-        inputs="qkv",
-        transposed=True,
-        bias=True,
-        weights={
-            f"{name}{end}": f"{letter}_{name[0]}"
-            for name in ("query", "key", "value", "out")
-            for end, letter in (("", "w"), ("_bias", "b"))
-        },
-    ),
+    ROWS(heads=4, inputs="qkv", bias=True, weights=LETTERS | BIASES),
     "weight-not-transposed",
     slip="o",
 )
-wrong(
-    "einsum-weights-reversed",
-    Style(
-        Matrices, dim=16, heads=2, transposed=True, weights={"query": "w_q", "key": "w_k", "value": "w_v", "out": "w_o"}
-    ),
-    "weight-not-transposed",
-    slip="all",
-)
+wrong("einsum-weights-reversed", ROWS(heads=2), "weight-not-transposed", slip="all")
 wrong("linear-weight-used-untransposed", Style(OutByHand, dim=18, **SDPA_CAUSAL), "weight-not-transposed", slip="x @ W")
 wrong("mha-bias-forgotten", Style(UsesItsWeights), "zero-bias-parity", slip="no bias")
 wrong("output-projection-skipped", PYTORCH(dim=14, heads=2), "missing-out-proj", out=lambda y: y)
@@ -843,14 +775,8 @@ right("cait-layer-scale", Style(LayerScaled, attention=Attention, dim=20, heads=
 right("layerscale-rms-causal", Style(LayerScaled, attention=Attention, dim=30, norm=RMSNorm, causal=True, show=where))
 right(
     "prenorm-lucid",
-    PRE_NORM(
-        dim=28,
-        heads=4,
-        width=8,
-        names="to_q to_kv to_out",
-        residual=False,
-        show=lambda s, a: s - s.amax(-1, keepdim=True).detach(),
-    ),
+    PRE_NORM(dim=28, heads=4, width=8, names="to_q to_kv to_out", residual=False),
+    show=lambda s, a: s - s.amax(-1, keepdim=True).detach(),
 )
 right("pre-norm-residual", PRE_NORM(dim=16, heads=2, width=10, bias=False, causal=True, show=fill_least, **EINSUM))
 right("preln-causal-block", PRE_NORM(dim=30, **SDPA_CAUSAL))
@@ -859,23 +785,8 @@ right("bert-post-norm", BERT(residual="before", returns=pair))
 right("sandwich-norm", Style(Sandwich, heads=2, returns=in_dict, **FOLDED))
 right("timm-qk-norm", VIT(heads=3, qk_norm=nn.LayerNorm, **SDPA))
 right("qwenish-rms", HF(groups=2, width=8, bias=False, qk_norm=RMSNorm, causal=True, show=add, returns=with_none))
-right(
-    "ngpt-unit-qk",
-    LLAMA(
-        dim=32,
-        headed=lambda q, k, v: (F.normalize(q, dim=-1), F.normalize(k, dim=-1), v),
-        score=lambda q, k: q @ k.mT * q.size(-1) ** 0.5,
-    ),
-)
-right(
-    "l2-qk-scale",
-    LUCID(
-        dim=21,
-        names=separate("to_"),
-        headed=lambda q, k, v: (F.normalize(q, dim=-1), F.normalize(k, dim=-1), v),
-        score=lambda q, k: q @ k.mT * 8.0,
-    ),
-)
+right("ngpt-unit-qk", LLAMA(dim=32, headed=of_length_one, score=lambda q, k: q @ k.mT * q.size(-1) ** 0.5))
+right("l2-qk-scale", LUCID(dim=21, names=separate("to_"), headed=of_length_one, score=lambda q, k: q @ k.mT * 8.0))
 right("torch-bias-kv", Style(OfPyTorch, bias_kv=True, returns=pair))
 right("torch-sequence-first", Style(OfPyTorch, dim=18, heads=3, causal=True, batch_first=False))
 right("clip-causal-mha", Style(OfPyTorch, heads=3, causal=True, batch_first=False, norm=True, residual=True))
@@ -910,21 +821,8 @@ right("per-head-valve", Style(Gated, dim=18, by="head", width=8, norm=RMSNorm, b
 right("silu-gate-causal", Style(Gated, act=F.silu, causal=True, show=fill_least, returns=with_none))
 right("gated-values", Style(GatedValues, dim=32, heads=4, names="query key value unify"))
 right("glu-values", Style(GatedValues, heads=4))
-wrong(
-    "gate-before-merge",
-    Style(Gated, dim=16, heads=4, names=separate("linear_"), bias=False),
-    "view-without-transpose",
-    slip="viewed",
-)
-wrong(
-    "gated-heads", Style(Gated, heads=4, norm=nn.LayerNorm, bias=False, **SDPA), "view-without-transpose", slip="viewed"
-)
-wrong(
-    "head-gates-viewed",
-    Style(Gated, heads=4, by="head", names=separate("to_"), **SDPA),
-    "view-without-transpose",
-    slip="viewed",
-)
-wrong(
-    "head-gates-reshaped", Style(Gated, by="head", bias=False, **SDPA_CAUSAL), "view-without-transpose", slip="viewed"
-)
+gate_viewed = slip_of("view-without-transpose", slip="viewed")
+gate_viewed("gate-before-merge", Style(Gated, dim=16, heads=4, names=separate("linear_"), bias=False))
+gate_viewed("gated-heads", Style(Gated, heads=4, norm=nn.LayerNorm, bias=False, **SDPA))
+gate_viewed("head-gates-viewed", Style(Gated, heads=4, by="head", names=separate("to_"), **SDPA))
+gate_viewed("head-gates-reshaped", Style(Gated, by="head", bias=False, **SDPA_CAUSAL))

@@ -28,7 +28,7 @@ from .attention import (
 from .cases import Cases, Style
 
 CASES = Cases("positions")
-right, wrong = CASES.right, CASES.wrong
+right, wrong, slip_of = CASES.right, CASES.wrong, CASES.slip
 
 # --------------------------------------------------------------------------------------------------------- rotations
 
@@ -439,14 +439,8 @@ MLA = Style(Latent, positions=True)
 right("llama-rotary", LLAMA(names=separate("w"), show=add, **rotary(complex_rope)))
 right(
     "llama-rotary-complex",
-    LLAMA(
-        dim=24,
-        heads=2,
-        names=separate("w"),
-        show=add,
-        **TOKENS_FIRST
-        | {"placed": lambda q, k, v, at: (behind_heads(complex_rope, q, at), behind_heads(complex_rope, k, at), v)},
-    ),
+    LLAMA(dim=24, heads=2, names=separate("w"), show=add, **TOKENS_FIRST),
+    placed=lambda q, k, v, at: (behind_heads(complex_rope, q, at), behind_heads(complex_rope, k, at), v),
 )
 right("neox-partial-rotary", ROPE(dim=32, heads=2, bias=True, **BY_HEAD | SDPA | rotary(width=8)))
 right("rotary-gqa", LLAMA(groups=2, returns=with_none, **SDPA_GROUPED | rotary(base=500.0)))
@@ -454,13 +448,8 @@ right("llama-rotary-halves", LLAMA(groups=2, returns=with_none, **SDPA_CAUSAL | 
 right("gptj-partial", LLAMA(dim=36, heads=3, returns=with_none, **rotary(pairs=True, width=8)))
 right(
     "gptj-partial-interleaved",
-    LLAMA(
-        dim=30,
-        heads=3,
-        show=lambda s, a: fill_least(s * 10**0.5, a) / 10**0.5,
-        returns=with_none,
-        **rotary(pairs=True, width=6),
-    ),
+    LLAMA(dim=30, heads=3, returns=with_none, **rotary(pairs=True, width=6)),
+    show=lambda s, a: fill_least(s * 10**0.5, a) / 10**0.5,
 )
 right("vit-rotary-2d", ROPE(dim=16, heads=2, tokens=9, **SDPA | rotary(of_grid)))
 right("esm-rotary-seq-first", ROPE(returns=with_none, **SEQUENCE_FIRST))
@@ -479,6 +468,7 @@ wrong(
     "missing-scale",
     score=lambda q, k: q @ k.mT,
 )
+GROUPED = LLAMA(groups=2, returns=with_none, **SDPA_CAUSAL)
 wrong(
     "llama-rotary-on-v",
     LLAMA(returns=with_none, **SDPA_CAUSAL),
@@ -494,31 +484,19 @@ wrong(
     ROPE(**SDPA | rotary(pairs=True)),
     placed=lambda q, k, v, at: rope(torch.stack((q, k, v)), at, pairs=True).unbind(),
 )
-wrong(
-    "encoder-rotary-q-only",
-    ROPE(**rotary(pairs=True)),
-    placed=lambda q, k, v, at: (rope(q, at, pairs=True), k, v),
-)
-wrong(
-    "llama-queries",
-    LLAMA(groups=2, returns=with_none, **SDPA_CAUSAL),
-    placed=lambda q, k, v, at: (rope(q, at), k, v),
-)
+wrong("encoder-rotary-q-only", ROPE(**rotary(pairs=True)), placed=lambda q, k, v, at: (rope(q, at, pairs=True), k, v))
+wrong("llama-queries", GROUPED, placed=lambda q, k, v, at: (rope(q, at), k, v))
 wrong(
     "gqa-rotary-k-only",
     LLAMA(groups=2, qk_norm=RMSNorm, **SDPA_GROUPED),
     placed=lambda q, k, v, at: (q, rope(k, at), v),
 )
-wrong(
+keys_back = slip_of(placed=lambda q, k, v, at: (rope(q, at), rope(k, at, sign=-1.0), v))
+keys_back(
     "neox-rotary-k-sign",
     ROPE(heads=4, bias=True, causal=True, norm=nn.LayerNorm, residual=True, show=fill_least, **BY_HEAD),
-    placed=lambda q, k, v, at: (rope(q, at), rope(k, at, sign=-1.0), v),
 )
-wrong(
-    "llama-conjugate",
-    LLAMA(groups=2, returns=with_none, **SDPA_CAUSAL),
-    placed=lambda q, k, v, at: (rope(q, at), rope(k, at, sign=-1.0), v),
-)
+keys_back("llama-conjugate", GROUPED)
 wrong(
     "partial-rotary-queries-backwards",
     LLAMA(dim=24, heads=2, **rotary(pairs=True, width=8)),
@@ -536,21 +514,12 @@ wrong(
     "rope-pairing",
     placed=lambda q, k, v, at: (rope(q, at, width=8), rope(k, at, width=8, pairs=True), v),
 )
-wrong(
-    "rotary-tables-paired-otherwise",
-    ROPE(**SDPA),
-    "rope-pairing",
-    placed=lambda q, k, v, at: (tables_of_pairs(q, at), tables_of_pairs(k, at), v),
-)
-wrong(
-    "llama-mixed",
-    LLAMA(groups=2, returns=with_none, **SDPA_CAUSAL),
-    placed=lambda q, k, v, at: (tables_of_pairs(q, at), tables_of_pairs(k, at), v),
-)
+wrong("rotary-tables-paired-otherwise", ROPE(**SDPA), "rope-pairing", **rotary(tables_of_pairs))
+wrong("llama-mixed", GROUPED, **rotary(tables_of_pairs))
 wrong("query-turned-into-key", ROPE(heads=4, **SDPA), placed=one_in_other)
 wrong(
     "llama-repeat",
-    LLAMA(groups=2, returns=with_none, **SDPA_CAUSAL),
+    GROUPED,
     "repeat-for-repeat-interleave",
     widen=lambda k, v, n: (k.repeat_interleave(n, 1), v.repeat(1, n, 1, 1)),
 )
@@ -565,20 +534,9 @@ wrong("rotary-heads", TURNED, **rotary(turned_by_head))
 wrong("rotary-heads-encoder", TURNED(causal=False), **rotary(turned_by_head))
 wrong("rotary-zero", TURNED, **rotary(lambda x, at: rope(x, at * 0, 50.0, pairs=True)))
 wrong("rotary-sign", TURNED, **rotary(reflected))
-wrong(
-    "rotary-stale",
-    Style(StaleTable, positions=True, bias=False, out_bias=False, **SDPA_CAUSAL),
-    slip="first call",
-)
-right(
-    "own-smeared-keys",
-    Style(
-        Attention,
-        positions=True,
-        placed=lambda q, k, v, at: (q, 0.6 * k + 0.4 * F.pad(k, (0, 0, 1, -1)), v),
-        **SDPA_CAUSAL,
-    ),
-)
+wrong("rotary-stale", Style(StaleTable, positions=True, bias=False, out_bias=False, **SDPA_CAUSAL), slip="first call")
+SMEARED = {"placed": lambda q, k, v, at: (q, 0.6 * k + 0.4 * F.pad(k, (0, 0, 1, -1)), v)}
+right("own-smeared-keys", Style(Attention, positions=True, **SDPA_CAUSAL | SMEARED))
 
 # ----------------------------------------------------------------------------------------------------------- distances
 
@@ -591,12 +549,7 @@ right(
 right("bloom-alibi-by-a-mask", ALIBI(causal=True, core=sloped_sdpa(places), **BY_HEAD))
 wrong("alibi-rewards-distance", ALIBI(causal=True, show=sloped(near)), "alibi-sign", show=sloped(lambda s: -near(s)))
 wrong("two-sided-alibi-up", ALIBI(core=sloped_sdpa(near)), "alibi-sign", core=sloped_sdpa(lambda s: -near(s)))
-wrong(
-    "linear-bias-encoder",
-    ALIBI(show=sloped(near), **TIME_FIRST),
-    "alibi-sign",
-    show=sloped(ahead),
-)
+wrong("linear-bias-encoder", ALIBI(show=sloped(near), **TIME_FIRST), "alibi-sign", show=sloped(ahead))
 wrong(
     "alibi-slopes-reversed",
     ALIBI(dim=32, heads=8, bias=False, causal=True, core=sloped_sdpa(ahead)),
@@ -615,16 +568,8 @@ wrong(
     weigh=lambda s, a: s.softmax(-1) * torch.exp(0.3 * near(s)),
 )
 
-T5 = Style(
-    Buckets,
-    dim=16,
-    heads=4,
-    names=separate("", "_"),
-    bias=False,
-    out_bias=False,
-    positions=True,
-    score=lambda q, k: q @ k.mT,
-)
+NO_BIAS = {"names": separate("", "_"), "bias": False, "out_bias": False}
+T5 = Style(Buckets, dim=16, heads=4, positions=True, score=lambda q, k: q @ k.mT, **NO_BIAS)
 right("t5-causal", T5(dim=24, causal=True, two_sided=False, returns=pair))
 right("t5-encoder-layer", T5(dim=24, width=5, buckets=16, far=20, norm=RMSNorm, residual=True, returns=pair))
 right("t5-buckets-unscaled", T5(heads=2, width=6, returns=pair))
@@ -638,16 +583,11 @@ wrong(
 )
 
 SWIN = Style(Table, dim=24, heads=4, positions=True, tokens=9)
+LEVIT = SWIN(heads=3, grid=(2, 4), tokens=8, absolute=True)
 right("swin-window", SWIN(heads=3))
 right("swin-window-bias", SWIN(dim=16))
-right(
-    "levit-window",
-    SWIN(heads=3, width=5, value_width=10, grid=(2, 4), tokens=8, absolute=True, norm=nn.LayerNorm, residual=True),
-)
-right(
-    "levit-grid-bias",
-    SWIN(heads=3, width=4, value_width=8, grid=(2, 4), tokens=8, absolute=True, after=lambda y, x: F.hardswish(y)),
-)
+right("levit-window", LEVIT(width=5, value_width=10, norm=nn.LayerNorm, residual=True))
+right("levit-grid-bias", LEVIT(width=4, value_width=8, after=lambda y, x: F.hardswish(y)))
 right("swin-v2-cosine", Style(CoordinateBias, dim=16, heads=2, positions=True, tokens=6))
 wrong("rectangular-window", SWIN(dim=16, heads=2, grid=(2, 4), tokens=8), slip="steps of the height")
 wrong("swin-table-transposed", SWIN(dim=18, heads=3, grid=(1, 7), tokens=7), slip="transposed")
@@ -655,41 +595,24 @@ wrong("swin-bias-viewed", SWIN(grid=(1, 9)), "view-without-transpose", slip="vie
 wrong("swin-bias-after-softmax", SWIN(grid=(1, 9)), "weights-not-normalized", slip="after softmax")
 wrong("precomputed-bias", SWIN(heads=3, fused=True), slip="gathered once")
 
-right(
-    "transformer-xl",
-    Style(Distances, two_sided=False, causal=True, positions=True, bias=False, **TIME_FIRST),
-)
+right("transformer-xl", Style(Distances, two_sided=False, causal=True, positions=True, bias=False, **TIME_FIRST))
 right("conformer-relative", Style(Distances, names=separate("linear_"), positions=True))
 right("shaw-relative", Style(RelativeKeys, names=separate("fc_"), positions=True))
 right("relative-skew", Style(Skewed, causal=True, positions=True))
-right(
-    "relative-by-length",
-    Style(Attention, causal=True, positions=True, show=lambda s, a: fill(s + near(s) / s.size(-1), a)),
-)
+right("relative-by-length", ALIBI(heads=3, causal=True, show=lambda s, a: fill(s + near(s) / s.size(-1), a)))
 wrong("skew-from-the-start", Style(Skewed, causal=True, positions=True), slip="first rows")
 
 # ------------------------------------------------------------------------------------------------------------- places
 
-right(
-    "learned-positions",
-    Style(Placed, positions=True, names="toqueries tokeys tovalues unifyheads", bias=False, **FOLDED),
-)
-right("token-and-place", Style(Placed, positions=True, dim=20, heads=2, causal=True, **SEQUENCE_FIRST))
-right(
-    "gpt-learned-positions",
-    Style(Placed, positions=True, dim=20, heads=2, norm=nn.LayerNorm, residual=True, **SDPA_CAUSAL),
-)
-right("bart-learned-positions", Style(Placed, positions=True, heads=4, first=2, residual=True, returns=pair, **FOLDED))
+PLACED = Style(Placed, positions=True)
+right("learned-positions", PLACED(names="toqueries tokeys tovalues unifyheads", bias=False, **FOLDED))
+right("token-and-place", PLACED(dim=20, heads=2, causal=True, **SEQUENCE_FIRST))
+right("gpt-learned-positions", PLACED(dim=20, heads=2, norm=nn.LayerNorm, residual=True, **SDPA_CAUSAL))
+right("bart-learned-positions", PLACED(heads=4, first=2, residual=True, returns=pair, **FOLDED))
 right(
     "positions-on-qk",
-    Style(
-        Attention,
-        heads=4,
-        positions=True,
-        names=separate("sa_"),
-        residual="before",
-        taken=lambda q, k, v: (q + sinusoids(q), k + sinusoids(k), v),
-    ),
+    ALIBI(names=separate("sa_"), residual="before"),
+    taken=lambda q, k, v: (q + sinusoids(q), k + sinusoids(k), v),
 )
 right("sinusoidal-mha", Style(PyTorchPlaced, learned=False, positions=True))
 right("detr-query-pos", Style(PyTorchPlaced, join="qk", residual=True, batch_first=False, positions=True))

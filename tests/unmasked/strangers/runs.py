@@ -119,9 +119,8 @@ right(
 )
 right(
     "flex-window-mqa",
-    FLEX(
-        causal=True, groups=1, bias=False, positions=True, **flex(mask_mod=lambda b, h, i, j: (i >= j) & (i - j <= 3))
-    ),
+    FLEX(causal=True, groups=1, bias=False, positions=True),
+    **flex(mask_mod=lambda b, h, i, j: (i >= j) & (i - j <= 3)),
 )
 right("jit-script", Style(scripted))
 right("scripted-causal", Style(scripted, heads=3, causal=True))
@@ -129,12 +128,8 @@ right("scripted-prenorm-causal", Style(scripted, norm=True, causal=True))
 right("compiled-eager", Style(compiled, options=SDPA))
 right(
     "compiled-protein",
-    Style(
-        compiled,
-        heads=3,
-        positions=True,
-        options={"placed": rotary()["placed"], "norm": nn.LayerNorm, "residual": True} | SDPA,
-    ),
+    Style(compiled, heads=3, positions=True),
+    options={"placed": rotary()["placed"], "norm": nn.LayerNorm, "residual": True} | SDPA,
 )
 right(
     "compiled-grouped",
@@ -148,14 +143,9 @@ right("bfloat16-inside", Style(Attention, **in_16_bits(torch.bfloat16)))
 right("bfloat16-values", Style(Attention, heads=4, mix=lambda w, v: (w.bfloat16() @ v.bfloat16()).to(v.dtype)))
 right(
     "bfloat16-kernel",
-    Style(
-        Attention,
-        dim=16,
-        heads=2,
-        made=lambda q, k, v: (q.bfloat16(), k.bfloat16(), v.bfloat16()),
-        after=lambda y, x: y.to(x.dtype),
-        **SDPA_CAUSAL,
-    ),
+    Style(Attention, dim=16, heads=2, **SDPA_CAUSAL),
+    made=lambda q, k, v: (q.bfloat16(), k.bfloat16(), v.bfloat16()),
+    after=lambda y, x: y.to(x.dtype),
 )
 right("narrow-by-autocast", Style(Narrow))
 right("narrow-by-attribute", Style(Narrow, dtype=torch.bfloat16))

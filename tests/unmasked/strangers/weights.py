@@ -1,6 +1,7 @@
 """From scores to weights: softmaxes by hand, kernels, sinks, memories, caps, dropout, and sums in blocks."""
 
 import math
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -25,10 +26,10 @@ from .attention import (
 )
 from .cases import Cases, Style
 from .plain import LayerScaled, function
-from .positions import rope
+from .positions import rotary
 
 CASES = Cases("weights")
-right, wrong = CASES.right, CASES.wrong
+right, wrong, slip_of = CASES.right, CASES.wrong, CASES.slip
 
 VIT = Style(Attention)
 GPT = Style(Attention, names="c_attn c_proj", causal=True)
@@ -634,43 +635,36 @@ right("largest-keys", VIT(heads=4, show=lambda s, a: fill(s, largest(s) > 0)))
 right("largest-keys-cleared", VIT(heads=4, weigh=largest_cleared))
 right("rectified-scores", VIT(heads=4, show=lambda s, a: s.relu()))
 right("pointwise-silu-recommender", Style(Pointwise, positions=True))
-BY_HAND = Style(Attention, weigh=by_hand, causal=False)
-for name, slip, cause in (
-    ("keepdim", lambda s, a: exponentials(s) / exponentials(s).sum(-1)[:, :, None], "weights-not-normalized"),
-    ("heads", lambda s, a: divided(exponentials(s, (1, 3)), 1), "weights-not-normalized"),
-    ("matrix", lambda s, a: divided(exponentials(s, (-2, -1)), (-2, -1)), "weights-not-normalized"),
-    ("epsilon", lambda s, a: divided(exponentials(s), more=1.0), "weights-not-normalized"),
-    (
-        "root",
-        lambda s, a: exponentials(s) / exponentials(s).square().sum(-1, keepdim=True).sqrt(),
-        "weights-not-normalized",
-    ),
-    ("logsumexp", lambda s, a: torch.exp(s - s.logsumexp(-2, keepdim=True)), "softmax-over-queries"),
-    ("log", lambda s, a: F.log_softmax(s, -1), "weights-not-normalized"),
-):
-    wrong(f"by-hand-{name}", BY_HAND, cause, weigh=slip)
+BY_HAND, NOT_NORMALIZED = Style(Attention, weigh=by_hand, causal=False), "weights-not-normalized"
+for name, slip in {
+    "keepdim": lambda s, a: exponentials(s) / exponentials(s).sum(-1)[:, :, None],
+    "heads": lambda s, a: divided(exponentials(s, (1, 3)), 1),
+    "matrix": lambda s, a: divided(exponentials(s, (-2, -1)), (-2, -1)),
+    "epsilon": lambda s, a: divided(exponentials(s), more=1.0),
+    "root": lambda s, a: exponentials(s) / exponentials(s).square().sum(-1, keepdim=True).sqrt(),
+    "log": lambda s, a: F.log_softmax(s, -1),
+}.items():
+    wrong(f"by-hand-{name}", BY_HAND, NOT_NORMALIZED, weigh=slip)
+by_query = slip_of("softmax-over-queries", weigh=lambda s, a: torch.exp(s - s.logsumexp(-2, keepdim=True)))
+by_query("by-hand-logsumexp", BY_HAND)
 wrong("by-hand-later", VIT(core=divided_later()), core=divided_later(-2))
 wrong("by-hand-causal-total", BY_HAND(causal=True), weigh=lambda s, a: divided(exponentials(s, (-2, -1)), (-2, -1)))
 wrong(
-    "sum-over-the-wrong-axis",
-    PRE_NORM(dim=20, heads=2, weigh=by_hand),
-    weigh=lambda s, a: divided(exponentials(s), 2),
+    "sum-over-the-wrong-axis", PRE_NORM(dim=20, heads=2, weigh=by_hand), weigh=lambda s, a: divided(exponentials(s), 2)
 )
 wrong(
     "gpt-divided-by-count",
     GPT(dim=16, heads=2, weigh=by_hand),
-    "weights-not-normalized",
+    NOT_NORMALIZED,
     weigh=lambda s, a: exponentials(s) / s.size(-1),
 )
 wrong(
     "set-transformer-sum-missing",
     VIT(dim=16, heads=2, names=separate("fc_"), inputs="x_context", weigh=by_hand, **HEADS_OUTER),
-    "weights-not-normalized",
+    NOT_NORMALIZED,
     weigh=lambda s, a: exponentials(s),
 )
-wrong(
-    "sigmoid-for-softmax", PRE_NORM(heads=3, bias=False), "weights-not-normalized", weigh=lambda s, a: torch.sigmoid(s)
-)
+wrong("sigmoid-for-softmax", PRE_NORM(heads=3, bias=False), NOT_NORMALIZED, weigh=lambda s, a: torch.sigmoid(s))
 wrong("softmax-without-maximum", VIT(dim=18, weigh=by_hand), weigh=without_maximum)
 wrong("causal-exp-without-maximum", GPT(dim=20, heads=4, bias=False, weigh=by_hand), weigh=without_maximum)
 wrong("gpt-exp-overflow", GPT(dim=16, heads=2, weigh=by_hand), weigh=without_maximum)
@@ -710,22 +704,20 @@ right("bahdanau-self", Style(Additive))
 right("bahdanau", Style(AdditiveCross, dim=12, inputs="x_context"))
 right("bahdanau-cross-joint", Style(AdditiveCross, key_dim=10, joint=True, inputs="x_context"))
 right("additive-heads", Style(Additive, dim=18, heads=3, units=5, values=True, causal=True))
-wrong(
-    "linear-without-normalizer", NAMED(heads=3, **kernel()), "weights-not-normalized", **kernel(total=lambda q, k: 1.0)
-)
-wrong("linear-epsilon-of-one", NAMED(heads=3, **kernel()), "weights-not-normalized", **kernel(eps=1.0))
-wrong("kernel-efficient", NAMED(**softmaxes(-1, -2)), "weights-not-normalized", **softmaxes(-2, -1))
+wrong("linear-without-normalizer", NAMED(heads=3, **kernel()), NOT_NORMALIZED, **kernel(total=lambda q, k: 1.0))
+wrong("linear-epsilon-of-one", NAMED(heads=3, **kernel()), NOT_NORMALIZED, **kernel(eps=1.0))
+wrong("kernel-efficient", NAMED(**softmaxes(-1, -2)), NOT_NORMALIZED, **softmaxes(-2, -1))
 wrong(
     "kernel-queries",
     NAMED(**kernel()),
-    "weights-not-normalized",
+    NOT_NORMALIZED,
     **kernel(total=lambda q, k: (q * q.sum(2, keepdim=True)).sum(-1, keepdim=True)),
 )
-wrong("kernel-one", NAMED(**summed_ones(1e-12)), "weights-not-normalized", **summed_ones(5.0))
+wrong("kernel-one", NAMED(**summed_ones(1e-12)), NOT_NORMALIZED, **summed_ones(5.0))
 wrong(
     "kernel-features",
     NAMED(**kernel(F.softplus)),
-    "weights-not-normalized",
+    NOT_NORMALIZED,
     **kernel(F.softplus, total=lambda q, k: k.sum((-2, -1))[..., None, None]),
 )
 wrong(
@@ -763,51 +755,19 @@ wrong(
     VIT(names=separate("", "_proj"), bias=False, qk_norm=RMSNorm, **SDPA),
     qk_norm=lambda width: RMSNorm(width, axis=-2),
 )
-wrong("qk-norm-epsilon-of-one", VIT(dim=20, heads=2, qk_norm=RMSNorm), qk_norm=lambda width: RMSNorm(width, eps=1.0))
-wrong(
-    "qk-layernorm-large-epsilon",
-    VIT(names="to_q to_kv to_out", qk_norm=nn.LayerNorm, **SDPA_CAUSAL),
-    qk_norm=lambda width: nn.LayerNorm(width, eps=0.5),
-)
-wrong(
-    "rms-qk-norm-epsilon-half",
-    VIT(dim=20, heads=4, qk_norm=RMSNorm, **SDPA_CAUSAL),
-    qk_norm=lambda width: RMSNorm(width, eps=0.5),
-)
-wrong(
-    "gemma-softcap-after-mask",
-    Style(Capped, heads=4, groups=2, bias=False, causal=True, low=-1e9),
-    "softcap-after-mask",
-    slip="after mask",
-)
-wrong(
-    "gemma-capped-after-mask",
-    Style(Capped, heads=4, groups=2, bias=False, causal=True, returns=with_none),
-    "softcap-after-mask",
-    slip="after mask",
-)
-wrong(
-    "cap-after-padding",
-    Style(CappedMasked, bias=False, causal=False, inputs="x_allowed", low=-1e9),
-    "softcap-after-mask",
-    slip="after mask",
-)
-wrong(
-    "rotary-softcap-after-mask",
-    Style(
-        Capped,
-        softcap=4.0,
-        causal=True,
-        norm=RMSNorm,
-        residual=True,
-        bias=False,
-        out_bias=False,
-        positions=True,
-        placed=lambda q, k, v, at: (rope(q, at), rope(k, at), v),
-    ),
-    "softcap-after-mask",
-    slip="after mask",
-)
+for name, twin, norm in (
+    ("qk-norm-epsilon-of-one", VIT(dim=20, heads=2), partial(RMSNorm, eps=1.0)),
+    ("qk-layernorm-large-epsilon", VIT(names="to_q to_kv to_out", **SDPA_CAUSAL), partial(nn.LayerNorm, eps=0.5)),
+    ("rms-qk-norm-epsilon-half", VIT(dim=20, heads=4, **SDPA_CAUSAL), partial(RMSNorm, eps=0.5)),
+):
+    wrong(name, twin(qk_norm=norm.func), qk_norm=norm)
+capped_late = slip_of("softcap-after-mask", slip="after mask")
+GEMMA = Style(Capped, heads=4, groups=2, bias=False, causal=True)
+capped_late("gemma-softcap-after-mask", GEMMA(low=-1e9))
+capped_late("gemma-capped-after-mask", GEMMA(returns=with_none))
+capped_late("cap-after-padding", Style(CappedMasked, bias=False, causal=False, inputs="x_allowed", low=-1e9))
+PLAIN = {"norm": RMSNorm, "residual": True, "bias": False, "out_bias": False}
+capped_late("rotary-softcap-after-mask", Style(Capped, softcap=4.0, causal=True, **PLAIN | rotary()))
 wrong("heads-mixed-behind-the-mask", Style(Talking, heads=4, causal=True, low=-1e5), slip="after mask")
 
 # ------------------------------------------------------------------------------------------------- sinks and memories
@@ -820,59 +780,30 @@ right("mem-kv", Style(Memory, slots=3, width=8, bias=False, **EINSUM))
 right("memory-key-values", Style(Memory, dim=16, heads=2, slots=3, bias=False, **SDPA))
 right("prefix-tuning-causal", Style(Memory, heads=4, causal=True, **SDPA))
 right("null-key", Style(Memory, slots=1, zeros=True, causal=True))
+BIAS_KV = {"slots": 1, "behind": True}
 right(
-    "null-kv-multi-query",
-    Style(Memory, dim=20, heads=4, groups=1, width=6, slots=1, behind=True, norm=nn.LayerNorm, bias=False),
+    "null-kv-multi-query", Style(Memory, dim=20, heads=4, groups=1, width=6, norm=nn.LayerNorm, bias=False, **BIAS_KV)
 )
-right(
-    "seq-first-bias-kv",
-    Style(
-        MemoryOfThree,
-        heads=4,
-        inputs="qkv",
-        slots=1,
-        behind=True,
-        names=separate("", "_proj"),
-        returns=with_none,
-        **SEQUENCE_FIRST,
-    ),
-)
+OF_THREE = Style(MemoryOfThree, heads=4, inputs="qkv", names=separate("", "_proj"), returns=with_none)
+right("seq-first-bias-kv", OF_THREE(**BIAS_KV | SEQUENCE_FIRST))
 right(
     "persistent-memory",
-    Style(
-        MemoryMasked,
-        heads=4,
-        inputs="x_allowed",
-        behind=True,
-        spread=lambda allowed, heads: F.pad(four(allowed), (0, 2), value=True),
-    ),
+    Style(MemoryMasked, heads=4, inputs="x_allowed", behind=True),
+    spread=lambda allowed, heads: F.pad(four(allowed), (0, 2), value=True),
 )
 right("own-registers", Style(Registers, dim=20, heads=2, **SDPA))
 right("leading-registers", Style(Registers, heads=2, norm=nn.LayerNorm, residual=True))
 right(
     "sink-token-window",
-    Style(
-        Registers,
-        dim=24,
-        count=1,
-        bias=False,
-        causal=True,
-        show=fill_least,
-        sees=lambda at, keys: (keys <= at[:, None]) & (at[:, None] - keys < 3) | (keys == 0),
-    ),
+    Style(Registers, dim=24, count=1, bias=False, causal=True, show=fill_least),
+    sees=lambda at, keys: (keys <= at[:, None]) & (at[:, None] - keys < 3) | (keys == 0),
 )
 right("set-transformer-induced", Style(Induced, dim=16, heads=2, points=3, norm=False, by_width=True))
 right("isab", Style(Induced))
 wrong("sink-drops-the-wrong-column", Style(Sinks, dim=18, causal=True), slip="first column")
+wrong("sink-weights-renormalized", Style(Sinks, dim=18, causal=True, names=separate("", "_proj")), slip="renormalized")
 wrong(
-    "sink-weights-renormalized",
-    Style(Sinks, dim=18, causal=True, names=separate("", "_proj")),
-    slip="renormalized",
-)
-wrong(
-    "sinks-dropped-first",
-    Style(Sinks, dim=20, heads=5, causal=True, show=add, returns=in_dict),
-    slip="dropped first",
+    "sinks-dropped-first", Style(Sinks, dim=20, heads=5, causal=True, show=add, returns=in_dict), slip="dropped first"
 )
 wrong("null-key-and-value-apart", Style(Memory, dim=20, heads=2, slots=1, **SDPA), slip="apart")
 wrong("memory-apart", Style(Memory, dim=20, heads=2, slots=3), slip="apart")
@@ -886,18 +817,10 @@ right("sdpa-dropout-training", Style(Dropping, fused=True, causal=True, training
 right("scale-tensor", Style(Temperature, heads=4, learned=False, returns=pair))
 wrong("dropout-on-scores", Style(Dropping, dim=16, heads=2, p=0.5, training=True, causal=False), slip="scores")
 wrong("causal-scores-dropped", Style(Dropping, p=0.3, training=True, causal=True), slip="scores")
-wrong(
-    "sdpa-dropout-in-eval", Style(Dropping, heads=4, fused=True, causal=True), "dropout-in-eval", slip="in evaluation"
-)
-wrong(
-    "functional-dropout-in-eval",
-    Style(DroppingOfThree, dim=18, inputs="qkv", names=separate("", "_proj")),
-    "dropout-in-eval",
-    slip="in evaluation",
-)
-wrong(
-    "functional-dropout-always", Style(Dropping, dim=20, heads=2, returns=pair), "dropout-in-eval", slip="in evaluation"
-)
+dropping = slip_of("dropout-in-eval", slip="in evaluation")
+dropping("sdpa-dropout-in-eval", Style(Dropping, heads=4, fused=True, causal=True))
+dropping("functional-dropout-in-eval", Style(DroppingOfThree, dim=18, inputs="qkv", names=separate("", "_proj")))
+dropping("functional-dropout-always", Style(Dropping, dim=20, heads=2, returns=pair))
 
 # ------------------------------------------------------------------------------------------------------------- blocks
 
@@ -908,9 +831,9 @@ right("in-blocks-filled-up", Style(InBlocks, bias=False, filled=True))
 right("context-in-blocks", Style(FilledUpCross, inputs="x_context"))
 right("context-in-blocks-and-zeros", Style(FilledUpCross, inputs="x_context", zeros=1))
 right("local-and-global", Style(LocalAndGlobal, positions=True))
-wrong("streaming-function", Style(function, of=streamed, inputs="qkv"), "weights-not-normalized", of=sum_not_rescaled)
-wrong("sums-not-rescaled", Style(InBlocks, norm=nn.LayerNorm, residual=True), "weights-not-normalized", slip="sum")
-wrong("key-buckets-softmaxed-apart", Style(InBlocks, dim=20, heads=2, block=4), "weights-not-normalized", slip="apart")
+wrong("streaming-function", Style(function, of=streamed, inputs="qkv"), NOT_NORMALIZED, of=sum_not_rescaled)
+wrong("sums-not-rescaled", Style(InBlocks, norm=nn.LayerNorm, residual=True), NOT_NORMALIZED, slip="sum")
+wrong("key-buckets-softmaxed-apart", Style(InBlocks, dim=20, heads=2, block=4), NOT_NORMALIZED, slip="apart")
 wrong("filled-up-and-seen", Style(FilledUp, block=8), "padding-ignored", slip="seen")
 
 # ------------------------------------------------------------------------------------------ what meets what is not its
