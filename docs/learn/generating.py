@@ -446,6 +446,7 @@ feedback
 #
 # - [Is my KV cache right?](../pytorch/cache.py) has what goes wrong with caches, and a test that finds it.
 # - [Fewer heads for keys and values](../pytorch/heads.py#fewer-heads-for-keys-and-values) make the cache smaller.
+# - [How does a server share one cache among many texts?](../pytorch/serving.py) It also writes several words at once.
 # - [The museum of mistakes](../museum/index.py): choose what you see, and find out why.
 #
 # ??? note "The papers"

@@ -9,6 +9,8 @@
 # | --- | --- | --- | --- |
 # | A checkpoint answers nonsense | [heads repeated in the wrong order](#repeat-for-repeat-interleave) | {{ off["repeat-for-repeat-interleave"] :.2f}} | one key head |
 # | The same | [the other pairing](#rope-pairing) | {{ off["rope-pairing"] :.2f}} | one token |
+# | Bad on long texts | [another base](#rope-base) | {{ off["rope-base"] :.2f}} | one token |
+# | A checkpoint is off the point | [normed after turning](#norm-after-rope) | {{ off["norm-after-rope"] :.2f}} | a fresh norm |
 # | Bad on long texts | [angles in bfloat16](#rope-in-bfloat16) | {{ off["rope-in-bfloat16"] :.2f}} | short texts |
 # | It learns slowly | [distance rewarded](#alibi-sign) | {{ off["alibi-sign"] :.2f}} | one token |
 # | Writes badly with a cache | [positions begin again](#positions-restart) | {{ off["positions-restart"] :.2f}} | no cache |
@@ -16,6 +18,8 @@
 # | The same | [documents see each other](#packed-without-documents) | {{ off["packed-without-documents"] :.2f}} | one document |
 # | The same | [positions run on](#positions-not-reset) | {{ off["positions-not-reset"] :.2f}} | one document |
 # | NaN | [a mask added twice](#two-finfo-min) | NaN | another large number |
+# | Bad on long texts | [a window one wider](#window-off-by-one) | {{ off["window-off-by-one"] :.2f}} | texts within it |
+# | A checkpoint answers nonsense | [a sink's share given back](#sink-share-returned) | {{ off["sink-share-returned"] :.2f}} | low sinks |
 # | The loss falls fast | [capped after the mask](#softcap-after-mask) | {{ off["softcap-after-mask"] :.2f}} | one token |
 # | Evaluation is worse than training | [a bias on the fast path](#fast-path-bias) | {{ off["fast-path-bias"] :.2f}} | training |
 # | Memory runs out in training | [dropout of the weights](#dropout-leaves-the-kernel) | nothing | evaluation |
@@ -169,6 +173,96 @@ exhibit(
 # %% tags=["claims"]
 assert not probes.differs(halves(q[:, :, :1], places[:1]), q[:, :, :1]), (
     "Hides at the first position"
+)
+
+# %% [markdown]
+# ## The base of another config { #rope-base }
+#
+# The base says how slowly pairs turn, and today's configs have many. The usual slips are to leave it at ten thousand,
+# and to give the near layers of a model the base of its far ones.
+
+# %% tags=["hide-input"]
+rope = {"rope_type": "default", "rope_theta": 500_000.0}  # its config
+
+
+def by_default(x, places):
+    # right: Rotary.from_config(D, rope)
+    return Rotary(D, base=10_000.0)(x, places)
+
+
+def unlike_the_config(f, x, places):
+    wanted = Rotary.from_config(D, rope)
+    return probes.turns_otherwise(f, wanted, x[0, 0])
+
+
+exhibit(
+    "rope-base",
+    by_default,
+    probe=unlike_the_config,
+    hides=[q[:, :, :1], places[:1]],
+    given=[q, places],
+)
+
+# %% [markdown]
+# **Hides** in a text of one token, and from `probes.notices_a_shift`: with any base a score depends on the offset alone.
+# **Caught by** `turns_otherwise`, which compares how far each pair turns. **Fix:** `Rotary.from_config`, with the
+# parameters of that layer.
+
+
+# %% tags=["remove-cell"]
+def attends(x, places):
+    turned = by_default(x, places)
+    return F.scaled_dot_product_attention(turned, turned, x)
+
+
+# %% tags=["claims"]
+assert not probes.notices_a_shift(attends, x), (
+    "with any base a score depends on the offset alone"
+)
+
+# %% [markdown]
+# ## Queries and keys normed after turning { #norm-after-rope }
+#
+# Some models norm each query and key and multiply its features by learned factors, which differ within a pair. If that
+# is done after turning, the score no longer depends on the offset alone.
+
+# %% tags=["hide-input"]
+factors = 1 + 0.5 * draw(D, seed=6)  # learned, one for each feature
+
+
+def norm(x, factors=factors):
+    return F.rms_norm(x, (D,), factors)
+
+
+def normed_late(x, places):
+    # right: halves(norm(x), places)
+    query = key = norm(halves(x, places))
+    return F.scaled_dot_product_attention(query, key, x)
+
+
+def shifts(f, x, places):
+    return probes.notices_a_shift(f, x)
+
+
+exhibit(
+    "norm-after-rope",
+    normed_late,
+    probe=shifts,
+    hides=[x[:, :1], places[:1]],
+    given=[x, places],
+)
+
+# %% [markdown]
+# **Hides** in a fresh norm, whose factors are all one: turning changes no length. **Caught by** `notices_a_shift`, once
+# the factors differ. **Fix:** first norm, then turn. It is also a mistake to norm all heads as one, unless the norm's
+# weight is as long as all of them together.
+
+# %% tags=["claims"]
+assert not probes.differs(
+    norm(halves(x, places), None), halves(norm(x, None), places)
+), "Hides in a fresh norm, whose factors are all one"
+assert not probes.differs(halves(x, places).norm(dim=-1), x.norm(dim=-1)), (
+    "turning changes no length"
 )
 
 # %% [markdown]
@@ -434,6 +528,92 @@ assert torch.allclose(once, torch.full((N, N), 1 / N), atol=1e-6), (
 assert (scores - 2e9).softmax(-1).isfinite().all(), (
     "Hides with minus one billion, whose double is finite"
 )
+
+# %% [markdown]
+# ## A window that is one wider { #window-off-by-one }
+#
+# A window of three<!--= W --> tokens, in the configs of transformers, is the token itself and the two<!--= W - 1 -->
+# before it. Others count only those before.
+
+# %% tags=["hide-input"]
+W = 3
+
+
+def one_wider(x):
+    places = torch.arange(x.size(1))
+    # right: places[:, None] - places < W
+    near = places[:, None] - places <= W
+    return attend(x, causal(x) & near)
+
+
+def sees_too_far(f, x):
+    far = x.size(1) - 1 - W
+    gap = probes.differs(f(probes.changed(x, far))[:, -1], f(x)[:, -1])
+    return (
+        f"the last output moves with token {far}, by {gap:.2g}"
+        if gap
+        else None
+    )
+
+
+exhibit("window-off-by-one", one_wider, probe=sees_too_far, hides=x[:, :W])
+
+# %% [markdown]
+# **Hides** in texts no longer than the window. **Caught by** `sees_too_far`: change the nearest token outside, and look
+# at the last output. **Fix:** count as the config does: `masks.sliding_window` counts the token itself, but
+# FlashAttention's `window_size` does not, so there it is one less. See [Long contexts](../pytorch/long.py).
+
+# %% tags=["claims"]
+assert torch.equal(
+    masks.sliding_window(N, window=W),
+    causal(x) & (places[:, None] - places < W),
+), "masks.sliding_window counts the token itself"
+
+# %% [markdown]
+# ## A sink whose share is given back { #sink-share-returned }
+#
+# A sink is a learned number that joins a head's scores in the softmax and belongs to no key. What it takes is lost, and
+# should be: the row then sums to less than one. To scale it up to one again undoes the sink.
+
+# %% tags=["hide-input"]
+sinks = draw(H, seed=7)
+
+
+def given_back(q, k, sinks):
+    scores = attention_scores(q, k)
+    sink = sinks[:, None, None].expand(*scores.shape[:-1], 1)
+    kept = torch.cat([scores, sink], dim=-1).softmax(-1)[..., :-1]
+    # right: weights = kept
+    weights = kept / kept.sum(-1, keepdim=True)
+    return weights @ k
+
+
+def ignores_its_sinks(f, q, k, sinks):
+    left = f(q, k, sinks + 20).abs().max()
+    if left < 1e-3:
+        return None
+    return f"{left:.2g} is left where the sinks should take everything"
+
+
+with_sinks = mended(ENTRIES["sink-share-returned"], given_back)
+exhibit(
+    "sink-share-returned",
+    given_back,
+    probe=ignores_its_sinks,
+    hides=[q, keys, sinks - 50],
+    given=[q, keys, sinks],
+)
+
+# %% [markdown]
+# **Hides** where sinks are so low that they take nothing. **Caught by** `ignores_its_sinks`, which raises them until
+# they take everything. A test that rows sum to one *demands* the mistake. **Fix:** leave the rows as they are, as
+# `functional.attend` does with its `sinks`.
+
+# %% tags=["claims"]
+assert not probes.differs(
+    with_sinks(q, keys, sinks),
+    functional.attend(q, keys, keys, sinks=sinks).context,
+), "leave the rows as they are, as functional.attend does with its sinks"
 
 # %% [markdown]
 # ## Capped after the mask { #softcap-after-mask }

@@ -195,7 +195,8 @@ assert torch.allclose(stored_keys, turned_keys, atol=1e-5), (
 # ## Beams: keys and values move together
 #
 # A beam search drops some sequences and goes on from others. Their keys and values must move in the same way, in every
-# layer. `cache.reorder(order)` moves both, and `cache.crop(length)` forgets a draft that was refused.
+# layer. `cache.reorder(order)` moves both, and `cache.crop(length)` forgets a draft that [was
+# refused](serving.py#what-was-refused-must-go).
 
 # %%
 order = torch.tensor([1, 0])  # each goes on from the other's text
@@ -554,6 +555,7 @@ feedback
 # - [What does each interface make of my mask?](masks.py) draws [more keys than
 #   queries](masks.py#more-keys-than-queries), with both alignments of the causal mask.
 # - [Fewer heads for keys and values](heads.py#fewer-heads-for-keys-and-values) make a cache small.
+# - [How does a server share one cache among many texts?](serving.py) Pages, prefixes, and drafts that are refused.
 # - The reference of [`KVCache`](../reference/cache.md#unmasked.cache.KVCache).
 #
 # ## References

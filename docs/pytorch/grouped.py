@@ -379,6 +379,7 @@ feedback
 # %% [markdown]
 # ## What to read next
 #
+# - [How does a server share one cache among many texts?](serving.py) Pages, and prefixes that are kept once.
 # - [One device is not enough](parallel.py): a ring sends keys and values, and fewer heads are fewer bytes.
 # - [How does one matrix hold many heads?](heads.py): shared heads in PyTorch's function.
 #

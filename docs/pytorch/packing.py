@@ -170,7 +170,33 @@ assert kinds["RoPE"][0] < 1e-5 < kinds["sinusoids"][0], (
 # model(ids, position_ids=positions)  # they see each other, without a word
 # ```
 #
-# The project's tests hold a Llama with random weights to both lines, and to a mask of ones.
+# ### What their `attention_mask` means
+#
+# A mask of two axes, (batch, tokens so far), says which *tokens* are real: ones, zeros for padding. The model makes of
+# it what its implementation takes, and adds the causal mask. A mask of four axes, (batch, heads or one, queries, keys),
+# is handed on *as it is*, and replaces the causal mask. For a text that is read at once, this is what arrives:
+#
+# | You give | `sdpa` gets | `eager` gets | FlashAttention gets |
+# | --- | --- | --- | --- |
+# | nothing, or ones | `None`, and is causal by itself | numbers to add | `None`, and is causal by itself |
+# | zeros for padding | booleans, causal and real | numbers to add | your mask |
+# | four axes | your mask | your mask | your mask |
+#
+# FlexAttention gets a `BlockMask` in the place of all these. Five mistakes with these masks give wrong numbers, and no
+# error:
+#
+# - Two axes of numbers to add, zero and minus infinity: whatever is not zero counts as real, so it is the *padding*
+#   that the model reads.
+# - Four axes of booleans for `eager`: True is [added as one, and hides
+#   nothing](https://github.com/huggingface/transformers/pull/41443)<!--~ link: a report -->. For `sdpa` they are right.
+# - Four axes of ones and zeros as floats: they are
+#   [added](https://github.com/huggingface/transformers/issues/46458)<!--~ link: a report --> in both.
+# - Four axes with the padding alone: each token sees the future.
+# - In a step with a cache, a mask of the new token alone: it is taken for that of the first token, and the new one is
+#   hidden like all others.
+#
+# The project's tests hold a Llama with random weights, of transformers 5.23<!--~ the version that was seen -->, to all
+# of this, and to the lines above.
 
 # %% [markdown]
 # ## The loss crosses the border, too
@@ -384,6 +410,7 @@ feedback
 #
 # - [Long contexts](long.py): windows, sinks, and FlexAttention, whose masks need no matrix.
 # - [Which RoPE is mine?](positions.py), for positions.
+# - [How does a server share one cache?](serving.py) Many texts that are being written, in pages.
 # - The museum's [packed documents](../museum/models.py#packed-without-documents), with the line that is wrong.
 # - [What does each interface make of my mask?](masks.py), for padding.
 #

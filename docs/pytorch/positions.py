@@ -11,8 +11,8 @@
 # *Computed with torch {{ torch.__version__.split("+")[0] }} on the {{ x.device.type.upper() }}.*
 #
 # **You should know** [why positions are needed](../learn/positions.py), and what queries and keys are. **You will
-# know** which pairing your code and your checkpoint have, how to convert one into the other, what half precision does
-# to angles, and a test that shows whether positions arrive.
+# know** which pairing your code and your checkpoint have, how to convert one into the other, what a config says of the
+# rest, what half precision does to angles, and tests that find positions that do not arrive, and a wrong base.
 
 # %% tags=["imports"]
 import math
@@ -231,12 +231,70 @@ assert ((misread - right).abs() < 1e-5).equal(
 ), "Only the diagonal, where the offset is zero, is right"
 
 # %% [markdown]
-# ## Another base, and texts longer than the training
+# ## What a checkpoint's config says
 #
-# The base, `rope_theta` in a config, says how slow the slowest pair is: 10,000<!--~ the paper's --> at first,
-# 500,000<!--~ Grattafiori et al. (2024), section 3.2 --> in Llama 3<!--~ its name -->. A wrong base passes every test
-# of this page, because with any base a score depends on the offset alone. Only numbers that came with the checkpoint
-# reveal it.
+# Two models of one pairing can still turn differently. Here is what differs, where a config of transformers says it
+# (`rope_parameters` or, in older files, `rope_theta` and `rope_scaling`), and who has it:
+#
+# <!--~ 500,000, 3, 3.1, 4: configs and names of models -->
+# | What differs | The config says | For example |
+# | --- | --- | --- |
+# | the base | `rope_theta` | Llama 3: 500,000 |
+# | all pairs are slowed | `"linear"`, `factor` | Gemma 3's far layers |
+# | slow pairs are slowed | `"llama3"` and four numbers | Llama 3.1 |
+# | the same, and scores are multiplied | `"yarn"` | gpt-oss, DeepSeek-V3 |
+# | only some features turn | `partial_rotary_factor` | GLM-4, Qwen3-Next |
+# | near and far layers turn differently | one entry for each kind of layer | Gemma 3 |
+# | rows and columns turn features of their own | `"axial"`, `mrope_section` | Qwen2-VL, Pixtral |
+# | some layers turn nothing | `no_rope_layers`, or only `layer_types` | SmolLM3, Llama 4; Command R7B |
+#
+# The base says how slow the slowest pair is. A wrong base passes every shift, because with any base a score depends on
+# the offset alone, and in a short text it is hardly heard. But the config gives the right one away. So turn each
+# feature by one position, and take its scores with all features where they were: they say how far each pair turns.
+# `probes.turns_otherwise` compares this with the config:
+
+# %%
+config = {"rope_type": "default", "rope_theta": 10_000.0}
+of_config = Rotary.from_config(8, config)
+misread = Rotary(8, base=500_000.0)
+
+
+def as_misread(x, places):
+    return attend(misread(x, places), misread(x, places), x).context
+
+
+print("shifted:", probes.notices_a_shift(as_misread, x))
+print(
+    textwrap.fill(str(probes.turns_otherwise(misread, of_config, x[0])), 72)
+)
+
+# %% [markdown]
+# It also finds another pairing, another share of turned features, forgotten stretching and the wrong direction. Give it
+# your own function of `(x, positions)`. Around that of a model in transformers it takes a line:
+# `apply_rotary_pos_emb(x[None, None], x[None, None], *rotary_emb(x, places[None]))[0][0, 0]`<!--~ a call -->.
+
+# %% tags=["remove-cell"]
+others = {
+    "another pairing": Rotary(8, pairing="interleaved"),
+    "another share of turned features": Rotary(8, rotary_dim=4),
+    "the wrong direction": lambda x, places: of_config(x, -places),
+}
+slow = Rotary.from_config(
+    8, {"rope_type": "linear", "rope_theta": 10_000.0, "factor": 8.0}
+)
+
+# %% tags=["claims"]
+assert probes.notices_a_shift(as_misread, x) is None, (
+    "A wrong base passes every shift, because with any base a score depends on the offset alone"
+)
+assert all(
+    probes.turns_otherwise(turn, of_config, x[0]) for turn in others.values()
+) and probes.turns_otherwise(of_config, slow, x[0]), (
+    "It also finds another pairing, another share of turned features, forgotten stretching and the wrong direction"
+)
+
+# %% [markdown]
+# ## Texts longer than the training
 #
 # Newer checkpoints are also *stretched*, so that a model can read longer texts than those it was first trained on. Let
 # pair $i$ turn by $\theta_i$ from one place to the next. Fast pairs keep their speed, because they tell neighbors
@@ -278,9 +336,9 @@ curves(slowed, xlabel="pair", ylabel="share of its speed", height=2.4)
 
 # %% [markdown]
 # A checkpoint that is read without its stretching is wrong in different ways. With Llama's rule, short texts hardly
-# show it. Where all pairs are slowed, as in Gemma 3's<!--~ its name --> far layers, every angle is off; and without
-# YaRN's factor so is every score, in a text of ten words, too. [How do today's models attend?](models.py)<!--~ link: it
-# has them by name --> shows the base of each.
+# show it, but `turns_otherwise` finds it. Where all pairs are slowed, as in Gemma 3's<!--~ its name --> far layers,
+# every angle is off; and without YaRN's factor so is every score, in a text of ten words, too. [How do today's models
+# attend?](models.py)<!--~ link: it has them by name --> shows the base of each.
 
 # %% tags=["claims"]
 assert all(
@@ -288,6 +346,59 @@ assert all(
 ), "Both fall from one to an eighth"
 assert stretched["yarn"].factor > 1 == stretched["llama3"].factor, (
     "YaRN multiplies the scores, too"
+)
+
+# %% [markdown]
+# ## Rows and columns, or no positions at all
+#
+# A patch of an image stands in a row and in a column. Half of the pairs turn by the one, half by the other, and each
+# shift is forgiven on its own:
+
+
+# %%
+def planar(x, rows, columns):
+    by_row, by_column = x.chunk(2, dim=-1)
+    turn = Rotary(x.size(-1) // 2)
+    return torch.cat([turn(by_row, rows), turn(by_column, columns)], dim=-1)
+
+
+def over_an_image(rows, columns):
+    query = key = planar(patches, rows, columns)
+    return attend(query, key, patches).context
+
+
+torch.manual_seed(7)
+patches = torch.randn(6, 8, dtype=torch.float64)  # 2 rows of 3 patches
+rows, columns = torch.arange(6) // 3, torch.arange(6) % 3
+image = over_an_image(rows, columns)
+for name, moved in {
+    "all rows 10 further": over_an_image(rows + 10, columns),
+    "all columns 5 further": over_an_image(rows, columns + 5),
+    "rows and columns exchanged": over_an_image(columns, rows),
+}.items():
+    print(f"{name}: outputs move by {probes.differs(moved, image):.2f}")
+
+# %% [markdown]
+# Qwen2-VL<!--~ its name --> and Pixtral put the same pairs elsewhere in the head, and Pixtral deals the speeds of a
+# whole head out to rows and columns in turn, so their weights need their own order. Qwen2-VL's<!--~ its name --> text
+# has a third axis, time. `mrope_section` says how many pairs each axis has, and a word has the same number on all
+# three, as if there were one.
+#
+# Some layers turn nothing (*NoPE*): there only the causal mask tells what came earlier. In `no_rope_layers`, despite
+# its name, a one means that the layer *does* turn, and a zero that it does not. In Command R7B<!--~ its name --> and
+# EXAONE 4<!--~ its name -->, layers with a window turn and those that see everything do not, which no entry says but
+# `layer_types`. A layer that turns although it should not is found by `turns_otherwise` with `right=lambda x, places:
+# x`.
+
+# %% tags=["claims"]
+assert not probes.differs(over_an_image(rows + 10, columns + 5), image), (
+    "each shift is forgiven on its own"
+)
+assert probes.differs(over_an_image(columns, rows), image) > 0.1, (
+    "Half of the pairs turn by the one, half by the other"
+)
+assert probes.turns_otherwise(of_config, lambda x, places: x, x[0]), (
+    "A layer that turns although it should not is found by turns_otherwise"
 )
 
 # %% [markdown]
@@ -475,9 +586,10 @@ assert kept_apart[:, :4].allclose(waves[:, ::2], atol=1e-5), (
 # %% [markdown]
 # ## The check for your own tests
 #
-# Write your attention as a function of tokens and positions, in float64, and paste this. It fails for mixed pairings,
-# for turned keys beside unturned queries, for turned values, and for angles of few bits. (A checkpoint made for the
-# other pairing passes; only logits that came with it reveal that.)
+# Write your attention as a function of tokens and positions, in float64, and paste this. The first test fails for mixed
+# pairings, for turned keys beside unturned queries, for turned values, and for angles of few bits. The second fails for
+# a base or a stretching that is not the config's. (A checkpoint made for the other pairing passes the first, and the
+# second only knows the pairing that you tell it; only logits that came with the checkpoint reveal that.)
 
 
 # %%
@@ -488,7 +600,15 @@ def test_positions_are_relative():
     assert probes.notices_a_shift(my_attention, x) is None
 
 
+def test_features_turn_as_the_config_says():
+    config = {"rope_type": "default", "rope_theta": 10_000.0}
+    right = Rotary.from_config(8, config, pairing="halves")
+    my_turn = Rotary(8)  # (x, positions): yours stands here
+    assert probes.turns_otherwise(my_turn, right, torch.ones(1, 8)) is None
+
+
 test_positions_are_relative()
+test_features_turn_as_the_config_says()
 
 # %% tags=["check"]
 halves, interleaved = Rotary(8), Rotary(8, pairing="interleaved")
@@ -500,9 +620,15 @@ wrong_ones = [
 ]
 complaints = [str(probes.notices_a_shift(f, x)) for f in wrong_ones]
 
+
 # %% tags=["claims"]
 assert all("larger" in each for each in complaints), (
     "for turned keys beside unturned queries, for turned values, and for angles of few bits"
+)
+assert probes.turns_otherwise(
+    misread, of_config, x[0]
+) and probes.turns_otherwise(slow, of_config, x[0]), (
+    "The second fails for a base or a stretching that is not the config's"
 )
 
 # %% [markdown]

@@ -38,7 +38,8 @@ seen[0].weights.shape, seen[1].module  # batch heads queries keys
 # fast. Models of transformers call it too, so [their attentions are empty or
 # `None`](https://github.com/huggingface/transformers/issues/30978)<!--~ link: a report -->. Loaded with
 # `attn_implementation="eager"` and called with `output_attentions=True`, they return the weights, but run other code
-# than you use. `watch` takes them as they are.
+# than you use. `watch` takes them as they are. A section below compares all ways to [weights from
+# transformers](#weights-from-transformers-itself).
 #
 # **You should know** [what heads are](heads.py) and [what a mask is for](masks.py). **You will know** how to see which
 # tokens each head of a model attends to, how to find out what a head does for the output, and four ways to be misled.
@@ -440,6 +441,45 @@ assert without_residual[ship] < with_residual[ship] / 4, (
 )
 
 # %% [markdown]
+# ## Weights from transformers itself
+#
+# What you get from a model of transformers depends on how its attention is computed. This is a model as it is loaded,
+# with `sdpa`:
+#
+# | You write | You get |
+# | --- | --- |
+# | `model(ids, output_attentions=True)` | an empty tuple, and a line in the log, once |
+# | `model.config.output_attentions = True` | a `ValueError` |
+# | `model.set_attn_implementation("eager")` before the first | the weights of each layer, in training after dropout |
+# | `with watch(model) as seen` | the weights of each layer, before dropout |
+#
+# ([Older versions](https://github.com/huggingface/transformers/pull/33660)<!--~ link: one of many --> computed the
+# first by `eager`, and warned.) A function of your own may take the place of both, and return weights or anything else:
+#
+# ```python
+# from transformers import AttentionInterface, AttentionMaskInterface
+# from transformers.masking_utils import eager_mask
+# from unmasked import attend
+#
+# def mine(module, query, key, value, attention_mask, scaling=None, **_):
+#     options = {"bias": attention_mask, "scale": scaling}
+#     found = attend(query, key, value, need_weights=True, **options)
+#     return found.context.transpose(1, 2), found.weights
+#
+# AttentionInterface.register("mine", mine)
+# AttentionMaskInterface.register("mine", eager_mask)  # not to be forgotten
+# model.set_attn_implementation("mine")
+# weights = model(ids, output_attentions=True).attentions
+# ```
+#
+# The trap is the mask, which is [made for the name of the
+# implementation](https://github.com/huggingface/transformers/pull/45811)<!--~ link: where they warn of it -->. If no
+# mask is registered for a name, its function gets `None`, even if there is padding. Here each token then sees the
+# future. To register `sdpa_mask` is not enough for this function: where a causal mask would do, it gives `None`, too,
+# and relies on a function that is then causal by itself. `eager_mask` makes a mask in every case, [in numbers that are
+# added](packing.py#what-their-attention_mask-means)<!--~ link: what each gets -->. The project's tests hold
+# transformers 5.23<!--~ the version that was seen --> to this section.
+#
 # ## What `watch` cannot see
 #
 # PyTorch lets a program watch every call of its functions, and `watch` picks out attention. So it sees PyTorch's
@@ -451,8 +491,6 @@ assert without_residual[ship] < with_residual[ship] / 4, (
 by_hand, recording = ByHand(), warnings.catch_warnings(record=True)
 with recording as caught, unmasked.watch(by_hand) as nothing:
     by_hand(x)
-
-len(nothing), len(caught)
 
 # %% tags=["hide-input"]
 for line in textwrap.wrap(str(caught[0].message), 78):

@@ -44,6 +44,7 @@ __all__ = [
     "padding",
     "positions_of",
     "sliding_window",
+    "tree",
     "zero_hidden",
 ]
 
@@ -296,6 +297,56 @@ def ids_from_cu_seqlens(cu_seqlens: Int[Tensor, "documents_and_one"]) -> Int[Ten
             "them by torch.nn.functional.pad(lengths.cumsum(0), (1, 0))"
         )
     return torch.arange(len(lengths), device=lengths.device).repeat_interleave(lengths)
+
+
+def tree(parents: Int[Tensor, "tokens"], keys: int | None = None) -> Bool[Tensor, "tokens keys"]:
+    """Allow each token of a tree its ancestors and itself, and all that was written before the tree.
+
+    Several continuations of one text lie in one row, and share what they begin with: one pass over the row gives each
+    branch what it gets alone. A token stands behind the tokens that it sees, so its position is ``tree(parents,
+    keys).sum(-1) - 1``, wherever it lies in the row.
+
+    Args:
+        parents: integers, (tokens,): for each token of the tree the place of the one that it follows, counted from the
+            first of the tree, or -1 if it follows the text.
+        keys: number of keys, of which the tokens of the tree are the last; these alone by default.
+
+    Returns:
+        bool, (tokens, keys), where ``parents`` lives.
+
+    Raises:
+        TypeError: parents is no tensor of integers with one axis.
+        ValueError: a parent does not stand before its token, or there are fewer keys than tokens.
+
+    References:
+        Miao et al. (2024), section 4.2.
+
+    Examples:
+        >>> tree(torch.tensor([-1, 0, 0, 1]), keys=5).int()
+        tensor([[1, 1, 0, 0, 0],
+                [1, 1, 1, 0, 0],
+                [1, 1, 0, 1, 0],
+                [1, 1, 1, 0, 1]], dtype=torch.int32)
+    """
+    if parents.dim() != 1 or parents.dtype not in _INTEGERS:
+        raise TypeError(
+            f"parents is {parents}; pass one integer for each token, as torch.tensor([-1, 0, 0]) holds them"
+        )
+    tokens = len(parents)
+    keys = tokens if keys is None else keys
+    if keys < tokens:
+        raise ValueError(f"keys is {keys}; the {tokens} tokens of the tree are the last keys: pass at least {tokens}")
+    allowed = torch.eye(tokens, keys, dtype=torch.bool).roll(keys - tokens, -1)
+    allowed[:, : keys - tokens] = True
+    for token, parent in enumerate(parents.tolist()):
+        if not -1 <= parent < token:
+            raise ValueError(
+                f"parents[{token}] is {parent}; a token follows one that stands before it, 0 to {token - 1}, or the "
+                "text, -1: sort the tokens by their depth"
+            )
+        if parent >= 0:
+            allowed[token] |= allowed[parent]
+    return allowed.to(parents.device)
 
 
 def zero_hidden(

@@ -16,7 +16,8 @@ the other raises no error:
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -93,7 +94,8 @@ class Rotary:
         base: the wavelengths grow from 2 pi to nearly 2 pi times this. Checkpoints call it "rope theta".
         pairing: "halves" or "interleaved": which two features are turned together, as the table above says.
         rotary_dim: how many features are turned, the first of each head; all by default. GPT-NeoX and GPT-J turn some.
-        frequencies: (rotary_dim / 2,), radians per position, in place of those of base: a checkpoint's scaled ones.
+        frequencies: (rotary_dim / 2,), radians per position, in place of those of base; or a function that makes them
+            of those of base, in the dtype and on the device in which it gets them: ``lambda plain: plain / 8``.
         factor: what turned features are multiplied by, as YaRN does: scores grow by its square.
 
     Raises:
@@ -122,7 +124,7 @@ class Rotary:
         base: float = 10_000.0,
         pairing: Pairing = "halves",
         rotary_dim: int | None = None,
-        frequencies: Float[Tensor, "pairs"] | None = None,
+        frequencies: Float[Tensor, "pairs"] | Callable[[Tensor], Tensor] | None = None,
         factor: float = 1.0,
     ) -> None:
         rotary_dim = head_dim if rotary_dim is None else rotary_dim
@@ -131,13 +133,29 @@ class Rotary:
         _pairs(pairing)
         if rotary_dim > head_dim:
             raise ValueError(f"rotary_dim is {rotary_dim}; it can be at most head_dim ({head_dim})")
-        if frequencies is not None and frequencies.shape != (rotary_dim // 2,):
+        self.head_dim, self.rotary_dim, self.base = head_dim, rotary_dim, base
+        self.pairing, self.factor = pairing, factor
+        self._given = frequencies
+        if self.frequencies.shape != (rotary_dim // 2,):
             raise ValueError(
-                f"frequencies has shape {tuple(frequencies.shape)}; for {rotary_dim} features it must be "
+                f"frequencies has shape {tuple(self.frequencies.shape)}; for {rotary_dim} features it must be "
                 f"({rotary_dim // 2},), one for each pair"
             )
-        self.head_dim, self.rotary_dim, self.base = head_dim, rotary_dim, base
-        self.pairing, self.frequencies, self.factor = pairing, frequencies, factor
+
+    @property
+    def frequencies(self) -> Float[Tensor, "pairs"]:
+        """How far each pair turns from one position to the next, in radians: float32, the first pair first.
+
+        >>> Rotary(4).frequencies
+        tensor([1.0000, 0.0100])
+        """
+        return self._rates(torch.float32, None)
+
+    def _rates(self, dtype: torch.dtype, device: torch.device | None) -> Tensor:
+        if isinstance(self._given, Tensor):
+            return self._given.to(device, dtype)
+        plain = _frequencies(self.rotary_dim, self.base, dtype, device)
+        return plain if self._given is None else self._given(plain)
 
     @classmethod
     def from_config(cls, head_dim: int, rope: Mapping[str, Any], *, pairing: Pairing = "halves") -> Rotary:
@@ -168,7 +186,8 @@ class Rotary:
 
         Raises:
             ValueError: ``rope`` lacks what its type needs, has an unknown type, has parameters for several
-                kinds of layers, or turns by several axes, as models of images do.
+                kinds of layers, or turns by several axes, as models of images do. A "factor" of null is among what it
+                lacks: transformers then divides the config's max_position_embeddings by the original ones.
 
         References:
             Peng et al. (2024), for YaRN. Grattafiori et al. (2024), section 3.2, for Llama 3's base.
@@ -192,23 +211,20 @@ class Rotary:
                 "compute and pass them: Rotary(head_dim, frequencies=...)"
             )
         if lacking := [name for name in ("rope_theta", *_STRETCHED[kind]) if rope.get(name) is None]:
+            counted = "; a factor that is null there is max_position_embeddings / original_max_position_embeddings"
             raise ValueError(
                 f"rope lacks {', '.join(lacking)}, which the type {kind!r} needs; take them from the config"
+                + counted * ("factor" in lacking and "original_max_position_embeddings" in rope)
             )
         rotary_dim = int(head_dim * (rope.get("partial_rotary_factor") or 1.0))
-        base = float(rope["rope_theta"])
-        if kind == "default":
-            return cls(head_dim, base=base, pairing=pairing, rotary_dim=rotary_dim)
-        plain, scale = _frequencies(rotary_dim, base, torch.float32, None), float(rope["factor"])
-        kept, factor = torch.zeros(()), 1.0  # the share of each pair's frequency that stays as it was
-        if kind == "llama3":
-            low, high = rope["low_freq_factor"], rope["high_freq_factor"]
-            turns = rope["original_max_position_embeddings"] * plain / (2 * math.pi)  # within the original length
-            kept = ((turns - low) / (high - low)).clamp(0, 1)
-        elif kind == "yarn":
-            kept, factor = _yarn(rope, rotary_dim, base, scale)
-        stretched = (1 - kept) * plain / scale + kept * plain
-        return cls(head_dim, base=base, pairing=pairing, rotary_dim=rotary_dim, frequencies=stretched, factor=factor)
+        return cls(
+            head_dim,
+            base=float(rope["rope_theta"]),
+            pairing=pairing,
+            rotary_dim=rotary_dim,
+            frequencies=None if kind == "default" else partial(_stretched, kind, dict(rope)),
+            factor=_yarns_factor(rope) if kind == "yarn" else 1.0,
+        )
 
     def __call__(
         self, x: Float[Tensor, "*batch tokens head_dim"], positions: Int[Tensor, "*positions tokens"]
@@ -242,11 +258,9 @@ class Rotary:
                 f"{x.size(-2)} tokens, and as many sequences as x has"
             )
         dtype = torch.promote_types(x.dtype, torch.float32)
-        if self.frequencies is None:
-            frequencies = _frequencies(self.rotary_dim, self.base, dtype, x.device)
-        else:
-            frequencies = self.frequencies.to(x.device, dtype)
-        angles = positions[..., None] * frequencies  # a product by element: autocast rounds matmul and einsum, not this
+        angles = positions[..., None] * self._rates(
+            dtype, x.device
+        )  # by element: autocast rounds matmul and einsum, not this
         shape, axis = _pairs(self.pairing)
         cos, sin = angles.cos() * self.factor, angles.sin() * self.factor
         cos, sin = torch.stack([cos, cos], axis), torch.stack([-sin, sin], axis)
@@ -256,7 +270,7 @@ class Rotary:
 
     def __repr__(self) -> str:
         """Name the options."""
-        scaled = "" if self.frequencies is None else ", frequencies=..."
+        scaled = "" if self._given is None else ", frequencies=..."
         part = "" if self.rotary_dim == self.head_dim else f", rotary_dim={self.rotary_dim}"
         factor = "" if self.factor == 1 else f", factor={self.factor:g}"
         return f"Rotary({self.head_dim}, base={self.base:.7g}, pairing={self.pairing!r}{part}{scaled}{factor})"
@@ -375,26 +389,43 @@ def _frequencies(dim: int, base: float, dtype: torch.dtype, device: torch.device
     return 1.0 / base ** (torch.arange(0, dim, 2, dtype=dtype, device=device) / dim)
 
 
-def _yarn(rope: Mapping[str, Any], dim: int, base: float, scale: float) -> tuple[Tensor, float]:
-    """Of each pair the share of its frequency that stays, and what YaRN multiplies turned features by."""
+def _stretched(kind: str, rope: Mapping[str, Any], plain: Tensor) -> Tensor:
+    """Slow the frequencies of a base as a config says: of each pair's a share stays as it was, by default none."""
+    scale, kept = float(rope["factor"]), torch.zeros_like(plain)
+    if kind == "llama3":
+        low, high = rope["low_freq_factor"], rope["high_freq_factor"]
+        turns = rope["original_max_position_embeddings"] * plain / (2 * math.pi)  # within the original length
+        kept = ((turns - low) / (high - low)).clamp(0, 1)
+    elif kind == "yarn":
+        kept = _kept_by_yarn(rope, plain)
+    return (1 - kept) * plain / scale + kept * plain
+
+
+def _kept_by_yarn(rope: Mapping[str, Any], plain: Tensor) -> Tensor:
+    pairs, base = len(plain), float(rope["rope_theta"])
 
     def pair(turns: float) -> float:
         """The pair, as a fraction, that turns so often within the original length."""
-        return dim * math.log(rope["original_max_position_embeddings"] / (turns * 2 * math.pi)) / (2 * math.log(base))
+        return pairs * math.log(rope["original_max_position_embeddings"] / (turns * 2 * math.pi)) / math.log(base)
 
     first, last = (pair(float(rope.get(name) or turns)) for name, turns in (("beta_fast", 32), ("beta_slow", 1)))
     if rope.get("truncate", True):
         first, last = math.floor(first), math.ceil(last)
-    first, last = max(first, 0), min(last, dim - 1)
-    kept = 1 - ((torch.arange(dim // 2) - first) / max(last - first, 0.001)).clamp(0, 1)
+    first, last = max(first, 0), min(last, 2 * pairs - 1)
+    number = torch.arange(pairs, dtype=plain.dtype, device=plain.device)
+    return 1 - ((number - first) / max(last - first, 0.001)).clamp(0, 1)
+
+
+def _yarns_factor(rope: Mapping[str, Any]) -> float:
+    """What YaRN multiplies turned features by."""
 
     def grown(weight: float) -> float:
         return 0.1 * weight * math.log(scale) + 1 if scale > 1 else 1.0
 
-    if (factor := rope.get("attention_factor")) is None:
-        above, below = float(rope.get("mscale") or 0), float(rope.get("mscale_all_dim") or 0)
-        factor = grown(above) / grown(below) if above and below else grown(1.0)
-    return kept, float(factor)
+    if (factor := rope.get("attention_factor")) is not None:
+        return float(factor)
+    scale, above, below = float(rope["factor"]), rope.get("mscale"), rope.get("mscale_all_dim")
+    return grown(above) / grown(below) if above and below else grown(1.0)
 
 
 def _pairs(pairing: str) -> tuple[tuple[int, int], int]:

@@ -37,6 +37,7 @@ __all__ = [
     "sees_the_future",
     "shares_memory",
     "skips_hooks",
+    "turns_otherwise",
     "weights_sum_to_one",
 ]
 
@@ -555,6 +556,66 @@ def notices_a_shift(f: Callable[[Tensor, Tensor], Tensor], x: Tensor) -> Evidenc
     if not differs(f(x, 2 * places), before):
         return _told(x, 0.0, "no output notices that every offset doubles: the positions do not arrive")
     return None
+
+
+def turns_otherwise(
+    turn: Callable[[Tensor, Tensor], Tensor], right: Callable[[Tensor, Tensor], Tensor], x: Tensor
+) -> Evidence | None:
+    """Hold rotary embeddings to those that a checkpoint's config asks for: `notices_a_shift` is silent for any base.
+
+    Each feature is turned by one position, and takes its scores with every feature where it was. These say which two
+    are a pair, in which direction and how far it turns, and by what scores are multiplied. They do not say in which
+    order features are given back, which changes no score.
+
+    Args:
+        turn: turn(x, positions), to x turned, for x of (tokens, features) and integers, (tokens,).
+        right: the same of the config: a `Rotary.from_config`, for example.
+        x: float32 or float64, (tokens, features), whatever it holds: the features have its width, dtype and device.
+
+    Returns:
+        None if all scores are those of ``right``, up to a thousandth.
+
+    Examples:
+        >>> from unmasked.positions import Rotary
+        >>> config = {"rope_type": "default", "rope_theta": 10_000.0}
+        >>> print(turns_otherwise(Rotary(4, base=500_000.0), Rotary.from_config(4, config), torch.ones(1, 4)))
+        features 1 and 3 turn by 0.00141 from one position to the next, and should by 0.01: their base is 500,000
+    """
+    features = torch.eye(x.size(-1), dtype=x.dtype, device=x.device)
+
+    def scores(turn: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+        here = torch.zeros(len(features), dtype=torch.long, device=x.device)
+        return (turn(features, here + 1) @ turn(features, here).mT).cpu().double()
+
+    found, wanted = scores(turn), scores(right)
+    # The sine is as exact as its angle, however small that is; the cosine of a slow pair is 1, and says nothing.
+    turned, asked = (
+        torch.atan2(each - each.mT, 2 * each.diagonal()[:, None]) * (each != each.mT) for each in (found, wanted)
+    )
+    gap = (turned - asked).abs()
+    if (wrong := (gap > 1e-3 * asked.abs() + 1e-9).nonzero()).numel():
+        one, other = wrong[0].tolist()
+        told = f"features {one} and {other} turn by {turned[one, other]:.3g} from one position to the next, and should "
+        told += f"by {asked[one, other]:.3g}"
+        if (base := _base_of(turned)) not in ("", _base_of(asked)):
+            told += f": their base is {base}"
+        return Evidence(told, gap.max().item(), tuple(x.shape))
+    ratios = found.norm(dim=-1) / wanted.norm(dim=-1)
+    grown = ratios[(ratios - 1).abs().argmax()].item()
+    if abs(grown - 1) > 1e-3:
+        return Evidence(f"scores are {grown:.3g} times those that they should be", abs(grown - 1), tuple(x.shape))
+    return None
+
+
+def _base_of(angles: Tensor) -> str:
+    """The base that gives pairs their angles, (features, features), or "" if none does."""
+    rates = angles[angles > 0].sort(descending=True).values  # one of each pair
+    if len(rates) < 2:
+        return ""
+    base = rates[1].item() ** -len(rates)
+    share = torch.arange(len(rates), dtype=rates.dtype) / len(rates)
+    same = torch.allclose(rates, base**-share, rtol=1e-3, atol=0)
+    return f"{float(f'{base:.3g}'):,.0f}" if same else ""
 
 
 def skips_hooks(module: nn.Module, call: Callable[[], object]) -> Evidence | None:

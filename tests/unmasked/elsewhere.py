@@ -33,11 +33,11 @@ _INDEXING = {_aten.index.Tensor, _aten.index_put.default, _aten.index_put_.defau
 
 
 @contextmanager
-def elsewhere() -> Iterator[torch.device]:
-    """Let there be a device "cuda:0"; it is gone afterwards, and what was moved there is of no use any more."""
+def elsewhere(kind: str = "cuda") -> Iterator[torch.device]:
+    """Let there be a device such as "cuda:0"; it is gone afterwards, and what was moved there is of no use any more."""
     functions = _Functions()
     with _Operations(functions), functions:
-        yield torch.device("cuda", 0)
+        yield torch.device(kind, 0)
 
 
 def place(x: Tensor) -> torch.device:
@@ -65,7 +65,7 @@ def _storage(x: Tensor) -> torch.UntypedStorage | None:
 
 def _device(given: Any) -> torch.device:
     device = torch.device("cuda", given) if isinstance(given, int) else torch.device(given)
-    return torch.device("cuda", 0) if device.type == "cuda" else device
+    return device if device.type in ("cpu", "meta") else torch.device(device.type, 0)
 
 
 def _tensors(given: Any) -> list[Tensor]:

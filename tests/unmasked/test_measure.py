@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
+from torch.nn.attention import SDPBackend
 
 from unmasked import measure
-from unmasked.measure.__main__ import main
+from unmasked.measure.__main__ import beside, main
+
+from .elsewhere import elsewhere
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +62,7 @@ def test_the_command_prints_both_columns_and_keeps_yours(tmp_path: Path, capsys:
     kept = json.loads(file.read_text())
     assert said.splitlines()[0].split() == ["ms", *measure.recorded()["device"].split(), "CPU,", "torch", kept["torch"]]
     assert "8 tokens, by hand" in said
+    assert said.splitlines()[-1].startswith("CPU: PyTorch runs no kernel there that it calls efficient or cudnn")
     assert any(line.startswith("three axes") and "6.46 math" in line for line in said.splitlines())
 
 
@@ -62,6 +70,83 @@ def test_python_has_nothing_to_say_of_the_command():
     command = [sys.executable, "-W", "error::RuntimeWarning", "-m", "unmasked.measure", "--help"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def on(kind: str, monkeypatch: pytest.MonkeyPatch, choose: Callable[..., int]) -> tuple[measure.Record, list[Any]]:
+    """What is measured on a device that has no kernels by name, and counts no memory; and who was waited for."""
+    waited: list[Any] = []
+
+    def uncounted(device: Any) -> None:
+        raise RuntimeError(f"Allocator for {kind} is not a DeviceAllocator.")
+
+    with elsewhere(kind) as device:
+        monkeypatch.setattr(measure, "best_device", lambda _: device)
+        monkeypatch.setattr(torch.accelerator, "synchronize", waited.append)
+        monkeypatch.setattr(torch.accelerator, "reset_peak_memory_stats", uncounted)
+        monkeypatch.setattr(torch, "_fused_sdp_choice", choose)
+        return measure.measure(kind, lengths=[8], heads=2, repeats=1), waited
+
+
+def no_choice(*given: Any, **options: Any) -> int:
+    raise NotImplementedError("Could not run 'aten::_fused_sdp_choice' with arguments from the 'MPS' backend.")
+
+
+@pytest.mark.parametrize(
+    ("kind", "choose", "told"),
+    [
+        ("mps", no_choice, "MPS: PyTorch runs no kernel there that it calls efficient, flash or cudnn, and counts no"),
+        (
+            "xpu",
+            lambda *given, **options: SDPBackend.OVERRIDEABLE.value,
+            "efficient, flash or cudnn, and does not name the one that it chooses, and counts no peak of memory.",
+        ),
+    ],
+)
+def test_no_kernel_is_measured_under_a_name_that_the_device_does_not_have(
+    kind: str, choose: Callable[..., int], told: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(torch.xpu, "get_device_name", lambda _: "An Intel GPU")
+    found, waited = on(kind, monkeypatch, choose)
+    assert list(found["kernels"]["8"]) == ["math", "by hand"]
+    assert {cost[-1] for cost in (*found["kernels"]["8"].values(), *found["choices"].values())} == {None}
+    assert all((error is None) == (name.split(" ", 1)[1] in ("efficient", "flash", "cudnn"))
+               for name, error in found["accuracy"].items())  # fmt: skip
+    assert {device.type for device in waited} == {kind}
+    assert told in measure.limits(found)
+    assert found["device"] == {"mps": "MPS", "xpu": "An Intel GPU"}[kind]
+    assert ("unnamed" in str(beside(measure.recorded(), found))) == (kind == "xpu")
+
+
+def test_memory_is_the_peak_above_what_was_there_where_a_device_counts_it(monkeypatch: pytest.MonkeyPatch):
+    peaks = itertools.cycle([2**20, 4 * 2**20])  # before the runs, after them
+    with elsewhere("xpu") as device:
+        monkeypatch.setattr(torch.accelerator, "synchronize", lambda _: None)
+        monkeypatch.setattr(torch.accelerator, "reset_peak_memory_stats", lambda _: None)
+        monkeypatch.setattr(torch.accelerator, "memory_stats", lambda _: {"allocated_bytes.all.peak": next(peaks)})
+        x = torch.ones(2, device=device)
+        assert measure._cost(lambda: x + 1, device, 3)[1] == 3.0
+
+
+@pytest.mark.parametrize("error", [NotImplementedError("not implemented for MPS"), RuntimeError("MPS: out of memory")])
+def test_what_a_device_does_not_have_is_left_out(error: Exception, monkeypatch: pytest.MonkeyPatch):
+    def lacking(*given: Any, **options: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(F, "scaled_dot_product_attention", lacking)
+    found = measure.measure("cpu", lengths=[8], heads=2, repeats=1)
+    assert list(found["kernels"]["8"]) == ["by hand"]
+    assert found["choices"] == {}
+    assert found["accuracy"]["float32 flash"] is None
+
+
+def test_an_error_of_another_kind_is_raised(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(measure, "_by_hand", lambda *given: 1 / torch.zeros(1).view(2))
+    with pytest.raises(RuntimeError, match="is invalid for input of size 1"):
+        measure.measure("cpu", lengths=[8], heads=2, repeats=1)
+
+
+def test_the_record_lacks_nothing():
+    assert measure.limits(measure.recorded()) == ""
 
 
 @pytest.mark.parametrize("lengths", [[], [8, 0]])

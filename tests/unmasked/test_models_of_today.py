@@ -162,10 +162,7 @@ def test_a_config_gives_the_angles_of_transformers(rope: dict[str, Any]):
     theirs = tf.models.qwen3_next.modeling_qwen3_next.Qwen3NextRotaryEmbedding(config)
     rotary = Rotary.from_config(64, rope)
     assert rotary.rotary_dim == 2 * len(theirs.inv_freq)
-    mine = rotary.frequencies
-    if mine is None:
-        mine = rope["rope_theta"] ** -(torch.arange(0, rotary.rotary_dim, 2) / rotary.rotary_dim)
-    torch.testing.assert_close(mine, theirs.inv_freq, rtol=1e-5, atol=0)
+    torch.testing.assert_close(rotary.frequencies, theirs.inv_freq, rtol=1e-5, atol=0)
     assert rotary.factor == pytest.approx(theirs.attention_scaling)
     x, place = torch.randn(2, 3, 5, 64), torch.arange(5)
     cos, sin = theirs(x, place[None])
@@ -182,6 +179,9 @@ def test_what_a_config_lacks_is_told():
         ValueError, match=r"rope lacks rope_theta, factor, which the type 'linear' needs; take them from"
     ):
         Rotary.from_config(8, {"type": "linear"})
+    null = ROPES["yarn"] | {"factor": None}
+    with pytest.raises(ValueError, match=r"lacks factor, .* null there is max_position_embeddings / original_max_pos"):
+        Rotary.from_config(8, null)
     with pytest.raises(ValueError, match="rope has parameters for full_attention: pass those of one kind of layer"):
         Rotary.from_config(8, {"rope_theta": 1e4, "full_attention": {"rope_theta": 1e6}})
     with pytest.raises(ValueError, match="rope has mrope_section: it turns by several axes of an image"):

@@ -1,7 +1,9 @@
 """Positions against the code of the models that use them, complex numbers, and what is computed by hand."""
 
 import math
+import pickle
 import re
+from pathlib import Path
 
 import pytest
 import torch
@@ -18,6 +20,7 @@ from transformers.models.gpt_neox import modeling_gpt_neox
 from transformers.models.gptj import modeling_gptj
 from transformers.models.llama import modeling_llama
 from transformers.models.mpt.modeling_mpt import build_mpt_alibi_tensor
+from transformers.models.qwen2_vl import modeling_qwen2_vl
 
 from unmasked import attend, masks, positions, probes, self_attention
 from unmasked.positions import Rotary, alibi, alibi_slopes, convert_pairing, sinusoids
@@ -342,6 +345,113 @@ def test_the_probe_finds_what_depends_on_the_place_or_on_nothing(f, told: str) -
     assert (evidence.difference > 0) == ("larger" in told)
 
 
+LLAMA3 = {"rope_type": "llama3", "rope_theta": 5e5, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+LLAMA3["original_max_position_embeddings"] = 8192
+YARN = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 32.0, "original_max_position_embeddings": 4096}
+
+
+@pytest.mark.parametrize(
+    ("turn", "right", "told"),
+    [
+        (Rotary(8, base=5e5), Rotary(8), r"1 and 5 turn by 0.0376 .* should by 0.1: their base is 500,000"),
+        (Rotary(8), Rotary(8, base=5e5), r"1 and 5 turn by 0.1 .* should by 0.0376: their base is 10,000"),
+        (Rotary(128, base=5e5), Rotary.from_config(128, LLAMA3), r"29 and 93 .*: their base is 500,000"),
+        (Rotary(8, pairing="interleaved"), Rotary(8), r"0 and 1 turn by 1 .* should by 0$"),
+        (Rotary(8), Rotary(8, rotary_dim=4), r"0 and 2 turn by 0 .* should by 1$"),
+        (lambda x, places: Rotary(8)(x, -places), Rotary(8), r"0 and 4 turn by -1 .* should by 1$"),
+        (lambda x, places: Rotary(8)(x, 2 * places), Rotary(8), r"0 and 4 turn by 2 .* should by 1$"),
+        (lambda x, places: x, Rotary(8), r"0 and 4 turn by 0 .* should by 1$"),
+        (Rotary(8), lambda x, places: x, r"0 and 4 turn by 1 .* should by 0: their base is 10,000$"),
+        (Rotary(8, factor=1.1), Rotary(8), r"^scores are 1.21 times those that they should be$"),
+        (Rotary(8, rotary_dim=4), Rotary(8, rotary_dim=4, factor=1.1), r"^scores are 0.826 times those"),
+    ],
+)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_probe_finds_what_a_config_does_not_say_though_every_shift_is_silent(turn, right, told, dtype) -> None:
+    x = torch.randn(5, 128 if "93" in told else 8, dtype=dtype)
+    evidence = probes.turns_otherwise(turn, right, x)
+    assert evidence
+    assert re.search(told, str(evidence))
+    assert probes.turns_otherwise(right, right, x) is None
+    if "turn by 0 " not in told:  # what turns nothing is found by any shift
+        shifted = lambda x, places: attend(turn(x, places), turn(x, places), x).context  # noqa: E731
+        assert probes.notices_a_shift(shifted, x[None]) is None
+
+
+@pytest.mark.parametrize("wrong", [1e4, 499_000.0])
+def test_the_base_of_a_model_of_transformers_is_held_to_its_config(wrong: float) -> None:
+    def of_a_model(base: float):
+        rope = {"rope_type": "default", "rope_theta": base}
+        model = modeling_llama.LlamaRotaryEmbedding(
+            LlamaConfig(hidden_size=64, num_attention_heads=1, rope_parameters=rope)
+        )
+        return lambda x, places: modeling_llama.apply_rotary_pos_emb(
+            x[None, None], x[None, None], *model(x, places[None])
+        )[0][0, 0]
+
+    right, x = Rotary.from_config(64, {"rope_type": "default", "rope_theta": 5e5}), torch.ones(1, 64)
+    assert probes.turns_otherwise(of_a_model(5e5), right, x) is None
+    assert f"their base is {wrong:,.0f}" in str(probes.turns_otherwise(of_a_model(wrong), right, x))
+
+
+def test_features_given_back_in_another_order_have_the_scores_of_their_pairing() -> None:
+    def as_deepseek(x: Tensor, places: Tensor) -> Tensor:
+        return Rotary(8)(torch.cat([x[..., ::2], x[..., 1::2]], -1), places)
+
+    x = torch.ones(1, 8)
+    assert probes.turns_otherwise(as_deepseek, Rotary(8, pairing="interleaved"), x) is None
+    assert probes.turns_otherwise(as_deepseek, Rotary(8), x)
+
+
+@pytest.mark.parametrize("rope", [LLAMA3, YARN], ids=["llama3", "yarn"])
+def test_stretched_frequencies_are_computed_in_the_dtype_of_the_angles(rope) -> None:
+    far, rotary = torch.tensor([1_000_003]), Rotary.from_config(64, rope)
+    x = torch.randn(1, 64, dtype=torch.float64)
+    first = rotary.frequencies.double() * 0
+    for pair in range(32):  # each pair alone, by Python's numbers
+        plain = rope["rope_theta"] ** (-pair / 32)
+        if rope is LLAMA3:
+            kept = min(max((8192 * plain / (2 * math.pi) - 1) / 3, 0), 1)
+        else:
+            ends = [32 * math.log(4096 / (turns * 2 * math.pi)) / math.log(1e4) for turns in (32, 1)]
+            low, high = math.floor(ends[0]), math.ceil(ends[1])
+            kept = 1 - min(max((pair - low) / (high - low), 0), 1)
+        first[pair] = (1 - kept) * plain / rope["factor"] + kept * plain
+    exact = Rotary(64, frequencies=first, factor=rotary.factor)
+    torch.testing.assert_close(rotary(x, far), exact(x, far), rtol=0, atol=1e-8)
+    assert rotary.frequencies.dtype == torch.float32
+    assert pickle.loads(pickle.dumps(rotary))(x, far).equal(rotary(x, far))
+
+
+PAGE = (Path(__file__).parents[2] / "docs/pytorch/positions.py").read_text()
+
+
+def from_the_page(function: str, source: str = PAGE):
+    (code,) = re.findall(rf"(?ms)^def {function}\(.*?(?=^\S)", source)
+    names = {"Rotary": Rotary, "probes": probes, "torch": torch}
+    exec(code, names)
+    return names[function]
+
+
+def test_the_pages_check_for_ones_own_tests_fails_where_the_base_is_another() -> None:
+    name = "test_features_turn_as_the_config_says"
+    from_the_page(name)()
+    for misread in ("Rotary(8, base=500_000.0)", 'Rotary(8, pairing="interleaved")', "Rotary(8, rotary_dim=4)"):
+        with pytest.raises(AssertionError):
+            from_the_page(name, PAGE.replace("my_turn = Rotary(8) ", f"my_turn = {misread} "))()
+
+
+def test_the_pages_rows_and_columns_turn_as_in_qwen2_vl_but_for_the_order_of_features() -> None:
+    x, place = torch.randn(5, 16), torch.randint(0, 40, (2, 5))
+    angles = place[..., None] * 10_000.0 ** (-torch.arange(0, 8, 2) / 8)  # rows and columns have the same
+    both = torch.cat([*angles, *angles], dim=-1)
+    cos, sin = both.cos(), both.sin()
+    theirs, _ = modeling_qwen2_vl.apply_rotary_pos_emb_vision(x[:, None], x[:, None], cos, sin)
+    order = torch.arange(16).unflatten(0, (2, 2, 4)).transpose(0, 1).flatten()  # row and column, then the two partners
+    ours = from_the_page("planar")(x[:, order], *place)
+    torch.testing.assert_close(ours, theirs[:, 0, order])
+
+
 def test_rotary_attention_needs_no_causal_mask_to_be_relative_and_keeps_it() -> None:
     rotary, x = Rotary(8), torch.randn(2, 6, 8, dtype=torch.float64)
 
@@ -376,6 +486,9 @@ test_what_makes_no_positions_is_refused = refused(
             'pairing is \'neox\'; choose "halves" or "interleaved"': lambda: Rotary(8, pairing="neox"),
             "frequencies has shape (8,); for 8 features it must be (4,), one for each pair": lambda: Rotary(
                 8, frequencies=torch.ones(8)
+            ),
+            "frequencies has shape (3,); for 8 features it must be (4,), one for each pair": lambda: Rotary(
+                8, frequencies=lambda plain: plain[1:]
             ),
             "x has shape (2, 3, 4, 6); it must be (..., heads, tokens, 8)": lambda: Rotary(8)(
                 torch.ones(2, 3, 4, 6), torch.arange(4)

@@ -1,13 +1,13 @@
 """What attention costs on a device: ``python -m unmasked.measure`` prints yours beside the record of an H100.
 
 Times are medians, in milliseconds; memory is what a call takes above its inputs, in MiB, where the device counts it.
-They are of one machine at one hour: compare columns, not digits.
+They are of one machine at one hour: compare columns, not digits. A kernel is measured by its name where PyTorch says,
+before the call, that it would run: otherwise another might run under that name. `limits` says what is left out.
 """
 
 from __future__ import annotations
 
 import json
-import re
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -22,11 +22,10 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from unmasked.device import best_device
 from unmasked.kernels import sdpa_backends
 
-__all__ = ["measure", "recorded"]
+__all__ = ["limits", "measure", "recorded"]
 
 Record = dict[str, Any]
 _LENGTHS = (512, 1024, 2048, 4096, 8192, 16384)  # what is no CUDA device gets those up to 2,048
-_NO_KERNEL = re.compile(r"No (available kernel|viable backend)")  # in PyTorch's words, of CUDA and of the CPU
 _NAMED = {
     "math": SDPBackend.MATH,
     "efficient": SDPBackend.EFFICIENT_ATTENTION,
@@ -68,7 +67,7 @@ def measure(
         repeats: How often each is run, after three runs that are not counted.
 
     Returns:
-        A record like that of `recorded`. What does not fit in memory is left out.
+        A record like that of `recorded`. What does not fit in memory, or is not there on the device, is left out.
 
     Raises:
         ValueError: There is no length, or one that is not positive.
@@ -96,12 +95,41 @@ def measure(
             choices[name] = [chosen, *cost]
     return {
         "measured": time.strftime("%Y-%m-%d"),
-        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type.upper(),
+        "device": _name(device),
         "torch": torch.__version__,
         "kernels": kernels,
         "choices": choices,
         "accuracy": _accuracy(device, heads, min(1024, max(lengths))),
     }
+
+
+def limits(record: Record) -> str:
+    """Say in a sentence which of the things in the record of an H100 a record lacks.
+
+    Args:
+        record: As `measure` gives it.
+
+    Returns:
+        The sentence, or "" where nothing is left out.
+
+    Examples:
+        >>> limits(measure("cpu", lengths=[8], heads=2, repeats=1))
+        'CPU: PyTorch runs no kernel there that it calls efficient or cudnn, and counts no peak of memory.'
+        >>> limits(recorded())
+        ''
+    """
+    costs = [cost for ways in record["kernels"].values() for cost in ways.values()]
+    there = {name for ways in record["kernels"].values() for name in ways}
+    *most, last = [name for name in _NAMED if name not in there] or [""]
+    left = [f"runs no kernel there that it calls {', '.join(most)}{' or ' if most else ''}{last}"] * bool(last)
+    left += ["does not name the one that it chooses"] * any(not ran for ran, *_ in record["choices"].values())
+    left += ["counts no peak of memory"] * all(memory is None for _, memory in costs)
+    return f"{record['device']}: PyTorch {', and '.join(left)}." if left else ""
+
+
+def _name(device: torch.device) -> str:
+    name = getattr(torch.get_device_module(device), "get_device_name", None)  # of CUDA and XPU
+    return str(name(device)) if name else device.type.upper()
 
 
 def _drawn(device: torch.device, *shapes: tuple[int, ...], dtype: torch.dtype = torch.bfloat16) -> list[Tensor]:
@@ -124,7 +152,9 @@ def _by_hand(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 
 
 def _ways(q: Tensor, k: Tensor, v: Tensor) -> dict[str, Callable[[], Tensor]]:
-    ways = {name: partial(_by, backend, q, k, v) for name, backend in _NAMED.items()}
+    """By hand, and each kernel that PyTorch would run: on some devices it takes any name, and runs another."""
+    there = [each.name for each in sdpa_backends(q, k, v, is_causal=True) if each.can_run]
+    ways = {name: partial(_by, backend, q, k, v) for name, backend in _NAMED.items() if name in there}
     return {**ways, "by hand": partial(_by_hand, q, k, v)}
 
 
@@ -152,7 +182,6 @@ def _calls(device: torch.device, heads: int, length: int) -> dict[str, tuple[lis
 
 def _cost(run: Callable[[], Tensor], device: torch.device, repeats: int) -> list[float | None] | None:
     """The median time in ms, and MiB above what was there; None where it does not run."""
-    counts = device.type == "cuda"
 
     def wait() -> None:
         if device.type != "cpu":
@@ -162,23 +191,38 @@ def _cost(run: Callable[[], Tensor], device: torch.device, repeats: int) -> list
         for _ in range(3):  # the first runs load kernels, and choose among them
             run()
         wait()
-        if counts:
-            torch.cuda.reset_peak_memory_stats(device)
-            before = torch.cuda.memory_allocated(device)
+        before = _peak(device, anew=True)
         times = []
         for _ in range(repeats):
             start = time.perf_counter()
             run()
             wait()
             times.append(1000 * (time.perf_counter() - start))
-    except torch.OutOfMemoryError:
-        return None
     except RuntimeError as error:
-        if not _NO_KERNEL.search(str(error)):
+        if not _is_lacking(error):
             raise
         return None
-    memory = (torch.cuda.max_memory_allocated(device) - before) / 2**20 if counts else None
-    return [round(sorted(times)[repeats // 2], 4), None if memory is None else round(memory, 1)]
+    most = _peak(device)
+    memory = None if before is None or most is None else round((most - before) / 2**20, 1)
+    return [round(sorted(times)[repeats // 2], 4), memory]
+
+
+def _peak(device: torch.device, *, anew: bool = False) -> int | None:
+    """The most bytes that were taken at once, since it was last counted anew; None where the device does not count."""
+    if device.type == "cpu":
+        return None
+    try:
+        if anew:
+            torch.accelerator.reset_peak_memory_stats(device)
+        return torch.accelerator.memory_stats(device).get("allocated_bytes.all.peak")
+    except RuntimeError:
+        return None
+
+
+def _is_lacking(error: RuntimeError) -> bool:
+    """Whether the device lacks the memory, or the operation."""
+    lacking = isinstance(error, torch.OutOfMemoryError | NotImplementedError)
+    return lacking or "out of memory" in str(error)  # as MPS says it, by an error of no kind of its own
 
 
 def _accuracy(device: torch.device, heads: int, length: int) -> dict[str, float | None]:
@@ -187,12 +231,14 @@ def _accuracy(device: torch.device, heads: int, length: int) -> dict[str, float 
     for dtype in (torch.float32, torch.float16, torch.bfloat16):
         qkv = _drawn(device, (1, heads, length, 64), dtype=dtype)
         right = _by_hand(*(x.cpu().double() for x in qkv))
-        for name, way in _ways(*qkv).items():
-            try:
-                error: float | None = ((way().cpu().double() - right).norm() / right.norm()).item()
-            except RuntimeError as refused:
-                if not _NO_KERNEL.search(str(refused)):
-                    raise
-                error = None
+        ways = _ways(*qkv)
+        for name in (*_NAMED, "by hand"):
+            error: float | None = None
+            if name in ways:
+                try:
+                    error = ((ways[name]().cpu().double() - right).norm() / right.norm()).item()
+                except RuntimeError as refused:
+                    if not _is_lacking(refused):
+                        raise
             found[f"{str(dtype).removeprefix('torch.')} {name}"] = error
     return found

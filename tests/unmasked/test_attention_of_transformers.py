@@ -1,0 +1,116 @@
+"""What the pages about watching and packing say of transformers: masks, weights, and attention of one's own."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from unmasked import masks, watch
+
+transformers = pytest.importorskip("transformers", reason="pip install transformers>=5")
+masking = pytest.importorskip("transformers.masking_utils", reason="pip install transformers>=5")
+
+IDS = torch.randint(32, (2, 7), generator=torch.Generator().manual_seed(0))
+LEFT = torch.tensor([[0] * 3 + [1] * 4, [1] * 7])
+PLACES = masks.positions_of(LEFT.bool())
+ALLOWED = masks.combine(masks.causal(7), LEFT[:, None, None].bool())
+LOWEST = torch.finfo(torch.float32).min
+
+
+@pytest.fixture
+def model() -> Iterator[Any]:
+    """A Llama with random weights, called "sdpa"; what a test registers goes with it."""
+    sizes = {"hidden_size": 24, "intermediate_size": 40, "num_attention_heads": 4, "num_key_value_heads": 2}
+    torch.manual_seed(0)
+    config = transformers.LlamaConfig(vocab_size=32, num_hidden_layers=2, attention_dropout=0.5, **sizes)
+    with torch.no_grad():
+        yield transformers.LlamaForCausalLM(config).eval()
+    for registry in (transformers.AttentionInterface, transformers.AttentionMaskInterface):
+        registry._global_mapping.pop("mine", None)
+
+
+def off(model: Any, mask: Tensor | None) -> float:
+    """How far the padded text is from itself alone."""
+    alone = model(IDS[:1, 3:]).logits
+    return (model(IDS, attention_mask=mask, position_ids=PLACES).logits[:1, 3:] - alone).abs().max().item()
+
+
+def added(allowed: Tensor, number: float) -> Tensor:
+    return torch.zeros(allowed.shape).masked_fill(~allowed, number)
+
+
+@pytest.mark.parametrize("how", ["sdpa", "eager"])
+def test_which_masks_hide_the_padding(how: str, model: Any) -> None:
+    model.set_attn_implementation(how)
+    assert ALLOWED is not None
+    for right in (LEFT, LEFT.bool(), LEFT.float(), added(ALLOWED, LOWEST), *[ALLOWED] * (how == "sdpa")):
+        assert off(model, right) < 1e-5
+    real = LEFT.bool()
+    wrong = [None, added(real, -torch.inf), ALLOWED.float(), real[:, None, None].expand(-1, 1, 7, -1)]
+    for mask in [*wrong, *[ALLOWED] * (how == "eager")]:
+        assert off(model, mask) > 0.05
+    assert off(model, added(real, -torch.inf)) == off(model, ~real)
+
+
+def test_in_a_step_the_mask_is_of_all_tokens_so_far(model: Any) -> None:
+    whole = model(IDS, attention_mask=LEFT, position_ids=PLACES).logits[:, 6:]
+
+    def step(mask: Tensor) -> Tensor:
+        cache = model(IDS[:, :6], attention_mask=LEFT[:, :6], position_ids=PLACES[:, :6]).past_key_values
+        options = {"attention_mask": mask, "position_ids": PLACES[:, 6:], "past_key_values": cache}
+        return model(IDS[:, 6:], **options).logits
+
+    first = torch.zeros_like(LEFT).index_fill_(1, torch.tensor([0]), 1)
+    torch.testing.assert_close(step(LEFT), whole, rtol=0, atol=1e-5)
+    assert (step(LEFT[:, 6:]) - whole).abs().max() > 0.05
+    assert torch.equal(step(LEFT[:, 6:]), step(first))
+
+
+def test_what_each_implementation_gets(model: Any) -> None:
+    def kinds(how: str) -> list[Any]:
+        model.config._attn_implementation_internal = how
+        given = (None, torch.ones_like(LEFT), LEFT, ALLOWED)
+        made = [masking.create_causal_mask(model.config, torch.zeros(2, 7, 24), mask, None) for mask in given]
+        assert made[3] is ALLOWED
+        return [None if each is None else getattr(each, "dtype", type(each).__name__) for each in made[:3]]
+
+    assert kinds("sdpa") == [None, None, torch.bool]
+    assert kinds("eager") == [torch.float32] * 3
+    assert kinds("flash_attention_2") == [None, None, torch.bool]
+    assert kinds("mine") == [None] * 3, "a name without a mask of its own"
+
+
+def test_what_output_attentions_gives(model: Any) -> None:
+    assert model(IDS, output_attentions=True).attentions == ()
+    with pytest.raises(ValueError, match="Please set it to 'eager' instead"):
+        model.config.output_attentions = True
+    with watch(model) as seen:
+        model(IDS)
+    model.set_attn_implementation("eager")
+    theirs = model(IDS, output_attentions=True).attentions
+    for call, weights in zip(seen, theirs, strict=True):
+        torch.testing.assert_close(call.weights, weights, rtol=0, atol=1e-5)
+    assert (model.train()(IDS, output_attentions=True).attentions[0].sum(-1) - 1).abs().max() > 0.1, "after dropout"
+
+
+def test_a_function_of_ones_own_needs_a_mask_made_for_its_name(model: Any) -> None:
+    page = (Path(__file__).parents[2] / "docs/pytorch/watching.py").read_text()
+    (fence,) = re.findall(r"(?s)# ```python\n(.*?)# ```", page)
+    program = re.sub(r"(?m)^# ?", "", fence)
+    whole = model(IDS).logits
+    names: dict[str, Any] = {"model": model, "ids": IDS}
+    exec(program, names)
+    assert [tuple(each.shape) for each in names["weights"]] == [(2, 4, 7, 7)] * 2
+    torch.testing.assert_close(model(IDS).logits, whole, rtol=0, atol=1e-5)
+    assert off(model, LEFT) < 1e-5
+    transformers.AttentionMaskInterface.register("mine", masking.sdpa_mask)
+    futures = [model(IDS, output_attentions=True).attentions[0].triu(1).sum()]
+    transformers.AttentionMaskInterface._global_mapping.pop("mine")
+    futures += [model(IDS, output_attentions=True).attentions[0].triu(1).sum()]
+    assert min(futures) > 1, "each token sees the future"
