@@ -311,11 +311,6 @@ class Capped(Attention):
         return self.cap(fill(s, allowed, self.low)) if self.slip else fill(self.cap(s), allowed, self.low)
 
 
-class CappedMasked(Capped):
-    def forward(self, x, allowed):
-        return self.attend(x, x, x, allowed)
-
-
 class Talking(Attention):
     """Heads are mixed before the mask and the softmax, and after them; the slip masks what is then mixed."""
 
@@ -416,16 +411,6 @@ class Memory(Attention):
         return w @ v
 
 
-class MemoryMasked(Memory):
-    def forward(self, x, allowed):
-        return self.attend(x, x, x, allowed)
-
-
-class MemoryOfThree(Memory):
-    def forward(self, query, key, value):
-        return self.attend(query, key, value)
-
-
 class Registers(Attention):
     """Learned tokens stand before the others and are dropped behind; the slip drops the last ones."""
 
@@ -455,11 +440,6 @@ class Dropping(Attention):
         else:
             w = F.dropout(fill(s, allowed).softmax(-1), self.p, on)
         return w @ v, w
-
-
-class DroppingOfThree(Dropping):
-    def forward(self, query, key, value):
-        return self.attend(query, key, value)
 
 
 class WithResidual(Attention):
@@ -765,7 +745,7 @@ capped_late = slip_of("softcap-after-mask", slip="after mask")
 GEMMA = Style(Capped, heads=4, groups=2, bias=False, causal=True)
 capped_late("gemma-softcap-after-mask", GEMMA(low=-1e9))
 capped_late("gemma-capped-after-mask", GEMMA(returns=with_none))
-capped_late("cap-after-padding", Style(CappedMasked, bias=False, causal=False, inputs="x_allowed", low=-1e9))
+capped_late("cap-after-padding", Style(Capped, bias=False, causal=False, inputs="x_allowed", low=-1e9))
 PLAIN = {"norm": RMSNorm, "residual": True, "bias": False, "out_bias": False}
 capped_late("rotary-softcap-after-mask", Style(Capped, softcap=4.0, causal=True, **PLAIN | rotary()))
 wrong("heads-mixed-behind-the-mask", Style(Talking, heads=4, causal=True, low=-1e5), slip="after mask")
@@ -784,11 +764,11 @@ BIAS_KV = {"slots": 1, "behind": True}
 right(
     "null-kv-multi-query", Style(Memory, dim=20, heads=4, groups=1, width=6, norm=nn.LayerNorm, bias=False, **BIAS_KV)
 )
-OF_THREE = Style(MemoryOfThree, heads=4, inputs="qkv", names=separate("", "_proj"), returns=with_none)
+OF_THREE = Style(Memory, heads=4, inputs="qkv", names=separate("", "_proj"), returns=with_none)
 right("seq-first-bias-kv", OF_THREE(**BIAS_KV | SEQUENCE_FIRST))
 right(
     "persistent-memory",
-    Style(MemoryMasked, heads=4, inputs="x_allowed", behind=True),
+    Style(Memory, heads=4, inputs="x_allowed", behind=True),
     spread=lambda allowed, heads: F.pad(four(allowed), (0, 2), value=True),
 )
 right("own-registers", Style(Registers, dim=20, heads=2, **SDPA))
@@ -819,7 +799,7 @@ wrong("dropout-on-scores", Style(Dropping, dim=16, heads=2, p=0.5, training=True
 wrong("causal-scores-dropped", Style(Dropping, p=0.3, training=True, causal=True), slip="scores")
 dropping = slip_of("dropout-in-eval", slip="in evaluation")
 dropping("sdpa-dropout-in-eval", Style(Dropping, heads=4, fused=True, causal=True))
-dropping("functional-dropout-in-eval", Style(DroppingOfThree, dim=18, inputs="qkv", names=separate("", "_proj")))
+dropping("functional-dropout-in-eval", Style(Dropping, dim=18, inputs="qkv", names=separate("", "_proj")))
 dropping("functional-dropout-always", Style(Dropping, dim=20, heads=2, returns=pair))
 
 # ------------------------------------------------------------------------------------------------------------- blocks
