@@ -57,7 +57,18 @@ def four(allowed):
     return allowed[None, None] if allowed.dim() == 2 else allowed[:, None] if allowed.dim() == 3 else allowed
 
 
-class Attention(nn.Module):
+class Called(nn.Module):
+    """What attends by a method: what the module is called with is said by `inputs` and `cache`."""
+
+    def __new__(cls, *args, inputs="x", cache=None, **options):
+        is_as_it_is = (inputs, cache) == ("x", None) or cls.forward is not Called.forward
+        return super().__new__(cls if is_as_it_is else called(cls, inputs, cache))
+
+    def forward(self, x):
+        return self.attend(x, x, x)
+
+
+class Attention(Called):
     """Attention by its steps.
 
     Args:
@@ -81,10 +92,6 @@ class Attention(nn.Module):
         axis: The axis of tokens, once the heads are split.
         steps: Other functions in the place of methods.
     """
-
-    def __new__(cls, *args, inputs="x", cache=None, **options):
-        is_as_it_is = (inputs, cache) == ("x", None) or cls.forward is not Attention.forward
-        return super().__new__(cls if is_as_it_is else called(cls, inputs, cache))
 
     def __init__(
         self,
@@ -249,9 +256,6 @@ class Attention(nn.Module):
         if self.last_norm is not None:
             y = self.last_norm(y)
         return (y, cache) if self.cached else self.returns(y, w)
-
-    def forward(self, x):
-        return self.attend(x, x, x)
 
 
 FORWARDS = {

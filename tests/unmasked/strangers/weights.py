@@ -14,6 +14,7 @@ from .attention import (
     SDPA_CAUSAL,
     SEQUENCE_FIRST,
     Attention,
+    Called,
     RMSNorm,
     add,
     fill,
@@ -219,7 +220,7 @@ class Pointwise(nn.Module):
         return x + self.o(u * self.behind(y))
 
 
-class Additive(nn.Module):
+class Additive(Called):
     """Additive scores, v . tanh(W q + U k), of one head or of many; no scale is due."""
 
     def __init__(self, dim=16, heads=1, key_dim=None, units=10, values=False, joint=False, causal=False, inputs="x"):
@@ -230,7 +231,7 @@ class Additive(nn.Module):
         self.values, self.final = (nn.Linear(dim, dim), nn.Linear(dim, dim)) if values else (None, None)
         self.joint = nn.Linear(dim + key_dim, dim) if joint else None
 
-    def attend(self, x, context):
+    def attend(self, x, context, _):
         q, k = (f(t).unflatten(-1, (self.heads, -1)) for f, t in ((self.of_query, x), (self.of_key, context)))
         s = (torch.tanh(q[:, :, None] + k[:, None]) * self.energy).sum(-1).permute(0, 3, 1, 2)
         if self.causal:
@@ -241,14 +242,6 @@ class Additive(nn.Module):
         if self.joint is not None:
             y = torch.tanh(self.joint(torch.cat((x, y), -1)))
         return y if self.final is None else self.final(y), w
-
-    def forward(self, x):
-        return self.attend(x, x)
-
-
-class AdditiveCross(Additive):
-    def forward(self, x, context):
-        return self.attend(x, context)
 
 
 # ------------------------------------------------------------------------------------- scores and weights with a part
@@ -541,15 +534,15 @@ class InBlocks(Attention):
         return streamed(q, k, v, block, not self.slip, top, total, hide), None
 
 
-class FilledUp(nn.Module):
+class FilledUp(Called):
     """The context is filled up to whole blocks, which is hidden, but for the slip; zeros of its own stand beside it."""
 
-    def __init__(self, dim=24, heads=2, block=4, zeros=0, slip=""):
+    def __init__(self, dim=24, heads=2, block=4, zeros=0, inputs="x", slip=""):
         super().__init__()
         self.heads, self.block, self.zeros, self.slip = heads, block, zeros, slip
         self.q, self.kv, self.o = nn.Linear(dim, dim), nn.Linear(dim, 2 * dim), nn.Linear(dim, dim)
 
-    def attend(self, x, context):
+    def attend(self, x, context, _):
         n = context.size(1)
         k, v = self.kv(F.pad(context, (0, 0, 0, -n % self.block))).chunk(2, -1)
         k, v = (F.pad(t, (0, 0, self.zeros, 0)) for t in (k, v))
@@ -557,14 +550,6 @@ class FilledUp(nn.Module):
         shown = (torch.arange(k.size(2), device=x.device) < self.zeros + n).expand(q.size(2), -1)
         y = F.scaled_dot_product_attention(q, k, v, attn_mask=None if self.slip else shown)
         return self.o(y.transpose(1, 2).flatten(2))
-
-    def forward(self, x):
-        return self.attend(x, x)
-
-
-class FilledUpCross(FilledUp):
-    def forward(self, x, context):
-        return self.attend(x, context)
 
 
 class LocalAndGlobal(nn.Module):
@@ -681,8 +666,8 @@ right("causal-linear-relu", NAMED(heads=3, bias=False, out_bias=False, **causal_
 right("linear-elu-causal", NAMED(dim=18, heads=3, **tril_kernel(lambda w: w.tril().sum(-1, keepdim=True))))
 right("external-attention", Style(External))
 right("bahdanau-self", Style(Additive))
-right("bahdanau", Style(AdditiveCross, dim=12, inputs="x_context"))
-right("bahdanau-cross-joint", Style(AdditiveCross, key_dim=10, joint=True, inputs="x_context"))
+right("bahdanau", Style(Additive, dim=12, inputs="x_context"))
+right("bahdanau-cross-joint", Style(Additive, key_dim=10, joint=True, inputs="x_context"))
 right("additive-heads", Style(Additive, dim=18, heads=3, units=5, values=True, causal=True))
 wrong("linear-without-normalizer", NAMED(heads=3, **kernel()), NOT_NORMALIZED, **kernel(total=lambda q, k: 1.0))
 wrong("linear-epsilon-of-one", NAMED(heads=3, **kernel()), NOT_NORMALIZED, **kernel(eps=1.0))
@@ -808,8 +793,8 @@ right("tiled-online-softmax", Style(InBlocks, causal=True))
 right("in-blocks", Style(InBlocks, bias=False))
 right("in-blocks-with-a-sink", Style(InBlocks, bias=False, sink=True))
 right("in-blocks-filled-up", Style(InBlocks, bias=False, filled=True))
-right("context-in-blocks", Style(FilledUpCross, inputs="x_context"))
-right("context-in-blocks-and-zeros", Style(FilledUpCross, inputs="x_context", zeros=1))
+right("context-in-blocks", Style(FilledUp, inputs="x_context"))
+right("context-in-blocks-and-zeros", Style(FilledUp, inputs="x_context", zeros=1))
 right("local-and-global", Style(LocalAndGlobal, positions=True))
 wrong("streaming-function", Style(function, of=streamed, inputs="qkv"), NOT_NORMALIZED, of=sum_not_rescaled)
 wrong("sums-not-rescaled", Style(InBlocks, norm=nn.LayerNorm, residual=True), NOT_NORMALIZED, slip="sum")
