@@ -4,12 +4,13 @@ import re
 from typing import Any
 
 _EMPTY = re.compile(r"<th(?: [^>]*)?>\s*</th>")
+_PATH = re.compile(r'<span title="[\w.]+">')
 _SEARCH = re.compile(r'(<div class="md-search"[^>]*) role="dialog">')
 
 
 def on_page_content(html: str, **_: Any) -> str:
-    """The corner of a table heads no column."""
-    return _EMPTY.sub("<td></td>", html)
+    """The corner of a table heads no column, and a type's name needs no path, which may be private, to be pointed at."""
+    return _PATH.sub("<span>", _EMPTY.sub("<td></td>", html))
 
 
 def on_post_page(output: str, **_: Any) -> str:

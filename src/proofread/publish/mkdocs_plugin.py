@@ -182,9 +182,8 @@ class ProofreadPlugin(BasePlugin[ProofreadConfig]):
         """Put the place of a link before what MkDocs says of it, which names only the page."""
         said = re.match(r"Doc file '(?P<uri>.+?)' contains .*?link '(?P<target>.+?)'", record.getMessage())
         if said and said["uri"] in self._pages:
-            page = self._pages[said["uri"]].checked.page
-            whole = re.compile(rf"(?<![\w./#-]){re.escape(said['target'])}(?![\w./#-])")
-            line = next((number for number, text in enumerate(page.lines, 1) if whole.search(text)), 1)
+            page, target = self._pages[said["uri"]].checked.page, said["target"]
+            line = next((n for n, text in enumerate(page.lines, 1) if target in re.split(r"[\s()<>\"']+", text)), 1)
             record.msg, record.args = f"{page.at(line)}: {record.getMessage()}", ()
         return True
 

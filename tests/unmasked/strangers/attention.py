@@ -4,6 +4,7 @@ A step that is given as an option stands in the place of the method of its name.
 `score=lambda q, k: q @ k.mT` has attention that does not scale.
 """
 
+import functools
 import math
 
 import torch
@@ -56,7 +57,18 @@ def four(allowed):
     return allowed[None, None] if allowed.dim() == 2 else allowed[:, None] if allowed.dim() == 3 else allowed
 
 
-class Attention(nn.Module):
+class Called(nn.Module):
+    """What attends by a method: what the module is called with is said by `inputs` and `cache`."""
+
+    def __new__(cls, *args, inputs="x", cache=None, **options):
+        is_as_it_is = (inputs, cache) == ("x", None) or cls.forward is not Called.forward
+        return super().__new__(cls if is_as_it_is else called(cls, inputs, cache))
+
+    def forward(self, x):
+        return self.attend(x, x, x)
+
+
+class Attention(Called):
     """Attention by its steps.
 
     Args:
@@ -80,9 +92,6 @@ class Attention(nn.Module):
         axis: The axis of tokens, once the heads are split.
         steps: Other functions in the place of methods.
     """
-
-    def __new__(cls, *args, inputs="x", cache=None, **options):
-        return super().__new__(CALLED[inputs, cache] if cls is Attention else cls)
 
     def __init__(
         self,
@@ -248,42 +257,24 @@ class Attention(nn.Module):
             y = self.last_norm(y)
         return (y, cache) if self.cached else self.returns(y, w)
 
-    def forward(self, x):
-        return self.attend(x, x, x)
+
+FORWARDS = {
+    ("x", "kv"): lambda self, x, cache=None: self.attend(x, x, x, cache=cache),
+    ("x_allowed", None): lambda self, x, allowed: self.attend(x, x, x, allowed),
+    ("x_context", None): lambda self, x, context: self.attend(x, context, context),
+    ("x_context_allowed", None): lambda self, x, context, allowed: self.attend(x, context, context, allowed),
+    ("qkv", None): lambda self, query, key, value: self.attend(query, key, value),
+    ("qkv_allowed", None): lambda self, query, key, value, allowed: self.attend(query, key, value, allowed),
+}
 
 
-class Cached(Attention):
-    def forward(self, x, cache=None):
-        return self.attend(x, x, x, cache=cache)
+@functools.cache
+def called(family, inputs, cache):
+    """The family as it is called with these inputs."""
+    return type(family.__name__, (family,), {"forward": FORWARDS[inputs, cache]})
 
 
-class Masked(Attention):
-    def forward(self, x, allowed):
-        return self.attend(x, x, x, allowed)
-
-
-class Cross(Attention):
-    def forward(self, x, context):
-        return self.attend(x, context, context)
-
-
-class MaskedCross(Attention):
-    def forward(self, x, context, allowed):
-        return self.attend(x, context, context, allowed)
-
-
-class OfThree(Attention):
-    def forward(self, query, key, value):
-        return self.attend(query, key, value)
-
-
-class MaskedOfThree(Attention):
-    def forward(self, query, key, value, allowed):
-        return self.attend(query, key, value, allowed)
-
-
-CALLED = {("x", None): Attention, ("x", "kv"): Cached, ("x_allowed", None): Masked, ("x_context", None): Cross}
-CALLED |= {("x_context_allowed", None): MaskedCross, ("qkv", None): OfThree, ("qkv_allowed", None): MaskedOfThree}
+Cached, Masked = called(Attention, "x", "kv"), called(Attention, "x_allowed", None)
 
 # Other ways to take steps. SDPA takes those from scores to what is mixed at once.
 

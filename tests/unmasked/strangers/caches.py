@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from .attention import SDPA, SDPA_GROUPED, TOKENS_FIRST, Attention, Cached, add, fill_large, fill_least, separate
 from .cases import Cases, Style
 from .plain import Gated
-from .positions import PlacedWithCache, ahead, rope, rotary, slopes
+from .positions import Placed, ahead, rope, rotary, slopes
 
 CASES = Cases("caches")
 right, wrong, slip_of = CASES.right, CASES.wrong, CASES.slip
@@ -162,11 +162,6 @@ class KeepsTraces(nn.Module):
         return self.c_proj(y.transpose(1, 2).flatten(2))
 
 
-class GatedWithCache(Gated):
-    def forward(self, x, cache=None):
-        return self.attend(x, x, x, cache=cache)
-
-
 # ------------------------------------------------------------------------------------------------------ as it is meant
 
 right("cached-causal", CACHE(dim=24, heads=3, names="c_attn c_proj"))
@@ -176,9 +171,7 @@ right(
     CACHE(dim=24, heads=3, names=separate("", "_"), bias=False, out_bias=False, **DICT | rotary(base=100.0)),
 )
 right("cache-rotary", CACHE(**SDPA | rotary(base=1000.0)))
-right(
-    "growing-cache", Style(PlacedWithCache, heads=4, groups=2, causal=True, cache="kv", positions=True, **SDPA_GROUPED)
-)
+right("growing-cache", Style(Placed, heads=4, groups=2, causal=True, cache="kv", positions=True, **SDPA_GROUPED))
 right("whisper-list-cache", CACHE(dim=20, norm=nn.LayerNorm, residual=True, show=add, **LIST | TOKENS_FIRST))
 ROLLING = SDPA | rotary() | {"sees": window(5), "kept": last(4)}
 right(
@@ -199,7 +192,7 @@ wrong("decode-cropped", CACHE(bias=False, **SDPA), kept=last(3))
 wrong("cache-cropped-by-one", CACHE(dim=20, sees=window(4), kept=last(3), **SDPA), kept=last(2))
 wrong(
     "gated-window-cache-cropped",
-    Style(GatedWithCache, causal=True, positions=True, cache="kv", sees=window(4), kept=last(3), **SDPA),
+    Style(Gated, causal=True, positions=True, cache="kv", sees=window(4), kept=last(3), **SDPA),
     kept=last(2),
 )
 wrong(
@@ -275,7 +268,7 @@ wrong(
     "positions-restart",
     placed=restarted(base=100.0, pairs=True),
 )
-LEARNED = Style(PlacedWithCache, dim=16, heads=2, causal=True, cache="kv", positions=True)
+LEARNED = Style(Placed, dim=16, heads=2, causal=True, cache="kv", positions=True)
 wrong("cache-positions-restart", LEARNED(**STACK), "positions-restart", at=lambda at: at - at[0])
 wrong("learned-positions-one-late", LEARNED(dim=18, heads=3, **SDPA), at=lambda at: at + (at[0] > 0).long())
 

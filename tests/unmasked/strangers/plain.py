@@ -18,6 +18,7 @@ from .attention import (
     TIME_FIRST,
     TOKENS_FIRST,
     Attention,
+    Called,
     RMSNorm,
     add,
     fill_least,
@@ -231,10 +232,10 @@ class Head(nn.Module):
         return F.softmax(s, -1) @ self.value(value)
 
 
-class HeadList(nn.Module):
+class HeadList(Called):
     """A list of heads with layers of their own, of which one may stand there many times or be lost."""
 
-    def __init__(self, dim=24, heads=3, causal=False, returns=None, slip=""):
+    def __init__(self, dim=24, heads=3, causal=False, returns=None, inputs="x", slip=""):
         super().__init__()
         self.slip, self.returns = slip, returns
         made = [Head(dim, dim // heads, causal) for _ in range(heads)]
@@ -247,16 +248,8 @@ class HeadList(nn.Module):
         y = self.proj(torch.cat(outs, -1))
         return y if self.returns is None else self.returns(y, None)
 
-    def forward(self, x):
-        return self.attend(x, x, x)
 
-
-class HeadListOfThree(HeadList):
-    def forward(self, query, key, value):
-        return self.attend(query, key, value)
-
-
-class OfPyTorch(nn.Module):
+class OfPyTorch(Called):
     """A wrapper of nn.MultiheadAttention."""
 
     def __init__(
@@ -293,9 +286,9 @@ class OfPyTorch(nn.Module):
             slip,
         )
 
-    def attend(self, x, context=None):
+    def attend(self, x, context, _):
         y = self.ln(x)
-        given = y if context is None else context
+        given = y if context is x else context
         mask = None
         if self.causal:
             n = x.size(1 if self.attn.batch_first else 0)
@@ -303,14 +296,6 @@ class OfPyTorch(nn.Module):
         y, w = self.attn(y, given, given, attn_mask=mask, need_weights=self.returns is not None)
         y = x + y if self.residual else y
         return y if self.returns is None else self.returns(y, w)
-
-    def forward(self, x):
-        return self.attend(x)
-
-
-class OfPyTorchWithContext(OfPyTorch):
-    def forward(self, x, context):
-        return self.attend(x, context)
 
 
 class OutByHand(Attention):
@@ -653,8 +638,8 @@ right("grouped-five-dims", Style(PerHead, dim=20, axes="gr", keys="g", sizes=(2,
 wrong("head-list-of-one-module", Style(HeadList, dim=18, causal=True), slip="same")
 wrong("lecture-one-head-n-times", Style(HeadList, causal=True), slip="same")
 wrong("lecture-last-head-lost", Style(HeadList, causal=True), slip="lost")
-wrong("heads-share-one-module", Style(HeadListOfThree, dim=16, heads=4, inputs="qkv"), slip="same")
-wrong("module-list-times-n", Style(HeadListOfThree, dim=18, inputs="qkv"), slip="same")
+wrong("heads-share-one-module", Style(HeadList, dim=16, heads=4, inputs="qkv"), slip="same")
+wrong("module-list-times-n", Style(HeadList, dim=18, inputs="qkv"), slip="same")
 wrong(
     "gqa-repeat",
     LLAMA(groups=2, **SDPA_CAUSAL),
@@ -790,10 +775,10 @@ right("l2-qk-scale", LUCID(dim=21, names=separate("to_"), headed=of_length_one, 
 right("torch-bias-kv", Style(OfPyTorch, bias_kv=True, returns=pair))
 right("torch-sequence-first", Style(OfPyTorch, dim=18, heads=3, causal=True, batch_first=False))
 right("clip-causal-mha", Style(OfPyTorch, heads=3, causal=True, batch_first=False, norm=True, residual=True))
-right("image-text-kdim", Style(OfPyTorchWithContext, heads=3, inputs="x_context", key_dim=20, returns=in_dict))
+right("image-text-kdim", Style(OfPyTorch, heads=3, inputs="x_context", key_dim=20, returns=in_dict))
 right(
     "decoder-cross-dataclass",
-    Style(OfPyTorchWithContext, dim=18, heads=3, inputs="x_context", key_dim=10, bias=False, returns=Output),
+    Style(OfPyTorch, dim=18, heads=3, inputs="x_context", key_dim=10, bias=False, returns=Output),
 )
 right("diffusers-cross", CROSS(heads=3, width=8, names=separate("to_"), key_dim=16, **FOLDED))
 right("flamingo-gated-cross", Style(TanhGated, dim=24, key_dim=14, width=6, names="to_q to_kv to_out", bias=False))

@@ -335,11 +335,6 @@ class Placed(Attention):
         return super().attend(x, x, x, allowed, cache)
 
 
-class PlacedWithCache(Placed):
-    def forward(self, x, cache=None):
-        return self.attend(x, x, x, cache=cache)
-
-
 class PyTorchPlaced(nn.Module):
     """nn.MultiheadAttention, with places that join the queries, the keys and the values, or some of them."""
 

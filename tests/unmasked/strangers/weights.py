@@ -14,6 +14,7 @@ from .attention import (
     SDPA_CAUSAL,
     SEQUENCE_FIRST,
     Attention,
+    Called,
     RMSNorm,
     add,
     fill,
@@ -219,7 +220,7 @@ class Pointwise(nn.Module):
         return x + self.o(u * self.behind(y))
 
 
-class Additive(nn.Module):
+class Additive(Called):
     """Additive scores, v . tanh(W q + U k), of one head or of many; no scale is due."""
 
     def __init__(self, dim=16, heads=1, key_dim=None, units=10, values=False, joint=False, causal=False, inputs="x"):
@@ -230,7 +231,7 @@ class Additive(nn.Module):
         self.values, self.final = (nn.Linear(dim, dim), nn.Linear(dim, dim)) if values else (None, None)
         self.joint = nn.Linear(dim + key_dim, dim) if joint else None
 
-    def attend(self, x, context):
+    def attend(self, x, context, _):
         q, k = (f(t).unflatten(-1, (self.heads, -1)) for f, t in ((self.of_query, x), (self.of_key, context)))
         s = (torch.tanh(q[:, :, None] + k[:, None]) * self.energy).sum(-1).permute(0, 3, 1, 2)
         if self.causal:
@@ -241,14 +242,6 @@ class Additive(nn.Module):
         if self.joint is not None:
             y = torch.tanh(self.joint(torch.cat((x, y), -1)))
         return y if self.final is None else self.final(y), w
-
-    def forward(self, x):
-        return self.attend(x, x)
-
-
-class AdditiveCross(Additive):
-    def forward(self, x, context):
-        return self.attend(x, context)
 
 
 # ------------------------------------------------------------------------------------- scores and weights with a part
@@ -309,11 +302,6 @@ class Capped(Attention):
 
     def show(self, s, allowed):
         return self.cap(fill(s, allowed, self.low)) if self.slip else fill(self.cap(s), allowed, self.low)
-
-
-class CappedMasked(Capped):
-    def forward(self, x, allowed):
-        return self.attend(x, x, x, allowed)
 
 
 class Talking(Attention):
@@ -416,16 +404,6 @@ class Memory(Attention):
         return w @ v
 
 
-class MemoryMasked(Memory):
-    def forward(self, x, allowed):
-        return self.attend(x, x, x, allowed)
-
-
-class MemoryOfThree(Memory):
-    def forward(self, query, key, value):
-        return self.attend(query, key, value)
-
-
 class Registers(Attention):
     """Learned tokens stand before the others and are dropped behind; the slip drops the last ones."""
 
@@ -455,11 +433,6 @@ class Dropping(Attention):
         else:
             w = F.dropout(fill(s, allowed).softmax(-1), self.p, on)
         return w @ v, w
-
-
-class DroppingOfThree(Dropping):
-    def forward(self, query, key, value):
-        return self.attend(query, key, value)
 
 
 class WithResidual(Attention):
@@ -561,15 +534,15 @@ class InBlocks(Attention):
         return streamed(q, k, v, block, not self.slip, top, total, hide), None
 
 
-class FilledUp(nn.Module):
+class FilledUp(Called):
     """The context is filled up to whole blocks, which is hidden, but for the slip; zeros of its own stand beside it."""
 
-    def __init__(self, dim=24, heads=2, block=4, zeros=0, slip=""):
+    def __init__(self, dim=24, heads=2, block=4, zeros=0, inputs="x", slip=""):
         super().__init__()
         self.heads, self.block, self.zeros, self.slip = heads, block, zeros, slip
         self.q, self.kv, self.o = nn.Linear(dim, dim), nn.Linear(dim, 2 * dim), nn.Linear(dim, dim)
 
-    def attend(self, x, context):
+    def attend(self, x, context, _):
         n = context.size(1)
         k, v = self.kv(F.pad(context, (0, 0, 0, -n % self.block))).chunk(2, -1)
         k, v = (F.pad(t, (0, 0, self.zeros, 0)) for t in (k, v))
@@ -577,14 +550,6 @@ class FilledUp(nn.Module):
         shown = (torch.arange(k.size(2), device=x.device) < self.zeros + n).expand(q.size(2), -1)
         y = F.scaled_dot_product_attention(q, k, v, attn_mask=None if self.slip else shown)
         return self.o(y.transpose(1, 2).flatten(2))
-
-    def forward(self, x):
-        return self.attend(x, x)
-
-
-class FilledUpCross(FilledUp):
-    def forward(self, x, context):
-        return self.attend(x, context)
 
 
 class LocalAndGlobal(nn.Module):
@@ -701,8 +666,8 @@ right("causal-linear-relu", NAMED(heads=3, bias=False, out_bias=False, **causal_
 right("linear-elu-causal", NAMED(dim=18, heads=3, **tril_kernel(lambda w: w.tril().sum(-1, keepdim=True))))
 right("external-attention", Style(External))
 right("bahdanau-self", Style(Additive))
-right("bahdanau", Style(AdditiveCross, dim=12, inputs="x_context"))
-right("bahdanau-cross-joint", Style(AdditiveCross, key_dim=10, joint=True, inputs="x_context"))
+right("bahdanau", Style(Additive, dim=12, inputs="x_context"))
+right("bahdanau-cross-joint", Style(Additive, key_dim=10, joint=True, inputs="x_context"))
 right("additive-heads", Style(Additive, dim=18, heads=3, units=5, values=True, causal=True))
 wrong("linear-without-normalizer", NAMED(heads=3, **kernel()), NOT_NORMALIZED, **kernel(total=lambda q, k: 1.0))
 wrong("linear-epsilon-of-one", NAMED(heads=3, **kernel()), NOT_NORMALIZED, **kernel(eps=1.0))
@@ -765,7 +730,7 @@ capped_late = slip_of("softcap-after-mask", slip="after mask")
 GEMMA = Style(Capped, heads=4, groups=2, bias=False, causal=True)
 capped_late("gemma-softcap-after-mask", GEMMA(low=-1e9))
 capped_late("gemma-capped-after-mask", GEMMA(returns=with_none))
-capped_late("cap-after-padding", Style(CappedMasked, bias=False, causal=False, inputs="x_allowed", low=-1e9))
+capped_late("cap-after-padding", Style(Capped, bias=False, causal=False, inputs="x_allowed", low=-1e9))
 PLAIN = {"norm": RMSNorm, "residual": True, "bias": False, "out_bias": False}
 capped_late("rotary-softcap-after-mask", Style(Capped, softcap=4.0, causal=True, **PLAIN | rotary()))
 wrong("heads-mixed-behind-the-mask", Style(Talking, heads=4, causal=True, low=-1e5), slip="after mask")
@@ -784,11 +749,11 @@ BIAS_KV = {"slots": 1, "behind": True}
 right(
     "null-kv-multi-query", Style(Memory, dim=20, heads=4, groups=1, width=6, norm=nn.LayerNorm, bias=False, **BIAS_KV)
 )
-OF_THREE = Style(MemoryOfThree, heads=4, inputs="qkv", names=separate("", "_proj"), returns=with_none)
+OF_THREE = Style(Memory, heads=4, inputs="qkv", names=separate("", "_proj"), returns=with_none)
 right("seq-first-bias-kv", OF_THREE(**BIAS_KV | SEQUENCE_FIRST))
 right(
     "persistent-memory",
-    Style(MemoryMasked, heads=4, inputs="x_allowed", behind=True),
+    Style(Memory, heads=4, inputs="x_allowed", behind=True),
     spread=lambda allowed, heads: F.pad(four(allowed), (0, 2), value=True),
 )
 right("own-registers", Style(Registers, dim=20, heads=2, **SDPA))
@@ -819,7 +784,7 @@ wrong("dropout-on-scores", Style(Dropping, dim=16, heads=2, p=0.5, training=True
 wrong("causal-scores-dropped", Style(Dropping, p=0.3, training=True, causal=True), slip="scores")
 dropping = slip_of("dropout-in-eval", slip="in evaluation")
 dropping("sdpa-dropout-in-eval", Style(Dropping, heads=4, fused=True, causal=True))
-dropping("functional-dropout-in-eval", Style(DroppingOfThree, dim=18, inputs="qkv", names=separate("", "_proj")))
+dropping("functional-dropout-in-eval", Style(Dropping, dim=18, inputs="qkv", names=separate("", "_proj")))
 dropping("functional-dropout-always", Style(Dropping, dim=20, heads=2, returns=pair))
 
 # ------------------------------------------------------------------------------------------------------------- blocks
@@ -828,8 +793,8 @@ right("tiled-online-softmax", Style(InBlocks, causal=True))
 right("in-blocks", Style(InBlocks, bias=False))
 right("in-blocks-with-a-sink", Style(InBlocks, bias=False, sink=True))
 right("in-blocks-filled-up", Style(InBlocks, bias=False, filled=True))
-right("context-in-blocks", Style(FilledUpCross, inputs="x_context"))
-right("context-in-blocks-and-zeros", Style(FilledUpCross, inputs="x_context", zeros=1))
+right("context-in-blocks", Style(FilledUp, inputs="x_context"))
+right("context-in-blocks-and-zeros", Style(FilledUp, inputs="x_context", zeros=1))
 right("local-and-global", Style(LocalAndGlobal, positions=True))
 wrong("streaming-function", Style(function, of=streamed, inputs="qkv"), NOT_NORMALIZED, of=sum_not_rescaled)
 wrong("sums-not-rescaled", Style(InBlocks, norm=nn.LayerNorm, residual=True), NOT_NORMALIZED, slip="sum")
