@@ -162,12 +162,12 @@ assert kinds["RoPE"][0] < 1e-5 < kinds["sinusoids"][0], (
 # %% [markdown]
 # ### Models of transformers: only without a cache
 #
-# A model of transformers can make the mask of documents by itself, from positions that begin anew. It does so only if
-# it gets no `attention_mask`, not even one of ones, and keeps no cache, which by default it does:
+# A model of transformers can make the mask of documents by itself, from positions that begin anew. It does so only
+# without an `attention_mask`, even one of ones, and without a cache, which it keeps by default:
 #
 # ```py
-# model(ids, position_ids=positions, use_cache=False)  # documents are apart
-# model(ids, position_ids=positions)  # they see each other, without a word
+# model(tokens, position_ids=positions[None], use_cache=False)  # apart
+# model(tokens, position_ids=positions[None])  # they see each other
 # ```
 #
 # ### What their `attention_mask` means
@@ -182,18 +182,18 @@ assert kinds["RoPE"][0] < 1e-5 < kinds["sinusoids"][0], (
 # | zeros for padding | booleans, causal and real | numbers to add | your mask |
 # | four axes | your mask | your mask | your mask |
 #
-# FlexAttention gets a `BlockMask` in the place of all these. Five mistakes with these masks give wrong numbers, and no
-# error:
+# FlexAttention gets a `BlockMask`; your mask of four axes it adds as `eager` does, but that of the first head to all
+# heads. Five mistakes with these masks give wrong numbers, and no error:
 #
 # - Two axes of numbers to add, zero and minus infinity: whatever is not zero counts as real, so it is the *padding*
 #   that the model reads.
-# - Four axes of booleans for `eager`: True is [added as one, and hides
+# - Four axes of booleans for `eager` or FlexAttention: they are [added as ones and zeros, and hide
 #   nothing](https://github.com/huggingface/transformers/pull/41443)<!--~ link: a report -->. For `sdpa` they are right.
 # - Four axes of ones and zeros as floats: they are
-#   [added](https://github.com/huggingface/transformers/issues/46458)<!--~ link: a report --> in both.
+#   [added](https://github.com/huggingface/transformers/issues/46458)<!--~ link: a report --> in all three.
 # - Four axes with the padding alone: each token sees the future.
-# - In a step with a cache, a mask of the new token alone: it is taken for that of the first token, and the new one is
-#   hidden like all others.
+# - In a step with a cache, a mask of the new token alone: it is taken for the first token's, and all other tokens are
+#   hidden, the new one too.
 #
 # The project's tests hold a Llama with random weights, of transformers 5.23<!--~ the version that was seen -->, to all
 # of this, and to the lines above.

@@ -454,29 +454,31 @@ assert without_residual[ship] < with_residual[ship] / 4, (
 # | `with watch(model) as seen` | the weights of each layer, before dropout |
 #
 # ([Older versions](https://github.com/huggingface/transformers/pull/33660)<!--~ link: one of many --> computed the
-# first by `eager`, and warned.) A function of your own may take the place of both, and return weights or anything else:
+# first by `eager`, and warned.) A function of your own can return the weights, or anything else:
 #
 # ```python
 # from transformers import AttentionInterface, AttentionMaskInterface
 # from transformers.masking_utils import eager_mask
 # from unmasked import attend
 #
-# def mine(module, query, key, value, attention_mask, scaling=None, **_):
+# def mine(module, query, key, value, attention_mask, scaling=None, **more):
 #     options = {"bias": attention_mask, "scale": scaling}
+#     options |= {"softcap": more.get("softcap"), "sinks": more.get("s_aux")}
 #     found = attend(query, key, value, need_weights=True, **options)
 #     return found.context.transpose(1, 2), found.weights
 #
 # AttentionInterface.register("mine", mine)
-# AttentionMaskInterface.register("mine", eager_mask)  # not to be forgotten
+# AttentionMaskInterface.register("mine", eager_mask)  # do not forget it
 # model.set_attn_implementation("mine")
 # weights = model(ids, output_attentions=True).attentions
 # ```
 #
-# The trap is the mask, which is [made for the name of the
+# What you leave out of `more` is lost without an error, such as the soft-cap of Gemma 2<!--~ a name --> or the sinks of
+# gpt-oss. The other trap is the mask, which is [made for the name of the
 # implementation](https://github.com/huggingface/transformers/pull/45811)<!--~ link: where they warn of it -->. If no
 # mask is registered for a name, its function gets `None`, even if there is padding. Here each token then sees the
 # future. To register `sdpa_mask` is not enough for this function: where a causal mask would do, it gives `None`, too,
-# and relies on a function that is then causal by itself. `eager_mask` makes a mask in every case, [in numbers that are
+# and leaves it to the function to be causal. `eager_mask` makes a mask in every case, [in numbers that are
 # added](packing.py#what-their-attention_mask-means)<!--~ link: what each gets -->. The project's tests hold
 # transformers 5.23<!--~ the version that was seen --> to this section.
 #

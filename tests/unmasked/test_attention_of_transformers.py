@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,8 +11,9 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.nn.attention.flex_attention import flex_attention
 
-from unmasked import masks, watch
+from unmasked import attend, masks, watch
 
 transformers = pytest.importorskip("transformers", reason="pip install transformers>=5")
 masking = pytest.importorskip("transformers.masking_utils", reason="pip install transformers>=5")
@@ -86,6 +88,23 @@ def test_what_each_implementation_gets(model: Any) -> None:
     assert kinds("mine") == [None] * 3, "a name without a mask of its own"
 
 
+@pytest.mark.parametrize("mask", [ALLOWED, added(ALLOWED, LOWEST)], ids=["booleans", "numbers"])
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
+def test_flex_attention_adds_the_first_heads_mask_to_all_heads(mask: Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
+    integration = importlib.import_module("transformers.integrations.flex_attention")
+
+    def uncompiled(*given: Tensor, training: bool, **more: Any) -> Any:
+        return flex_attention(*given, **more)
+
+    monkeypatch.setattr(integration, "compile_friendly_flex_attention", uncompiled)
+    query, key, value = torch.randn(3, 2, 4, 7, 6, generator=torch.Generator().manual_seed(1))
+    layer = torch.nn.Module().eval()
+    of_heads = torch.cat([mask, torch.zeros_like(mask).expand(-1, 3, -1, -1)], dim=1)
+    found = integration.flex_attention_forward(layer, query, key, value, of_heads)[0].transpose(1, 2)
+    expected = (query @ key.mT / 6**0.5 + mask).softmax(-1) @ value
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
+
+
 def test_what_output_attentions_gives(model: Any) -> None:
     assert model(IDS, output_attentions=True).attentions == ()
     with pytest.raises(ValueError, match="Please set it to 'eager' instead"):
@@ -109,6 +128,11 @@ def test_a_function_of_ones_own_needs_a_mask_made_for_its_name(model: Any) -> No
     assert [tuple(each.shape) for each in names["weights"]] == [(2, 4, 7, 7)] * 2
     torch.testing.assert_close(model(IDS).logits, whole, rtol=0, atol=1e-5)
     assert off(model, LEFT) < 1e-5
+    query, key, value = torch.randn(3, 2, 4, 7, 6, generator=torch.Generator().manual_seed(1))
+    sinks = torch.tensor([0.0, 1.0, -1.0, 2.0])
+    mine = names["mine"](None, query, key, value, None, softcap=2.0, s_aux=sinks)[0].transpose(1, 2)
+    capped = attend(query, key, value, softcap=2.0, sinks=sinks).context
+    torch.testing.assert_close(mine, capped, rtol=0, atol=1e-5)
     transformers.AttentionMaskInterface.register("mine", masking.sdpa_mask)
     futures = [model(IDS, output_attentions=True).attentions[0].triu(1).sum()]
     transformers.AttentionMaskInterface._global_mapping.pop("mine")
