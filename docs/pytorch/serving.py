@@ -2,9 +2,8 @@
 # # How does a server share one cache among many texts?
 #
 # **It cuts the memory into pages and keeps a table for each text, which names the pages of that text: texts that begin
-# alike name the same pages.** Drafts of the coming words are such texts, too: a tree of them is checked in one pass,
-# and what is refused is forgotten. The mistakes below raise no error. This is how far the logits are then off, as a
-# share of their size:
+# alike name the same pages.** Drafts of the coming words begin alike, too: a tree of them is checked in one pass, and
+# what is refused is forgotten. The mistakes below raise no error, but put the logits off by this share of their size:
 #
 # {{ plot.table(["What is wrong", "Off by"], rows, "{:.0%}").markdown() }}
 #
@@ -52,9 +51,9 @@ def alone(words, depth=2):  # texts tokens
 
 # %% [markdown]
 # And here is the same model with a pool. A token's *slot* is its number in the memory of its text. Divided by the
-# length of a page, it says which entry of the table to look up; the remainder is the place in that page. All layers use
+# length of a page, it says which entry of the table to look up; the remainder says where in that page. All layers use
 # the same table. One mask does everything: a query sees the slots up to its own. So it sees neither the future, nor the
-# end of the last page, nor the pages that only fill up the row of a short text.
+# unused end of the last page, nor the pages that only pad the row of a short text.
 
 # %%
 PAGE = 4  # tokens; real servers take 16 or more
@@ -83,8 +82,8 @@ def run(words, tables, start, place=None, allowed=None):
 
 
 # %% [markdown]
-# Three texts of different lengths get whatever pages are free, in any order. Each is read at once, and then all of them
-# write one word in one pass. A table that is shorter than the others ends with any page, because the mask hides it:
+# Three texts of different lengths get whatever pages are free, in any order. Each prompt is read in
+# one call, and then one pass adds a word to all three. Any page may pad a shorter table, because the mask hides it:
 
 # %%
 torch.manual_seed(1)
@@ -126,9 +125,9 @@ read = {"seqused_k": used, "block_table": three.int(), "enable_gqa": True}
 varlen_attn(query, keys, values, *ends, 1, int(used.max()), **read)
 
 # %% [markdown]
-# The signature is the same from PyTorch 2.13<!--~ a version --> to 2.15<!--~ a version -->. A kernel may want pages of
-# certain lengths: FlashAttention, as PyTorch builds it, wants multiples of 256<!--~ its error message -->. Where CUDA
-# is available, this project's tests compare the kernel with the mask.
+# The signature is the same from PyTorch 2.13<!--~ a version --> to 2.15<!--~ a version -->. FlashAttention, as
+# PyTorch builds it, wants pages of a multiple of 256<!--~ its error message --> tokens, and a head_dim that is a
+# multiple of 8<!--~ its error message -->. Where CUDA is available, this project's tests compare it with the mask.
 #
 # ## Texts that begin alike
 #
@@ -189,8 +188,8 @@ for keys in (behind_other, first):  # of each layer
 # ### Copy on write
 #
 # If one text goes on in two ways, as in a beam search, both ways name *all* of its pages, the last one included, which
-# is not full. Who writes there first would write into the other's text. So count who uses a page, and copy a shared one
-# before you write to it. The one who is left keeps the page:
+# is not full. Either would then write into the other's text. So count the users of each page, and copy a shared one
+# before you write to it. The last user keeps the page:
 
 # %%
 nine = x[1, :9]
@@ -218,7 +217,7 @@ shared = run(two_ways, tables[[0, 0]], at_nine)[:, 0]  # not copied
 
 # %% tags=["claims"]
 assert tables[0].tolist() != tables[1].tolist() == table, (
-    "The one who is left keeps the page"
+    "The last user keeps the page"
 )
 assert figures.off(behind_other[0], own[0]) < 1e-5, (
     "Behind another word, the keys of the first layer are the same"
@@ -236,7 +235,7 @@ assert min(map(figures.off, first, own)) > 0.1, (
 # A step reads all weights of the model to write a single word. *Speculative decoding* gets more out of it: a small
 # model drafts some words, and the large one checks them all in one pass. A draft may have branches. They lie in one row
 # behind the text, and share its cache and whatever they have in common. `parents` says which word each of them follows,
-# and `masks.tree` lets it see its ancestors alone:
+# and `masks.tree` lets it see only itself and its ancestors:
 
 # %%
 torch.manual_seed(3)
@@ -281,7 +280,7 @@ assert place[1] == place[2] and place[3] == place[4] == place[5], (
 # With greedy decoding, a drafted word stays if the large model would have written it. If words are drawn at random, the
 # large model has a distribution $p$, the *target*, and the small one has $q$, from which the draft was drawn. A word
 # $w$ stays with the chance $\min(1, p(w) / q(w))$. The first that does not is replaced by a draw from what $p$ has more
-# of than $q$. If all words stay, one more comes for free.
+# of than $q$, and all words behind it are dropped. If all stay, one more is drawn from $p$, at no further cost.
 #
 # The text is then distributed as if the large model had written it. To prove this, draw nothing: this function returns
 # the chance of each word to stay if it is drafted, and the distribution of the word that replaces a refused one:
@@ -333,8 +332,9 @@ astray = [(each - wanted).abs().sum() / 2 for each in (anew, sharper)]
 # average, of three at most. Two slips would still write fluent texts, but not those of the large model. If a refused
 # word is replaced by any draw from $p$, {{ astray[0] :.0%}} of the chance lies at wrong pairs of words. And if $q$ is
 # not the distribution that the draft was drawn from, here a sharper one, it is {{ astray[1] :.0%}}. So apply
-# temperature, top-k and all the rest before you compare $p$ and $q$. If several words were drawn for one place, as in a
-# tree, try one after the other: when one is refused, what $p$ has more of than $q$ takes the place of $p$.
+# temperature, top-k and all the rest before you compare $p$ and $q$. If several words were drawn from $q$ for one
+# place, as in a tree, try one after the other: when one is refused, what $p$ has more of than $q$, scaled to a sum of
+# one, takes the place of $p$.
 #
 # ## What was refused must go
 #
@@ -357,7 +357,7 @@ torch.testing.assert_close(goes_on, by_itself, rtol=0, atol=1e-4)
 # A page that is `known` belongs to all. So make it known only when its words are final, or others get keys of refused
 # words.
 #
-# A ring, which keeps the last few words alone, cannot go back: the draft has overwritten what is wanted. `KVCache` says
+# A ring, which keeps only the last words, cannot go back: the draft has overwritten what it needs. `KVCache` says
 # so; [elsewhere the keys were silently wrong](https://github.com/ml-explore/mlx-lm/pull/1486)<!--~ link: a report -->.
 # Keep a copy from before the draft, and feed it the words that stay. Or make the ring longer than the window, by the
 # length of a draft, and let a mask hide the rest. [What replaces the matrix](linear.py) in some layers of newer models,
@@ -374,7 +374,7 @@ ring.crop(8 + 1)
 # ## The check for your own tests
 #
 # `serve(words)` stands for your server: it returns the logits behind a text. `alone(words)` computes the same without
-# any cache. The texts begin alike, or differ early, late, or in their place, and every order of them must do:
+# any cache. The texts begin alike, or differ early, late, or in their place, and are served in two orders:
 
 
 # %%
@@ -399,8 +399,8 @@ what_is_shared_changes_nothing(
 )
 
 # %% [markdown]
-# It notices if pages are found by too little. What is written behind a fork or a draft needs a test of its own: compare
-# it with the same text, written by itself.
+# It fails if the name of a page leaves something out. What is written behind a fork or a draft needs a test of its
+# own: compare it with the same text, written by itself.
 
 # %% tags=["check"]
 unhidden = torch.ones(1, 1, 1, three.size(1) * PAGE, dtype=torch.bool)
