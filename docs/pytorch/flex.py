@@ -147,7 +147,7 @@ torch.testing.assert_close(by_flex, ours)
 # With `enable_gqa=True`, several query heads share a head of keys, and `head` counts the *query* heads: `slopes` has
 # four entries, not two.
 #
-# PyTorch runs these functions on all pairs at once, so their arguments are tensors of which no single value can be
+# PyTorch runs these functions on all pairs at once, so their arguments are tensors from which no single value can be
 # read. Python's `and`, `or`, `not`, `if`, and a chain such as `0 <= query - key < 3` all ask for one, and raise a
 # `RuntimeError`. Write `&`, `|`, `~` and `torch.where` instead:
 
@@ -221,8 +221,8 @@ assert torch.equal(looked_up, trusted)
 # %% tags=["hide-input"]
 #| caption: The documents of the first text, the tiles of three that the kernel visits for them, and those that it
 #|   visits in the second text. With a block mask of the first text alone, it visits the same tiles in both.
-small = create_block_mask(own_document, 2, None, 9, 9, "cpu", BLOCK_SIZE=3)
-visited = small.to_dense()[:, 0].bool()  # texts rows columns, of tiles
+tiles = create_block_mask(own_document, 2, None, 9, 9, "cpu", BLOCK_SIZE=3)
+visited = tiles.to_dense()[:, 0].bool()  # texts rows columns, of tiles
 visited = visited.repeat_interleave(3, 1).repeat_interleave(3, 2)
 plot.grid(
     {
@@ -234,7 +234,7 @@ plot.grid(
 )
 
 # %% [markdown]
-# So the lists are a second copy of the rule, made at one moment for so many texts and heads. If you pass `None` for the
+# So the lists are a second copy of the rule, made once, for a number of texts and heads. If you pass `None` for the
 # texts, as most examples do, they hold for the first text, and the kernel takes them for all. The same goes for the
 # heads. Rules that ask about `batch` or `head` need both numbers. No error says so, and the call that is not compiled
 # gives the right numbers, as the table at the top shows. Compare the lists themselves:
@@ -254,6 +254,7 @@ def tiles_follow(blocks, rule, texts, heads):
     return all(torch.equal(a.expand_as(b), b) for a, b in pairs)
 
 
+small = create_block_mask(own_document, 2, None, 9, 9, "cpu", BLOCK_SIZE=3)
 for_one = create_block_mask(
     own_document, None, None, 9, 9, "cpu", BLOCK_SIZE=3
 )
@@ -312,7 +313,7 @@ assert not visited[0].equal(visited[1]), "it visits the same tiles in both"
 # The second row is the last one of the table at the top. It happens where each step writes the ids of its batch into
 # the same tensor, beside a block mask that was made once.
 #
-# The last row has an error of which nobody could guess the reason, `tuple index out of range`. Without `torch.compile`
+# The error of the last row does not name its reason: `tuple index out of range`. Without `torch.compile`
 # a captured parameter does get its gradient, even on a CPU, while queries, keys and values that require one are
 # refused:
 
@@ -348,7 +349,7 @@ assert refusals["another number"], (
     "on a CPU the next call raises an error: capture a tensor"
 )
 assert "tuple index out of range" in refusals["parameter"], (
-    "The last row has an error of which nobody could guess the reason, tuple index out of range"
+    "The error of the last row does not name its reason: tuple index out of range"
 )
 assert learned.grad is not None and learned.grad.abs().min() > 0, (
     "a captured parameter does get its gradient, even on a CPU"
