@@ -178,8 +178,8 @@ assert not probes.differs(halves(q[:, :, :1], places[:1]), q[:, :, :1]), (
 # %% [markdown]
 # ## The base of another config { #rope-base }
 #
-# The base says how slowly pairs turn, and today's configs have many. The usual slips are to leave it at ten thousand,
-# and to give the near layers of a model the base of its far ones.
+# The base says how slowly pairs turn, and it differs from config to config. The usual slips are to leave it at ten
+# thousand, and to give the near layers of a model the base of its far ones.
 
 # %% tags=["hide-input"]
 rope = {"rope_type": "default", "rope_theta": 500_000.0}  # its config
@@ -533,7 +533,7 @@ assert (scores - 2e9).softmax(-1).isfinite().all(), (
 # ## A window that is one wider { #window-off-by-one }
 #
 # A window of three<!--= W --> tokens, in the configs of transformers, is the token itself and the two<!--= W - 1 -->
-# before it. Others count only those before.
+# before it. Others do not count the token itself.
 
 # %% tags=["hide-input"]
 W = 3
@@ -573,7 +573,7 @@ assert torch.equal(
 # ## A sink whose share is given back { #sink-share-returned }
 #
 # A sink is a learned number that joins a head's scores in the softmax and belongs to no key. What it takes is lost, and
-# should be: the row then sums to less than one. To scale it up to one again undoes the sink.
+# should be: the row then sums to less than one. Scaling it back to one undoes the sink.
 
 # %% tags=["hide-input"]
 sinks = draw(H, seed=7)

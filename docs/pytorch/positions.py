@@ -73,7 +73,7 @@ assert [*seen.values()][1:] == ["None"] * 3, (
 # ## Shift all positions
 #
 # A rotary embedding turns a query at position $m$ by angles that grow with $m$, and a key at position $n$ likewise.
-# Their dot product keeps only the difference of the angles. So of the positions nothing counts for the score but the
+# Their dot product keeps only the difference of the angles. So the score depends on the positions only through the
 # offset $m - n$:
 #
 # $$\operatorname{turn}(q, m) \cdot \operatorname{turn}(k, n) = \operatorname{turn}(q, m - n) \cdot k \tag{25.1}$$
@@ -307,8 +307,9 @@ assert all(
 # omega = Rotary.from_config(128, rope).frequencies.double(); gamma = (omega * s / theta - 1) / (s - 1) -->
 #
 # Llama's rule takes $\gamma_i$ from the wavelength, the code of YaRN from the number of the pair, and YaRN multiplies
-# the scores, too. `Rotary.from_config` reads what the config says, and refuses the types whose frequencies depend on
-# the length of the text, such as "dynamic" and "longrope":
+# the scores, too. [DeepSeek-V3's](models.py) attention does that itself, by `mscale_all_dim`, and its rotary does not.
+# `Rotary.from_config` reads what the config says, and refuses the types whose frequencies depend on the length of the
+# text, such as "dynamic" and "longrope":
 
 # %%
 llama3 = {
@@ -348,6 +349,13 @@ assert all(
 assert stretched["yarn"].factor > 1 == stretched["llama3"].factor, (
     "YaRN multiplies the scores, too"
 )
+assert (
+    Rotary.from_config(
+        128,
+        llama3 | {"rope_type": "yarn", "mscale": 1.0, "mscale_all_dim": 1.0},
+    ).factor
+    == 1
+), "by mscale_all_dim, and its rotary does not"
 
 # %% [markdown]
 # ## Rows and columns, or no positions at all
