@@ -195,8 +195,7 @@ assert kinds["RoPE"][0] < 1e-5 < kinds["sinusoids"][0], (
 # - In a step with a cache, a mask of the new token alone: it is taken for the first token's, and all other tokens are
 #   hidden, the new one too.
 #
-# The project's tests hold a Llama with random weights, of transformers 5.23<!--~ the version that was seen -->, to all
-# of this, and to the lines above.
+# The project's tests hold a random Llama of transformers 5.23<!--~ the version that was seen --> to all of this.
 
 # %% [markdown]
 # ## The loss crosses the border, too

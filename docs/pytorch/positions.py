@@ -296,7 +296,7 @@ assert all(
 # %% [markdown]
 # ## Texts longer than the training
 #
-# Newer checkpoints are also *stretched*, so that a model can read longer texts than those it was first trained on. Let
+# Newer checkpoints are also *stretched*, so that a model can read longer texts than it was trained on. Let
 # pair $i$ turn by $\theta_i$ from one place to the next. Fast pairs keep their speed, because they tell neighbors
 # apart. Slow ones turn $s$ times as slowly, so that no angle comes up that the model has never seen. With $\gamma_i$,
 # which falls from one for the fast pairs to zero for the slow ones, a pair then turns by
@@ -337,7 +337,7 @@ slowed = {name: each.frequencies / plain for name, each in stretched.items()}
 curves(slowed, xlabel="pair", ylabel="share of its speed", height=2.4)
 
 # %% [markdown]
-# A checkpoint that is read without its stretching is wrong in different ways. With Llama's rule, short texts hardly
+# Without its stretching, a checkpoint is wrong in different ways. With Llama's rule, short texts hardly
 # show it, but `turns_otherwise` finds it. Where all pairs are slowed, as in Gemma 3's<!--~ its name --> far layers,
 # every angle is off; and without YaRN's factor so is every score, in a text of ten words, too. [How do today's models
 # attend?](models.py)<!--~ link: it has them by name --> shows the base of each.

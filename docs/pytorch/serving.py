@@ -399,8 +399,8 @@ what_is_shared_changes_nothing(
 )
 
 # %% [markdown]
-# It fails if the name of a page leaves something out. What is written behind a fork or a draft needs a test of its
-# own: compare it with the same text, written by itself.
+# It fails if the name of a page leaves something out. A fork or a draft needs a test of its own: compare what
+# is written behind it with the same text, written alone.
 
 # %% tags=["check"]
 unhidden = torch.ones(1, 1, 1, three.size(1) * PAGE, dtype=torch.bool)

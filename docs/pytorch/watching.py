@@ -443,8 +443,7 @@ assert without_residual[ship] < with_residual[ship] / 4, (
 # %% [markdown]
 # ## Weights from transformers itself
 #
-# What you get from a model of transformers depends on how its attention is computed. This is a model as it is loaded,
-# with `sdpa`:
+# This is what you get from a model of transformers as it is loaded, with `sdpa`:
 #
 # | You write | You get |
 # | --- | --- |
