@@ -10,7 +10,7 @@
 # | A checkpoint answers nonsense | [heads repeated in the wrong order](#repeat-for-repeat-interleave) | {{ off["repeat-for-repeat-interleave"] :.2f}} | one key head |
 # | The same | [the other pairing](#rope-pairing) | {{ off["rope-pairing"] :.2f}} | one token |
 # | Bad on long texts | [another base](#rope-base) | {{ off["rope-base"] :.2f}} | one token |
-# | A checkpoint is off the point | [normed after turning](#norm-after-rope) | {{ off["norm-after-rope"] :.2f}} | a fresh norm |
+# | A checkpoint answers worse | [normed after turning](#norm-after-rope) | {{ off["norm-after-rope"] :.2f}} | a fresh norm |
 # | Bad on long texts | [angles in bfloat16](#rope-in-bfloat16) | {{ off["rope-in-bfloat16"] :.2f}} | short texts |
 # | It learns slowly | [distance rewarded](#alibi-sign) | {{ off["alibi-sign"] :.2f}} | one token |
 # | Writes badly with a cache | [positions begin again](#positions-restart) | {{ off["positions-restart"] :.2f}} | no cache |
@@ -254,8 +254,8 @@ exhibit(
 
 # %% [markdown]
 # **Hides** in a fresh norm, whose factors are all one: turning changes no length. **Caught by** `notices_a_shift`, once
-# the factors differ. **Fix:** first norm, then turn. It is also a mistake to norm all heads as one, unless the norm's
-# weight is as long as all of them together.
+# the factors differ. **Fix:** first norm, then turn, unless the checkpoint was trained the other way round, as Hunyuan
+# was. It is also a mistake to norm all heads as one, unless the norm's weight is as long as all of them together.
 
 # %% tags=["claims"]
 assert not probes.differs(

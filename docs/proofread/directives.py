@@ -60,7 +60,7 @@ def checked(text):
     with TemporaryDirectory() as folder:
         page = Path(folder, "page.py")
         page.write_text(text.lstrip())
-        return check([page], root=page.parent, keep=False, mutants=True)
+        return check([page], root=page.parent, keep=False)
 
 
 def proofread(text):

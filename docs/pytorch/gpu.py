@@ -58,7 +58,7 @@ assert 2 < longest["math"][0] / by_hand[0] < 2.5, "and takes twice as long"
 # should be:
 
 # %% tags=["hide-input"]
-#| alt: Ten bars. The last two, one head of keys expanded and three axes, are by far the longest, and amber.
+#| alt: Ten bars. The last two, one head of keys broadcast and three axes, are by far the longest, and amber.
 #| caption: Time of one call, and the kernel that PyTorch chose. Amber: no fused kernel ran, and the whole matrix was
 #|   made.
 names = {
@@ -70,7 +70,7 @@ names = {
     "head_dim 65": "heads of 65 features",
     "dropout": "with dropout",
     "gqa": "one head of keys, enable_gqa=True",
-    "gqa broadcast": "one head of keys, expanded",
+    "gqa broadcast": "one head of keys, broadcast",
     "three axes": "three axes, without a batch",
 }
 cost = {name: time for name, (_, time, _) in record["choices"].items()}
@@ -79,8 +79,9 @@ figures.choices(record, names)
 # %% [markdown]
 # - **Three axes** instead of four: that version of PyTorch has no fused kernel for them. `x[None]` before the call
 #   brings it back. (Newer versions, from 2.14<!--~ a version --> on, take three axes too.)
-# - **Keys that are expanded** to all heads instead of `enable_gqa=True`: no fused kernel of that version takes a
-#   broadcast axis, a view that repeats one head. The remedy is the keyword.
+# - **One head of keys** for all queries, without `enable_gqa=True`: PyTorch [broadcasts
+#   it](grouped.py#the-trap-one-head-is-broadcast)<!--~ link: the trap -->, but no fused kernel of that version does.
+#   The remedy is the keyword.
 # - **A mask that requires grad**, such as a learned bias: cuDNN gives the mask no gradient, so a slower kernel runs. In
 #   inference, `bias.detach()` is enough.
 # - **float32** has neither flash nor cuDNN. bfloat16 is nine times as fast, at the price of the errors in the next
@@ -197,4 +198,4 @@ assert decode["128"]["KVCache"] > decode["128"]["cat"] and (
 #
 # - [Which kernel ran, and what did it cost?](kernels.py) The same questions on a CPU, and to your own tensors.
 # - [Why is no N x N matrix needed?](tiles.py) How a fused kernel does without it.
-# - [Long contexts](long.py): windows, and FlexAttention.
+# - [How do I use FlexAttention, and is my mask_mod right?](flex.py) What a window costs on a CPU, too.

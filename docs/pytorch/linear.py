@@ -95,6 +95,9 @@ def gated_delta_loop(query, key, value, keep, write, state=None):
 # <!-- where: n = 5; t = 3; k, v = random("n d", "n m"); alpha, beta = torch.rand(2, n, dtype=torch.double)
 # S = torch.stack([gated_delta_loop(k[:i], k[:i], v[:i], alpha[:i], beta[:i])[1] for i in range(1, n + 1)]) -->
 #
+# Around this rule Qwen3-Next has a short convolution, which mixes each query, key and value with those of the three
+# words before, and a norm and a gate on the output. They are left out here.
+#
 # In a chunk, what a word writes depends on what the words before it wrote. These are equations with a triangular
 # matrix, and solving them once replaces the loop. `decay` has the product of all gates between two words:
 
@@ -201,7 +204,7 @@ sizes = [
 #
 # What a mask did has to be done in another way. No mask hides padding from a state: nothing may be written there, and
 # nothing forgotten. Texts that are packed into one sequence need a fresh state each. And a state cannot give back its
-# last words, as a cache can that is cropped.
+# last words, as a cache can [that is cropped](serving.py#what-was-refused-must-go)<!--~ link: who crops -->.
 #
 # ## Sparse attention: choose, then attend
 #

@@ -20,7 +20,6 @@ import torch
 import torch.nn.functional as F
 from torch.nn.attention.flex_attention import (
     create_block_mask,
-    create_mask,
     flex_attention,
 )
 
@@ -258,90 +257,8 @@ ours = attend(query, key, value, allowed=window, softcap=5.0).context
 torch.testing.assert_close(by_flex[0], ours)
 
 # %% [markdown]
-# Every such function is one more mask to get wrong. `create_mask` turns it into a matrix that you can compare with one
-# you trust. `masks.mask_mod` turns a matrix into a function, for masks that follow no rule:
-
-# %%
-made = create_mask(in_window, None, None, 9, 9, device="cpu")
-assert torch.equal(made[0, 0], masks.sliding_window(9, window=W))
-
-looked_up = create_mask(
-    masks.mask_mod(streaming), None, None, 9, 9, device="cpu"
-)
-assert torch.equal(looked_up[0, 0], streaming)
-
-# %% [markdown]
-# Without `torch.compile`, `flex_attention` holds the whole matrix of scores, as eager code does; so it does in the
-# cells above. On a CPU, compiled or not, it raises `NotImplementedError` on inputs that need gradients: "FlexAttention
-# does not support backward on CPU".
-
-# %% tags=["hide-output"]
-#| raises: NotImplementedError: does not support backward on CPU
-flex_attention(query[None].requires_grad_(), key[None], value[None])
-
-# %% [markdown]
-# A block mask is made for one size. When a model writes token by token, the mask of the whole text is refused by an
-# error that begins with "block_mask was created for". Up to PyTorch 2.13 it is a `ValueError`, and from 2.14 on a
-# `RuntimeError`:
-
-# %%
-newest = query[None, :, -1:].detach()
-try:
-    flex_attention(newest, key[None], value[None], block_mask=blocks)
-except (ValueError, RuntimeError) as error:
-    too_long = error
-else:
-    raise AssertionError("it took the block mask of another size")
-
-# %% [markdown]
-# The message offers to crop the mask. That keeps its upper left corner, as if the newest token stood at the beginning.
-# Instead take the row of tiles in which the token stands, and count the query from its place. Then the mask is made
-# only once, for the whole text. Making another for each token is right, too, but takes longer.
-
-
-# %%
-def decoding(blocks, place):
-    def shifted(batch, head, query, key):
-        return blocks.mask_mod(batch, head, query + place, key)
-
-    row = blocks[:, :, place // blocks.BLOCK_SIZE[0]]
-    row.mask_mod, row.seq_lengths = shifted, (1, blocks.seq_lengths[1])
-    return row
-
-
-step = flex_attention(
-    newest, key[None], value[None], block_mask=decoding(blocks, 8)
-)
-torch.testing.assert_close(step[0], right[:, -1:])
-
-# %% tags=["check"]
-small = create_block_mask(
-    in_window, None, None, 9, 9, device="cpu", BLOCK_SIZE=2
-)
-steps = [decoding(small, place) for place in range(9)]
-decoded = [
-    flex_attention(each[None], key[None], value[None], block_mask=step)
-    for each, step in zip(query.split(1, dim=1), steps, strict=True)
-]
-corner = create_mask(in_window, None, None, 1, 9, device="cpu")[0, 0]
-
-# %% tags=["claims"]
-assert str(too_long).startswith("block_mask was created for"), (
-    "by an error that begins with block_mask was created for"
-)
-assert type(too_long) is (
-    ValueError if torch.__version__ < "2.14" else RuntimeError
-), "Up to PyTorch 2.13 it is a ValueError, and from 2.14 on a RuntimeError"
-assert corner.nonzero().tolist() == [[0, 0]], (
-    "That keeps its upper left corner, as if the newest token stood at the beginning"
-)
-assert all(
-    step.to_dense()[0, 0, 0].equal(small.to_dense()[0, 0, place // 2])
-    for place, step in enumerate(steps)
-), "Instead take the row of tiles in which the token stands"
-assert torch.allclose(torch.cat(decoded, dim=2)[0], right, atol=1e-5), (
-    "Then the mask is made only once, for the whole text"
-)
+# Every such function is one more mask to get wrong. [FlexAttention](flex.py) has a page of its own: how to check the
+# function and its block mask, how to decode, and what it costs.
 
 # %% [markdown]
 # ## The check for your own tests
@@ -432,6 +349,7 @@ feedback
 # %% [markdown]
 # ## What to read next
 #
+# - [How do I use FlexAttention, and is my mask_mod right?](flex.py)
 # - [Packed sequences](packing.py): masks of documents, which FlexAttention takes as ids.
 # - [Which RoPE is mine?](positions.py), for positions in long texts.
 # - [What does each interface make of my mask?](masks.py), for masks in general.

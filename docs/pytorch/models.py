@@ -8,8 +8,9 @@
 #
 # {{ table.markdown() }}
 #
-# *(Sizes, bases and windows are those of the published configs; scales and norms are those that the models' code makes
-# of them. Where a base says *by*, it is stretched so many times, for longer texts.)*
+# *(The first row is a plain decoder with rotary positions, to compare with. Sizes, bases and windows are those of the
+# published configs; scales and norms are those that the models' code makes of them. Where a base says *by*, it is
+# stretched so many times, for longer texts.)*
 #
 # **You should know** [grouped heads](grouped.py), [rotary positions](positions.py) and [windows and sinks](long.py).
 # **You will know** which lines make each model's attention, what happens when one of them is forgotten, and how to
@@ -41,7 +42,7 @@ from unmasked.positions import Rotary
 
 
 # %%
-def norm(x, weight, eps):  # in float32, as all five compute it
+def norm(x, weight, eps):  # in float32, as the models compute it
     normed = F.rms_norm(x.float(), weight.shape, weight.float(), eps)
     return normed.to(x.dtype)
 
@@ -142,7 +143,7 @@ def gpt_oss(x, w, config, layer):
 # A word becomes a short latent, from which all keys and values are made. The cache keeps only the latent, and one
 # turned key that all heads share. [How small can the cache be?](grouped.py) says why, and how a step is computed
 # without making the keys again. Here is the plain form. Its features turn in *interleaved* pairs, as `rope_interleave`
-# in the config says. YaRN's factor is one here, and its work is done in the scale.
+# in the config of transformers says. YaRN's factor is one here, and its work is done in the scale.
 
 
 # %%
@@ -155,9 +156,7 @@ def deepseek_v3(x, w, config, layer=0):
     rotary = Rotary.from_config(turned, rope, pairing=pairing)
 
     short = F.linear(x, w["q_a_proj.weight"])
-    short = F.rms_norm(
-        short, short.shape[-1:], w["q_a_layernorm.weight"], eps
-    )
+    short = norm(short, w["q_a_layernorm.weight"], eps)
     query = split_heads(F.linear(short, w["q_b_proj.weight"]), heads)
     still, moved = query.split([plain, turned], dim=-1)
     query = torch.cat([still, rotary(moved, place)], dim=-1)
@@ -235,6 +234,11 @@ slips = plot.table(
 #
 # {{ slips.markdown() }}
 #
+# The tests of this site also put each of them into the whole model, and each moves its logits. Some of them hang in the
+# museum, each with what finds it: [the wrong base](../museum/models.py#rope-base), a norm [after the
+# turning](../museum/models.py#norm-after-rope), a window [one wider](../museum/models.py#window-off-by-one), a sink
+# [whose share is given back](../museum/models.py#sink-share-returned).
+#
 # A trained model is often robust enough to go on talking, only worse. So such a mistake is found late, which is why you
 # should compare the logits *before* you train or serve anything.
 
@@ -288,7 +292,8 @@ print(" ".join(f"{share:.0%}" for share in off[0].tolist()))
 
 # %% [markdown]
 # The first word meets only itself, and turning a query and a key by the same angle changes nothing. The second is off
-# by less than 2%. Only later words show the mistake.
+# by less than 2%. Only later words show the mistake. The check of [positions](positions.py) finds it at
+# once.
 
 # %% tags=["claims"]
 assert off[0, 0] < 1e-5, "The first word meets only itself"

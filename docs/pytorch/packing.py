@@ -313,7 +313,7 @@ assert "No viable backend" in no_kernel or "CUDA driver" in no_kernel, (
 # | a GPU, half precision | `varlen_attn`, with `masks.cu_seqlens` | no mask |
 # | a GPU, rules of your own | FlexAttention, with the ids | blocks |
 #
-# The page about long contexts has a section on [FlexAttention](long.py#flexattention).
+# The page about [FlexAttention](flex.py) packs documents, and says what happens when their ids change.
 
 # %% [markdown]
 # ## The check for your own tests

@@ -249,9 +249,9 @@ assert ((misread - right).abs() < 1e-5).equal(
 # | some layers turn nothing | `no_rope_layers`, or only `layer_types` | SmolLM3, Llama 4; Command R7B |
 #
 # The base says how slow the slowest pair is. A wrong base passes every shift, because with any base a score depends on
-# the offset alone, and in a short text it is hardly heard. But the config gives the right one away. So turn each
-# feature by one position, and take its scores with all features where they were: they say how far each pair turns.
-# `probes.turns_otherwise` compares this with the config:
+# the offset alone. Yet the config names the right one. So turn each feature by one position, and take its scores with
+# all features where they were: they say how far each pair turns. `probes.turns_otherwise` compares this with the
+# config:
 
 # %%
 config = {"rope_type": "default", "rope_theta": 10_000.0}
@@ -270,7 +270,7 @@ print(
 
 # %% [markdown]
 # It also finds another pairing, another share of turned features, forgotten stretching and the wrong direction. Give it
-# your own function of `(x, positions)`. Around that of a model in transformers it takes a line:
+# your own function of `(x, positions)`. For a model of transformers, this is one:
 # `apply_rotary_pos_emb(x[None, None], x[None, None], *rotary_emb(x, places[None]))[0][0, 0]`<!--~ a call -->.
 
 # %% tags=["remove-cell"]
@@ -307,7 +307,8 @@ assert all(
 # omega = Rotary.from_config(128, rope).frequencies.double(); gamma = (omega * s / theta - 1) / (s - 1) -->
 #
 # Llama's rule takes $\gamma_i$ from the wavelength, the code of YaRN from the number of the pair, and YaRN multiplies
-# the scores, too. `Rotary.from_config` reads what the config says:
+# the scores, too. `Rotary.from_config` reads what the config says, and refuses the types whose frequencies depend on
+# the length of the text, such as "dynamic" and "longrope":
 
 # %%
 llama3 = {
@@ -387,8 +388,8 @@ for name, moved in {
 # Some layers turn nothing (*NoPE*): there only the causal mask tells what came earlier. In `no_rope_layers`, despite
 # its name, a one means that the layer *does* turn, and a zero that it does not. In Command R7B<!--~ its name --> and
 # EXAONE 4<!--~ its name -->, layers with a window turn and those that see everything do not, which no entry says but
-# `layer_types`. A layer that turns although it should not is found by `turns_otherwise` with `right=lambda x, places:
-# x`.
+# `layer_types`. A layer that turns although it should not is found by `turns_otherwise`, if you give it
+# `lambda x, places: x` as what is right.
 
 # %% tags=["claims"]
 assert not probes.differs(over_an_image(rows + 10, columns + 5), image), (

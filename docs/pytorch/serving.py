@@ -119,17 +119,16 @@ plot.grid(lies, rows=names, allowed=taken, axes=("pages", "places"))
 #| raises: NotImplementedError: 'CPU' backend
 from torch.nn.attention.varlen import varlen_attn
 
-torch.manual_seed(0)
-query = torch.randn(3, 4, 6).bfloat16()  # texts heads head_dim: a token each
+query = torch.ones(3, 4, 6).bfloat16()  # texts heads head_dim: a token each
 used, (keys, values) = (lengths + 1).int(), pool[0].bfloat16()
 ends = torch.arange(4).int(), F.pad(used.cumsum(0), (1, 0)).int()
 read = {"seqused_k": used, "block_table": three.int(), "enable_gqa": True}
 varlen_attn(query, keys, values, *ends, 1, int(used.max()), **read)
 
 # %% [markdown]
-# The signature is the same from PyTorch 2.13<!--~ a version --> to 2.15<!--~ a version -->. A kernel may
-# want pages of certain lengths: FlashAttention, as PyTorch builds it, wants multiples of 256<!--~ its error message
-# -->. Where CUDA is available, this project's tests compare the kernel with the mask.
+# The signature is the same from PyTorch 2.13<!--~ a version --> to 2.15<!--~ a version -->. A kernel may want pages of
+# certain lengths: FlashAttention, as PyTorch builds it, wants multiples of 256<!--~ its error message -->. Where CUDA
+# is available, this project's tests compare the kernel with the mask.
 #
 # ## Texts that begin alike
 #
@@ -164,7 +163,7 @@ for words in (x[0], torch.cat([x[0, :8], x[1, :2]])):
 # The second text has computed two words instead of ten. The last word of a text is always computed, even if every page
 # is known: pages hold keys and values, and what is asked for are logits.
 #
-# ### The trap: same words, other keys
+# ### Same words, other keys
 #
 # It is tempting to find a page by its own words. But from the second layer on, the key of a word depends on every word
 # before it. And rotary keys depend on the place, in all layers. Here the same page of words stands behind another
@@ -172,9 +171,8 @@ for words in (x[0], torch.cat([x[0, :8], x[1, :2]])):
 
 # %%
 torch.manual_seed(2)
-begin, page = torch.randint(17, (2, PAGE))
-other = begin.clone()
-other[0] = (begin[0] + 1) % 17
+begin, page = torch.randint(16, (2, PAGE))
+other = torch.cat([begin[:1] + 1, begin[1:]])
 where = torch.cat([begin, page]), torch.cat([other, page]), page
 served = [serve(words)[0] for words in where]
 own, behind_other, first = (pool[:, 0, table[-1]] for table in served)
@@ -191,8 +189,8 @@ for keys in (behind_other, first):  # of each layer
 # ### Copy on write
 #
 # If one text goes on in two ways, as in a beam search, both ways name *all* of its pages, the last one included, which
-# is not full. Whoever writes there first would write into the other's text. So count who uses a page, and copy a shared
-# page before you write to it:
+# is not full. Who writes there first would write into the other's text. So count who uses a page, and copy a shared one
+# before you write to it. The one who is left keeps the page:
 
 # %%
 nine = x[1, :9]
@@ -211,7 +209,7 @@ def writable(table, slot):
 
 
 two_ways, at_nine = torch.tensor([[3], [5]]), torch.tensor([9, 9])
-tables = torch.tensor([table, writable(table, slot=9)])
+tables = torch.tensor([writable(table, slot=9) for _ in range(2)])
 goes_on = run(two_ways, tables, at_nine)[:, 0]
 
 two_alone = alone(torch.cat([nine.expand(2, -1), two_ways], dim=1))[:, -1]
@@ -219,6 +217,9 @@ torch.testing.assert_close(goes_on, two_alone, rtol=0, atol=1e-4)
 shared = run(two_ways, tables[[0, 0]], at_nine)[:, 0]  # not copied
 
 # %% tags=["claims"]
+assert tables[0].tolist() != tables[1].tolist() == table, (
+    "The one who is left keeps the page"
+)
 assert figures.off(behind_other[0], own[0]) < 1e-5, (
     "Behind another word, the keys of the first layer are the same"
 )
@@ -230,7 +231,7 @@ assert min(map(figures.off, first, own)) > 0.1, (
 )
 
 # %% [markdown]
-# ## A draft is a tree of texts
+# ## A draft is a tree
 #
 # A step reads all weights of the model to write a single word. *Speculative decoding* gets more out of it: a small
 # model drafts some words, and the large one checks them all in one pass. A draft may have branches. They lie in one row
@@ -282,9 +283,8 @@ assert place[1] == place[2] and place[3] == place[4] == place[5], (
 # $w$ stays with the chance $\min(1, p(w) / q(w))$. The first that does not is replaced by a draw from what $p$ has more
 # of than $q$. If all words stay, one more comes for free.
 #
-# You need not take it on trust that the text is then distributed as if the large model had written it. The function
-# below draws nothing. It returns the chance of each word to stay if it is drafted, and the distribution of the word
-# that replaces a refused one:
+# The text is then distributed as if the large model had written it. To prove this, draw nothing: this function returns
+# the chance of each word to stay if it is drafted, and the distribution of the word that replaces a refused one:
 
 
 # %%
@@ -296,8 +296,8 @@ def verify(q, p):
 
 # %% [markdown]
 # Now take *all* drafts of two words; the small model is the large one without its second layer. Each draft has its
-# chance, and so has each way in which it can end. Added up for each two words that can come out, these chances must be
-# what the large model gives them:
+# chance, and so has each way in which it can end. For each pair of words that can come out, the sum of these chances
+# must be what the large model gives the pair:
 
 
 # %%
@@ -330,10 +330,11 @@ astray = [(each - wanted).abs().sum() / 2 for each in (anew, sharper)]
 
 # %% [markdown]
 # Nothing was drawn, and yet all 289<!--= wanted.numel() --> chances agree. A pass writes {{ written :.1f}} words on
-# average, of three at most. Two slips still write fluent texts, but others than the large model would. If a refused
+# average, of three at most. Two slips would still write fluent texts, but not those of the large model. If a refused
 # word is replaced by any draw from $p$, {{ astray[0] :.0%}} of the chance lies at wrong pairs of words. And if $q$ is
 # not the distribution that the draft was drawn from, here a sharper one, it is {{ astray[1] :.0%}}. So apply
-# temperature, top-k and all the rest before you compare $p$ and $q$.
+# temperature, top-k and all the rest before you compare $p$ and $q$. If several words were drawn for one place, as in a
+# tree, try one after the other: when one is refused, what $p$ has more of than $q$ takes the place of $p$.
 #
 # ## What was refused must go
 #
@@ -353,8 +354,8 @@ by_itself = alone(torch.cat([text, draft[path], word[0]])[None])[0, -1]
 torch.testing.assert_close(goes_on, by_itself, rtol=0, atol=1e-4)
 
 # %% [markdown]
-# Pages set one more trap. A page that is `known` belongs to all, so make it known only when its words are final.
-# Otherwise a refused draft leaves others with keys of words that they do not have.
+# A page that is `known` belongs to all. So make it known only when its words are final, or others get keys of refused
+# words.
 #
 # A ring, which keeps the last few words alone, cannot go back: the draft has overwritten what is wanted. `KVCache` says
 # so; [elsewhere the keys were silently wrong](https://github.com/ml-explore/mlx-lm/pull/1486)<!--~ link: a report -->.
@@ -398,25 +399,24 @@ what_is_shared_changes_nothing(
 )
 
 # %% [markdown]
-# It finds a page that goes by too short a name. What is written behind a fork or a draft needs a test of its own:
-# compare it with the same text, written by itself.
+# It notices if pages are found by too little. What is written behind a fork or a draft needs a test of its own: compare
+# it with the same text, written by itself.
 
 # %% tags=["check"]
 unhidden = torch.ones(1, 1, 1, three.size(1) * PAGE, dtype=torch.bool)
 seen = run(newest, three, lengths, allowed=unhidden)[:, 0]
 misled = torch.tensor([[served[1][0], served[0][1], free[0]]])
-by_name = run(word, misled, behind)[0, 0]
+named = run(word, misled, behind)[0, 0]
 whole = alone(torch.cat([where[1], word[0]])[None])[0, -1]
 by_causal = run(draft[None], tables, behind, place)[0]
 by_row = run(draft[None], tables, behind, allowed=allowed)[0]
 run(draft[None], tables, behind, place, allowed)
 after = run(word, tables, behind + 6)[0, 0]
-trap, draws = "#the-trap-same-words-other-keys", "#a-draft-is-a-tree-of-texts"
 pairs = {
     "the end of a page [is seen](#memory-in-pages)": (seen, step),
-    f"a page goes [by its own words]({trap})": (by_name, whole),
+    "a page goes [by its own words](#same-words-other-keys)": (named, whole),
     "a shared page [is not copied](#copy-on-write)": (shared, two_alone),
-    f"a tree has [the causal mask]({draws})": (by_causal, checked),
+    "a tree has [the causal mask](#a-draft-is-a-tree)": (by_causal, checked),
     "its places are counted along the row": (by_row, checked),
     "refused words [stay](#what-was-refused-must-go)": (after, goes_on),
 }

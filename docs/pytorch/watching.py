@@ -450,7 +450,7 @@ assert without_residual[ship] < with_residual[ship] / 4, (
 # | --- | --- |
 # | `model(ids, output_attentions=True)` | an empty tuple, and a line in the log, once |
 # | `model.config.output_attentions = True` | a `ValueError` |
-# | `model.set_attn_implementation("eager")` before the first | the weights of each layer, in training after dropout |
+# | the first, after `model.set_attn_implementation("eager")` | the weights of each layer, in training after dropout |
 # | `with watch(model) as seen` | the weights of each layer, before dropout |
 #
 # ([Older versions](https://github.com/huggingface/transformers/pull/33660)<!--~ link: one of many --> computed the

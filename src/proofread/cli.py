@@ -166,7 +166,6 @@ def _parser() -> argparse.ArgumentParser:
         _check,
         "check pages, and run those that changed",
         _CHECK + kinds + _MACHINES + others,
-        _option("--mutants", action="store_true", help="find wrong versions of formulas that would pass, too"),
         _option("--waivers", action="store_true", help="list what is waived, and why"),
         _option("--machines", action="store_const", const=[*machines.SAYS], help=every),
         _option("--machine", action="append", dest="machines", choices=machines.SAYS, help=one),
@@ -252,11 +251,11 @@ def _pages(options: argparse.Namespace) -> list[Path]:
     return pages
 
 
-def _report(options: argparse.Namespace, *, mutants: bool = False, programs: bool = False) -> Report:
+def _report(options: argparse.Namespace, *, programs: bool = False) -> Report:
     """Check the pages that were named, and show how it goes."""
     pages = _pages(options)
     with contextlib.closing(shown(sys.stderr, len(pages))) as progress:
-        return check(pages, **_settled(options), mutants=mutants, programs=programs, progress=progress)
+        return check(pages, **_settled(options), programs=programs, progress=progress)
 
 
 def _compared(options: argparse.Namespace) -> machines.Compared:
@@ -280,10 +279,8 @@ def _settled(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _check(options: argparse.Namespace) -> int:
-    if options.machines and options.mutants:
-        raise UsageError("--mutants are the same on all machines; ask for them without --machines")
     compared = _compared(options) if options.machines else None
-    report = compared.report if compared else _report(options, mutants=options.mutants, programs=True)
+    report = compared.report if compared else _report(options, programs=True)
     findings = (compared or report).findings
     if options.json:
         told: dict[str, Any] = {"pages": list(map(_as_json, report.pages)), "findings": list(map(asdict, findings))}

@@ -134,7 +134,6 @@ def _checked(item: PageItem) -> "Checked":
                 paths,
                 root=item.config.rootpath,
                 keep=keep,
-                mutants=any(each.subject.endswith(" mutants") for each in asked),
                 programs=any(" snippet " in each.subject for each in asked),
             )
         for finding in report.between:

@@ -81,7 +81,8 @@ OURS = {
     ("learn/block", "Singer"),
     ("pytorch/heads", "Step"),
     ("pytorch/cache", "32 layers, heads of 128 features"),
-    ("pytorch/gpu", "Kernel"),  # of a record, which the page names
+    ("pytorch/flex", "A window in a long text"),  # of a record, which the page names, as the next
+    ("pytorch/gpu", "Kernel"),
     ("pytorch/grouped", "keys and values"),
     ("pytorch/linear", "Pairs"),
     ("pytorch/long", "cap"),

@@ -104,7 +104,7 @@ def test_a_frozen_page_is_run_once_and_held_against_what_it_gave_then(
     assert main(["freeze"]) == 0
     told = capsys.readouterr()
     assert told.out == "frozen/docs/page.md.json: written\n"
-    assert main(["check", "docs", "--mutants", "--no-cache"]) == 0
+    assert main(["check", "docs", "--no-cache"]) == 0
     assert (
         "1 page checked; 0 of them run now, 1 frozen; cells: 1 ran; figures: 3 held; formulas: 1 held; "
         "1 of 2 sentences with none of these; 0 findings" in (capsys.readouterr().err)

@@ -223,7 +223,7 @@ def test_without_its_extra_proofread_checks_tests_and_mends_a_page_with_formulas
 @pytest.mark.parametrize(
     "command",
     [
-        ["check", "docs", "--mutants", "--waivers"],
+        ["check", "docs", "--waivers"],
         ["check", "docs", "--machine", "far"],
         ["run", "docs"],
         ["fix", "docs", "--diff"],

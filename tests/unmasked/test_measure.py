@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -140,9 +141,18 @@ def test_what_a_device_does_not_have_is_left_out(error: Exception, monkeypatch: 
 
 
 def test_an_error_of_another_kind_is_raised(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(measure, "_by_hand", lambda *given: 1 / torch.zeros(1).view(2))
-    with pytest.raises(RuntimeError, match="is invalid for input of size 1"):
-        measure.measure("cpu", lengths=[8], heads=2, repeats=1)
+    def odd(*given: Any, **options: Any) -> Any:
+        raise RuntimeError("an odd error")
+
+    cpu = torch.device("cpu")
+    with pytest.raises(RuntimeError, match="an odd error"):
+        measure._cost(odd, cpu, 1)
+    monkeypatch.setattr(F, "scaled_dot_product_attention", odd)
+    monkeypatch.setattr(
+        measure, "sdpa_backends", lambda *given, **options: [SimpleNamespace(name="math", can_run=True)]
+    )
+    with pytest.raises(RuntimeError, match="an odd error"):
+        measure._accuracy(cpu, 2, 8)
 
 
 def test_the_record_lacks_nothing():

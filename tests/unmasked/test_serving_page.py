@@ -87,8 +87,11 @@ def test_words_that_stay_and_their_replacements_are_distributed_as_the_target(
     q, p = q / q.sum(-1, keepdim=True), p / p.sum(-1, keepdim=True)
     p[0] = q[0]  # nothing is ever refused
     stays, rest = page["verify"](q, p)
-    comes = q * stays + (1 - (q * stays).sum(-1, keepdim=True)) * rest
-    torch.testing.assert_close(comes, p)
+    refused = 1 - (q * stays).sum(-1, keepdim=True)
+    torch.testing.assert_close(q * stays + refused * rest, p)
+    also, left = page["verify"](q, rest)  # of a second word for the same place
+    second = q * also + (1 - (q * also).sum(-1, keepdim=True)) * left
+    torch.testing.assert_close(q * stays + refused * second, p)
     assert stays.min() >= 0
     assert stays.max() <= 1
 

@@ -39,7 +39,6 @@ def check(
     root: Path | None = None,
     settings: Settings | None = None,
     keep: bool = True,
-    mutants: bool = False,
     programs: bool = False,
     whole: bool = False,
     at_once: Collection[Path] | None = None,
@@ -53,7 +52,6 @@ def check(
         root: The project: pages run there, and findings name files relative to it. Default: the working directory.
         settings: How they are run and kept. Default: what the project's pyproject.toml says.
         keep: Whether to keep runs and to take those that were kept, or else to run every page.
-        mutants: Whether to find out, for each formula, which wrong versions of it would pass.
         programs: Whether to try the programs of code cells, too: each must print what its cell shows.
         whole: Whether these are all pages of the project, so that an equation which none of them has is nowhere; the
             others are those that the settings name.
@@ -86,10 +84,10 @@ def check(
             continue
         frozen = Frozen(root, settings.frozen / f"{checked.page.path.lstrip('/')}.json")
         stale = dict(_thaw(checked, frozen, everything=freeze == "all"))
-        owners, steps = plan(checked, settings.timeout, mutants or (freeze != "" and checked.frozen))
+        owners, steps = plan(checked, settings.timeout)
         task = Task(checked.page.path, tuple(steps), settings.packages)
         if checked.frozen and steps:
-            given = "it is run anew" if freeze == "all" else frozen.page(task, mutants)
+            given = "it is run anew" if freeze == "all" else frozen.page(task)
             stale = {1: f"the page is frozen, and {given}"} if isinstance(given, str) else {}
             outcome = given if isinstance(given, Outcome) else None
         else:

@@ -21,7 +21,7 @@ SECONDS = re.compile(r"\d+(\.\d+)?")
 Owner = tuple[int, Text | None, Sequence[Figure]]
 
 
-def plan(checked: Checked, timeout: float, mutants: bool) -> tuple[list[Owner], list[Step]]:
+def plan(checked: Checked, timeout: float) -> tuple[list[Owner], list[Step]]:
     """What to run and for whom. Texts are evaluated where they stand, and what fails there at the page's end."""
     owners: list[Owner] = []
     steps: list[Step] = []
@@ -35,15 +35,12 @@ def plan(checked: Checked, timeout: float, mutants: bool) -> tuple[list[Owner], 
         if asked or stated:
             form = "bool(\n{}\n)" if text.asserts else "{}"  # as Python takes what is asserted
             said = tuple((form.format(a.expression), a.spec if isinstance(a, Computed) else None) for a in asked)
-            searched = mutants and bool(stated)
             # Each formula has some twenty mutants, and each of them is checked.
-            longest = timeout * (1 + searched * len(stated))
+            longest = timeout * (1 + len(stated))
             if asked and not text.asserts:
                 asks.append(((text.cell, text, asked), len(steps)))
             owners.append((text.cell, text, asked))
-            steps.append(
-                Step(text.line, None, f"what cell {text.cell + 1} says", False, longest, said, stated, searched)
-            )
+            steps.append(Step(text.line, None, f"what cell {text.cell + 1} says", False, longest, said, stated))
 
     for index, cell in enumerate(checked.page.cells):
         if cell.is_code and not cell.holds_claims and cell.option("skip") is None:
@@ -62,7 +59,7 @@ def plan(checked: Checked, timeout: float, mutants: bool) -> tuple[list[Owner], 
     for owner, place in asks:
         owners.append(owner)
         name = f"what cell {owner[0] + 1} says, with all names of the page"
-        steps.append(replace(steps[place], name=name, formulas=(), mutants=False, again=place))
+        steps.append(replace(steps[place], name=name, formulas=(), again=place))
     return owners, steps
 
 

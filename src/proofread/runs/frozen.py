@@ -47,7 +47,7 @@ class Frozen:
         except (OSError, ValueError, LookupError, AttributeError, TypeError):
             self._damaged = True
 
-    def page(self, task: Task, mutants: bool) -> Outcome | str:
+    def page(self, task: Task) -> Outcome | str:
         """What a frozen page gave, or why that cannot be told."""
         if self._lacks("steps"):
             return self._lacks("steps")
@@ -56,8 +56,6 @@ class Frozen:
             changed = (each[0] for each, old in zip_longest(now, then) if each and (not old or each[1] != old[1]))
             return f"{next(changed, 'what stood at its end')} has changed since"
         outcome = outcome_of({"files": {}, "asked": (), **self._said["run"]})
-        for result in outcome.results if outcome and not mutants else ():
-            result.survivors = []
         return outcome or f"{self._name} is of another version of proofread"
 
     def cell(self, sources: Iterable[str]) -> Kept | str:

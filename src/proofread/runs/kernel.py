@@ -345,7 +345,7 @@ def _evaluate(step: Step, namespace: dict[str, Any], before: Result | None) -> R
 
         for formula in step.formulas:
             result.formulas.append(faults := check(formula, namespace))
-            searched = step.mutants and not faults and formula.unchecked is None
+            searched = not faults and formula.unchecked is None
             result.survivors.append(complaints(formula, namespace) if searched else [])
     return result
 

@@ -26,7 +26,6 @@ class Step:
     timeout: float = 120.0
     expressions: tuple[tuple[str, str | None], ...] = ()  # each with a format if the page shows the result
     formulas: tuple[Formula, ...] = ()
-    mutants: bool = False  # whether to find out which wrong versions of the formulas would pass
     again: int = -1  # the step of whose expressions those are evaluated anew that failed
     snippet: bool = False  # whether to make the program of its code
     keeps: tuple[str, ...] = ()  # names whose values are wanted, where literals can write them

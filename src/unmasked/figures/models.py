@@ -12,6 +12,7 @@ from torch import Tensor
 from unmasked.plot.tables import Table, table
 
 ROWS = [row.split(" | ") for row in (
+    "A textbook's | h, h, d | none | 1/√d | base 10⁴ | all before | ",
     "Qwen3 8B | 32, 8, 128 | RMS, times w | 1/√128 | base 10⁶ | all before | ",
     "Gemma 3 27B | 32, 16, 128 | RMS, times 1 + w | 1/√168 | near: 10⁴, far: 10⁶, by 8 | 5 of 6: 1,024 | ",
     "gpt-oss 20B | 64, 8, 64 | none | 1.81/√64 | 150,000, YaRN by 32 | 1 of 2: 128 | sinks, biases",

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from importlib import resources
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -34,8 +34,11 @@ _NAMED = {
 }
 
 
-def recorded() -> Record:
-    """The record of an NVIDIA H100, which the project's page on costs reads.
+def recorded(name: Literal["h100", "flex"] = "h100") -> Record:
+    """A record that the project's pages read: of an NVIDIA H100, or of FlexAttention on a CPU.
+
+    Args:
+        name: "h100", for the page on costs, or "flex", which `unmasked.measure.flex` has made and describes.
 
     Returns:
         "measured", "device" and "torch" say when and on what; "kernels" has for each length and way a time and memory;
@@ -46,7 +49,7 @@ def recorded() -> Record:
         >>> recorded()["device"]
         'NVIDIA H100 80GB HBM3'
     """
-    record: Record = json.loads((resources.files("unmasked") / "data" / "h100.json").read_text())
+    record: Record = json.loads((resources.files("unmasked") / "data" / f"{name}.json").read_text())
     return record
 
 
@@ -176,7 +179,7 @@ def _calls(device: torch.device, heads: int, length: int) -> dict[str, tuple[lis
         "dropout": ([q, k, v], {"is_causal": True, "dropout_p": 0.1}),
         "three axes": ([x[0] for x in (q, k, v)], {"is_causal": True}),
         "gqa": ([q, *one_head], {"is_causal": True, "enable_gqa": True}),
-        "gqa broadcast": ([q, *(x.expand(shape) for x in one_head)], {"is_causal": True}),
+        "gqa broadcast": ([q, *one_head], {"is_causal": True}),
     }
 
 
