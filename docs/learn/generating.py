@@ -23,8 +23,8 @@ torch.set_num_threads(1)  # small matrices are faster on one core
 singer = Singer.trained()
 numbers_of, words_of = singer.numbers_of, singer.words_of
 new_caches = singer.new_caches
-first_line = numbers_of("seven green bottles seven green bottles")
-story = drawing.story(singer, first_line, 10)
+beginning = numbers_of("seven green bottles seven green bottles")
+story = drawing.story(singer, beginning, 10)
 computed = story["computed"]
 pictures = drawing.computed(story, steps=8)
 filled = {name: each > 0 for name, each in pictures.items()}
@@ -69,8 +69,8 @@ def write(words, count):
     return words
 
 
-first_line = numbers_of("seven green bottles seven green bottles")
-text = write(first_line, 12)
+beginning = numbers_of("seven green bottles seven green bottles")
+text = write(beginning, 12)
 words_of(text[:, 6:])  # what was added
 
 # %% [markdown]
@@ -79,7 +79,7 @@ words_of(text[:, 6:])  # what was added
 # gives over 95% of the attention of *be*, the last word before *six*, to the two places where *seven* stands.
 
 # %% tags=["check"]
-until_be = write(first_line, 9)
+until_be = write(beginning, 9)
 of_be = singer.weights(until_be)[:, :, -1]  # blocks heads keys
 
 # %% tags=["claims"]
@@ -211,7 +211,7 @@ def write_with_cache(words, count):
     return words
 
 
-write_with_cache(first_line, 18).equal(write(first_line, 18))
+write_with_cache(beginning, 18).equal(write(beginning, 18))
 
 # %% [markdown]
 # The text is the same. The first step takes in the whole *prompt*, the text that the model is given. This is the
@@ -237,7 +237,7 @@ assert max(stay[1:]) < 1e-4, (
 assert max(stay[1:]) < 1e-4, (
     "and its key and its value, once computed, are right for ever"
 )
-assert write_with_cache(first_line, 10).equal(write(first_line, 10)), (
+assert write_with_cache(beginning, 10).equal(write(beginning, 10)), (
     "Yet both sides write the same song"
 )
 assert stay[0] < 1e-4, "The queries stay the same, too"
@@ -272,7 +272,7 @@ assert llama == 2 * 128 * 2 * 8 * 32, (
 # ## A language model in sixty lines
 #
 # You know every line of the program below; its comments name the pages. It learns the ten verses from pieces that begin
-# anywhere, so that no word has a fixed place. Then it is given the first line, and sings. Copy it into an empty file
+# anywhere, so that no word has a fixed place. Then it is given six words, and sings. Copy it into an empty file
 # and run it: it needs `torch` and a few seconds.
 
 # %%
@@ -351,7 +351,7 @@ for line in words.split(9):
     print(" ".join(vocabulary[word] for word in line))
 
 # %% [markdown]
-# Every word is right: from one line the model has sung all ten verses. No word that it sang had a chance of
+# Every word is right: from six words the model has sung all ten verses. No word that it sang had a chance of
 # less than 80%.
 #
 # It has {{ size :,}} parameters. Llama 3<!--~ its name --> is built of the same parts, and this is what lies between:
@@ -374,7 +374,7 @@ least = min(each[text[n]].item() for n, each in zip(places, sure))
 size = sum(each.numel() for each in model.parameters())
 
 # %% tags=["claims"]
-assert words.equal(text), "from one line the model has sung all ten verses"
+assert words.equal(text), "from six words the model has sung all ten verses"
 assert least > 0.8, "No word that it sang had a chance of less than 80%"
 
 # %% [markdown]

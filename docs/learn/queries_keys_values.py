@@ -170,7 +170,7 @@ plot.grid(grids, queries=asked, keys=guests)
 
 # %% [markdown]
 # In 1,000<!--= len(found) --> new rounds, {{ correct :.0%}} of the answers are now right. Before the training it was {{
-# early :.0%}}: a blind guess among six drinks is right 17%<!--= 1 / len(drinks) --> of the time.
+# early :.0%}}, no better than chance: a blind guess among six drinks is right 17%<!--= 1 / len(drinks) --> of the time.
 
 
 # %% tags=["check"]
