@@ -81,7 +81,7 @@ mlp = nn.Sequential(
 # could be multiplied out into one, and there would be no *if*.
 #
 # A riddle shows what that is worth. Five boxes have a letter on the lid and a number inside. The question "B?" asks for
-# the number in box B, and "9 − B?"<!--~ 9: the largest number --> for nine<!--= teaching.NUMBERS - 1 --> minus that
+# the number in box B, and "9 − B?"<!--~ 9: the largest number --> for nine<!--= riddles.NUMBERS - 1 --> minus that
 # number. Attention can fetch the number, but what to do with it depends on the question:
 
 # %% tags=["hide-input"]
@@ -219,7 +219,7 @@ plot.table(["Singer", "It sings", "Verses right"], sung, ["{}", "{:.0%}"])
 #
 # In a deep stack they decide whether it learns at all. Six blocks were trained on riddles that ask for a number, from
 # words ten times<!--= large["size"] --> as large as usual. The whole stack got over 95% of new riddles right. Without
-# residual connections, or without norms, it got less than 25%, and a blind guess gets 10%<!--= 1 / teaching.NUMBERS
+# residual connections, or without norms, it got less than 25%, and a blind guess gets 10%<!--= 1 / riddles.NUMBERS
 # -->.
 
 # %% tags=["check"]

@@ -16,7 +16,7 @@ from unmasked import plot
 from unmasked.cache import KVCache
 from unmasked.figures import cache as drawing
 from unmasked.figures import temperature
-from unmasked.teaching import HUMS, Singer
+from unmasked.teaching.song import HUMS, Singer
 
 torch.set_num_threads(1)  # small matrices are faster on one core
 
