@@ -1,13 +1,13 @@
 # %% [markdown]
 # # Attention Unmasked
 #
-# **What each word takes from the others, and what PyTorch does with your mask: told on pages that prove what they say
-# by running it.**
+# **What each word takes from the others, and what PyTorch does with your mask, on pages that prove what they say by
+# running it.**
 
 # %% tags=["hide-input", "no-snippet"]
 #| caption: What *mouse* takes from its neighbors, and its nearest words before and after: attention makes it a machine,
-#|   or an animal. Nobody trained these numbers to look: [trained heads](learn/heads.py)<!--~ link: the page trains them
-#|   --> look for what they need.
+#|   or an animal. These numbers were not trained for attention: trained models [look for what they
+#|   need](learn/heads.py)<!--~ link: the page trains them -->.
 #| script: ../src/unmasked/figures/sentence.js
 #| data: sentence_data
 from IPython.display import HTML
@@ -45,6 +45,6 @@ HTML(f'<img {picture} alt="{alt}">')
 #
 # Each time the site is built, the code on its pages runs again. Every number in a sentence is compared with what the
 # code gave. Formulas are computed, and the descriptions in the library's source are compared with what the library
-# does. An author can tie a word of a sentence to the code, and then the word is checked, too. No program checks the
-# other words. Point at a word or a number with a thin line below it, and you see what it means, or how it is checked.
-# [How the site is proofread](proofread/index.md).
+# does. Some sentences are tied to the code, and checked in the same way; the others are ordinary prose. Point at a word
+# or a number with a thin line below it, and you see what it means, or how it is checked. [How the site is
+# proofread](proofread/index.md).

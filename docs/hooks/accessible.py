@@ -9,7 +9,7 @@ _SEARCH = re.compile(r'(<div class="md-search"[^>]*) role="dialog">')
 
 
 def on_page_content(html: str, **_: Any) -> str:
-    """The corner of a table heads no column, and a type's name needs no path, which may be private, to be pointed at."""
+    """The corner of a table heads no column, and a type carries no path, which may be private."""
     return _PATH.sub("<span>", _EMPTY.sub("<td></td>", html))
 
 

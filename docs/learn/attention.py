@@ -20,9 +20,9 @@ HTML(side_by_side(asked))
 # %% [markdown]
 # A *mouse* can be an animal, and it can lie beside a computer. A *language model*, a program that guesses the next word
 # of a text, looks each word up in a table, and so begins with the same numbers for both. Attention is the step that
-# lets the neighbors change these numbers. Look at the nearest words: beside *cat* and *dog*, the likeness of *mouse* to
-# *computer* (the cosine of the angle between them) is 0.49<!--= likeness[0] --> of at most one; beside *computer* and
-# *software*, it is 0.81<!--= likeness[1] -->.
+# lets the neighbors change these numbers. Look at the nearest words: beside *cat* and *dog*, *mouse* and *computer*
+# have a likeness of 0.49<!--= likeness[0] -->, where one would mean the same direction (it is the cosine of the angle
+# between them); beside *computer* and *software*, it is 0.81<!--= likeness[1] -->.
 #
 # Now type a sentence of your own. Some will disappoint you: these numbers were never trained for attention, and a word
 # simply takes most from words like itself. [Trained heads](heads.py)<!--~ link: the page trains them --> look for what
@@ -55,17 +55,17 @@ for number in ["nine", "seven", "four"]:
     print(alone.sing(f"la la la {number} green", 11))
 
 # %% [markdown]
-# It has learned which word follows which. But it loses a line, and it cannot see with which number the verse began, so
-# it sings *six* each time.
+# It has learned which word follows which. But it leaves out the second *green bottles*, and it cannot see with which
+# number the verse began, so it sings *six* each time.
 #
-# So let a word take in the words before it. If it simply averages them, all count alike: at *be*, in the line above,
-# *nine* is one word of fifteen, and drowns among *should* and *will*. **Attention is an average that chooses**: each
-# word decides how much it takes from every other.
+# So let a word take in the words before it. If it simply averages them, all count alike: at *be*, in the first line
+# above, *nine* is one word of fifteen, and drowns among *should* and *will*. **Attention is an average that chooses**:
+# each word decides how much it takes from every other.
 #
-# Programs once squeezed a text, from left to right, into one list of numbers, in which early words faded. In 2017<!--~
+# Programs once squeezed a text into one list of numbers, in which early words faded. In 2017<!--~
 # the year of a paper -->, a paper called *Attention Is All You Need* let every word look directly at any other. Nearly
 # all large language models are built on that now. [The last page](generating.py)<!--~ link: the page ends with the
-# model --> ends with one that sings, in sixty lines, and by then you will know every one.
+# model --> ends with a model that sings. It has sixty lines, and you will know each of them.
 
 # %% tags=["remove-cell"]
 sung = [
@@ -106,8 +106,8 @@ plot.grid(three, title, rows=three_words, columns=features)
 # 1. **Compare.** Take the dot product of *mouse* with each word. The more two words have in common, the larger it is.
 # 2. **Tone down.** Divide each by the square root of two, 1.4142<!--= math.sqrt(three.size(1)) -->, because a word has
 #    two numbers. ([Why the square root?](#why-the-square-root)) The results are called *scores*.
-# 3. **Make shares.** Raise *e*, which is 2.718<!--= math.e -->, to each score, and divide each result by the sum of all
-#    three. These shares are called *weights*, and they add up to one.
+# 3. **Make shares.** Raise *e*, which is 2.718<!--= math.e -->, to the power of each score, and divide each result by
+#    the sum of all three. These shares are called *weights*, and they add up to one.
 # 4. **Average.** Multiply each word's vector by its weight, and add up the three vectors.
 #
 # {{ by_hand }}
@@ -145,7 +145,7 @@ rows = {"*mouse*, before": three[1].tolist(), "*mouse*, after": new.tolist()}
 averaged = plot.table(["", *features], rows, "{:.4f}").markdown()
 
 # %% [markdown]
-# Both numbers have shrunk, but that of the machine far more: *mouse* was as much a machine as an animal, and is now
+# Both numbers have shrunk, the machine number far more: *mouse* was as much a machine as an animal, and is now
 # more of an animal, because its neighbor *cat* is one. That is all that attention does.
 
 # %% tags=["claims"]
@@ -267,7 +267,7 @@ assert 0.9 < sums[:, -1].square().float().mean().sqrt() / 16 < 1.1, (
 #
 # Nobody invents the numbers of real words: a program learns them from much text, so that words which are used alike get
 # vectors that point in similar directions, called *embeddings*. Here are those of 5,000<!--= len(vectors) --> words
-# from [GloVe](https://nlp.stanford.edu/projects/glove/), a well-known collection. Which are nearest to *mouse*?
+# from [GloVe](https://nlp.stanford.edu/projects/glove/). Which are nearest to *mouse*?
 
 # %% tags=["imports"]
 from unmasked.embeddings import common_vectors
@@ -303,8 +303,8 @@ vectors.nearest(X[1])
 # | Vector | Its role | With the pencil |
 # | --- | --- | --- |
 # | *query* | asks, and is compared with every key | the row of *mouse* |
-# | *key* | is asked, and is compared with every query | each row in the first step |
-# | *value* | is handed over, and is averaged | each row in the last step |
+# | *key* | is asked, and is compared with every query | each row, where they are compared |
+# | *value* | is handed over, and is averaged | each row, where they are averaged |
 #
 # Here each word played all roles with one vector. But a word seldom looks for words like itself: *my* looks for a noun,
 # and is not one itself. So in a trained model, three matrices make a vector for each role, as [the next

@@ -29,7 +29,8 @@ drawing.block(moves, ["the", "dog", "bit", "it"])
 # %% [markdown]
 # Most large language models are stacks of such blocks, and a model that is built in this way is called a *transformer*.
 # Llama 3<!--~ its name -->, in its size of 8 billion<!--~ Grattafiori et al. (2024), table 3 --> parameters, has
-# 32<!--~ the same table --> blocks, the *layers* of the pages before. So whoever knows one block knows the whole stack.
+# 32<!--~ the same table --> blocks. These are the *layers* of the pages before. Once you know one block, you know the
+# whole stack.
 #
 # <div class="overview" data-here="block"></div>
 
@@ -44,7 +45,7 @@ assert moves["attention"].all() and moves["MLP"].equal(torch.eye(4) > 0), (
 # %% [markdown]
 # ## The block in three lines
 #
-# Here is all of it. Two *norms* stand in front of the two parts; you will see below what they are for. The attention is
+# Two *norms* stand in front of the two parts; you will see below what they are for. The attention is
 # PyTorch's module, which returns the context and the weights; `[0]`<!--~ an index --> takes the context. (A language
 # model passes a causal mask, too.)
 
@@ -62,9 +63,10 @@ def block(x, norm_1, attention, norm_2, mlp):
 # %% [markdown]
 # ## Attention moves, the MLP works
 #
-# [Attention](attention.py) is the only place in the block where one word can learn something from another. It fetches.
-# Doing something with what it fetched is the job of the MLP (a *multi-layer perceptron*, an old name for two or more
-# matrices with a simple function between them). A word of this page is a vector of 24<!--= WIDTH --> numbers:
+# [Attention](attention.py) is the only place in the block where one word can learn something from another. It fetches,
+# and the MLP works on what was fetched. (It is a *multi-layer perceptron*, an old name for two or more matrices with a
+# simple function between them. Such a matrix is an `nn.Linear` in PyTorch, which also adds a learned number to each
+# result, the *bias*.) A word of this page is a vector of 24<!--= WIDTH --> numbers:
 
 # %%
 torch.manual_seed(0)
@@ -81,8 +83,8 @@ mlp = nn.Sequential(
 # could be multiplied out into one, and there would be no *if*.
 #
 # A riddle shows what that is worth. Five boxes have a letter on the lid and a number inside. The question "B?" asks for
-# the number in box B, and "9 − B?"<!--~ 9: the largest number --> for nine<!--= teaching.NUMBERS - 1 --> minus that
-# number. Attention can fetch the number, but what to do with it depends on the question:
+# the number in box B, and "9 − B?"<!--~ 9: the largest number --> for nine<!--= teaching.riddles.NUMBERS - 1 --> minus
+# that number. Attention can fetch the number, but what to do with it depends on the question:
 
 # %% tags=["hide-input"]
 #| caption: How many new riddles are answered correctly after training, by a model of one block with its MLP and by a
@@ -114,8 +116,8 @@ assert with_mlp > 0.9 and abs(without_mlp - 0.5) < 0.1, (
 
 # %% tags=["hide-input"]
 #| alt: Two curves over the blocks. With residual connections the curve stays low. Without them it rises to one.
-#| caption: How alike the words of a riddle are, block by block, in untrained models. One stands for words that cannot
-#|   be told apart.
+#| caption: How alike the words of a riddle are (the cosine), block by block, in untrained models. One stands for words
+#|   that cannot be told apart.
 from unmasked.figures.curves import curves
 
 DEPTH = 6
@@ -218,9 +220,9 @@ plot.table(["Singer", "It sings", "Verses right"], sung, ["{}", "{:.0%}"])
 # words. Norms are missed least here, where there is only one block.
 #
 # In a deep stack they decide whether it learns at all. Six blocks were trained on riddles that ask for a number, from
-# words ten times<!--= large["size"] --> as large as usual. The whole stack got over 95% of new riddles right. Without
-# residual connections, or without norms, it got less than 25%, and a blind guess gets 10%<!--= 1 / teaching.NUMBERS
-# -->.
+# vectors ten times<!--= large["size"] --> as large as usual. The whole stack got over 95% of new riddles right. Without
+# residual connections, or without norms, it got less than 25%, and a blind guess gets 10%<!--= 1 /
+# teaching.riddles.NUMBERS -->.
 
 # %% tags=["check"]
 large = {"size": 10.0, "steps": 120}

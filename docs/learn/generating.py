@@ -16,15 +16,15 @@ from unmasked import plot
 from unmasked.cache import KVCache
 from unmasked.figures import cache as drawing
 from unmasked.figures import temperature
-from unmasked.teaching import HUMS, Singer
+from unmasked.teaching.song import HUMS, Singer
 
 torch.set_num_threads(1)  # small matrices are faster on one core
 
 singer = Singer.trained()
 numbers_of, words_of = singer.numbers_of, singer.words_of
 new_caches = singer.new_caches
-first_line = numbers_of("seven green bottles seven green bottles")
-story = drawing.story(singer, first_line, 10)
+beginning = numbers_of("seven green bottles seven green bottles")
+story = drawing.story(singer, beginning, 10)
 computed = story["computed"]
 pictures = drawing.computed(story, steps=8)
 filled = {name: each > 0 for name, each in pictures.items()}
@@ -39,9 +39,8 @@ plot.grid(pictures, rows=rows, columns=columns, allowed=filled, axes=axes)
 # Step through [Figure 1](#figure-1) until the model writes *six*, and watch what is filled. On one side it grows with
 # every word, on the other side it is a single word after the first step. Yet both sides write the same song.
 #
-# The answers of a chat program appear word by word, and this is not for show. The model chooses a word, reads the text
-# with that word at its end, and only then can it choose the next one. This page shows how it chooses, and how it avoids
-# doing all of its work again each time.
+# The answers of a chat program appear word by word, and this is not for show: only when a word is chosen can the model
+# read on, and choose the next one.
 
 # %% tags=["claims"]
 assert computed["without"] == list(range(6, 16)), (
@@ -69,17 +68,17 @@ def write(words, count):
     return words
 
 
-first_line = numbers_of("seven green bottles seven green bottles")
-text = write(first_line, 12)
+beginning = numbers_of("seven green bottles seven green bottles")
+text = write(beginning, 12)
 words_of(text[:, 6:])  # what was added
 
 # %% [markdown]
-# The model has counted down from seven to six. The nearer *seven* is 12<!--=
-# words_of(text).split().index("six") - 3 --> words away, and attention is what finds it. In the second block, each head
-# gives over 95% of the attention of *be*, the last word before *six*, to the two places where *seven* stands.
+# The model has counted down from seven to six. The nearer *seven* is 12<!--= words_of(text).split().index("six") - 3
+# --> words before *six*, and attention is what finds it. In the second block, each head gives over 95% of the attention
+# of *be*, the last word before *six*, to the two places where *seven* stands.
 
 # %% tags=["check"]
-until_be = write(first_line, 9)
+until_be = write(beginning, 9)
 of_be = singer.weights(until_be)[:, :, -1]  # blocks heads keys
 
 # %% tags=["claims"]
@@ -98,8 +97,8 @@ assert (
 #
 # The last block leaves a vector for each word of the text, and the vector of the last word is a forecast: it points to
 # where the next word may lie. For each of the 22<!--= len(singer.vocabulary) --> words that it knows, the model has
-# learned a second vector, and the dot product of the forecast with such a vector is the word's score. (A learned number
-# is added for each word.) A softmax turns the scores into chances:
+# learned a second vector, and the dot product of the forecast with such a vector is the word's score.  A softmax turns
+# the scores into chances:
 
 # %% tags=["hide-input"]
 #| alt: Three panels of bars, one for each temperature. The likeliest word has nearly all of the chance at the lowest
@@ -114,14 +113,14 @@ temperature.bars(singer.vocabulary, after_hum, [0.25, 1, 4])
 
 # %% [markdown]
 # After *la la la* nobody can know what comes: the humming may go on, or a verse begins, with any of ten numbers. The
-# model has learned how often: it gives another *la* about 90%, and in the texts that it learned from it was 83%<!--=
-# humming -->. After *there will be* the model is sure, and *six* has over 90%.
+# model has learned how often: it gives another *la* about 90%, a little more than in the texts that it learned from,
+# where it was 83%<!--= humming -->. After *there will be* the model is sure, and *six* has over 90%.
 #
 # A program need not take the likeliest word. Most chat programs *draw* it, so that a word with a chance of one in ten
 # comes one time in ten. Before the softmax they divide the scores by a number, the *temperature*. A low temperature
 # leaves only the likeliest word, and the text is careful; a high one makes all words alike, and the text is bold, and
-# in the end nonsense. At a temperature of four, even the verse goes astray. Eight words are drawn here, each as the one
-# that follows *there will be*:
+# in the end nonsense. At a temperature of four, even the verse goes astray. Here the word after *there will be* is
+# drawn eight times:
 
 # %%
 scores = singer(until_be)[0, -1]  # after "... there will be"
@@ -211,7 +210,7 @@ def write_with_cache(words, count):
     return words
 
 
-write_with_cache(first_line, 18).equal(write(first_line, 18))
+write_with_cache(beginning, 18).equal(write(beginning, 18))
 
 # %% [markdown]
 # The text is the same. The first step takes in the whole *prompt*, the text that the model is given. This is the
@@ -237,7 +236,7 @@ assert max(stay[1:]) < 1e-4, (
 assert max(stay[1:]) < 1e-4, (
     "and its key and its value, once computed, are right for ever"
 )
-assert write_with_cache(first_line, 10).equal(write(first_line, 10)), (
+assert write_with_cache(beginning, 10).equal(write(beginning, 10)), (
     "Yet both sides write the same song"
 )
 assert stay[0] < 1e-4, "The queries stay the same, too"
@@ -255,7 +254,7 @@ assert torch.allclose(by_step[0], at_once[-1], atol=1e-5), (
 #
 # The price is memory. Llama 3<!--~ its name -->, in its size of 8 billion<!--~ Grattafiori et al. (2024), table 3 -->
 # parameters, keeps a key and a value of 128<!--~ the same table --> numbers, 2 bytes<!--= torch.bfloat16.itemsize -->
-# each, for eight heads (its 32<!--~ the same table --> heads of queries share them in fours) in each of 32<!--~ the
+# each, for eight heads (every four of its 32<!--~ the same table --> query heads share one) in each of 32<!--~ the
 # same table --> blocks. That makes 2 × 128 × 2 × 8 × 32 = 131,072 bytes a word, and 1 GiB<!--= llama * 8192 --> for a
 # text of 8,192<!--~ an example --> words.
 
@@ -271,9 +270,10 @@ assert llama == 2 * 128 * 2 * 8 * 32, (
 # %% [markdown]
 # ## A language model in sixty lines
 #
-# You know every line of the program below; its comments name the pages. It learns the ten verses from pieces that begin
-# anywhere, so that no word has a fixed place. Then it is given the first line, and sings. Copy it into an empty file
-# and run it: it needs `torch` and a few seconds.
+# You know nearly every line of the program below; its comments name the pages. (New are one more norm, after the
+# blocks, and models as classes, which is how PyTorch writes them.) It learns from pieces that begin anywhere in the
+# song, so that no word has a fixed place. Then it is given six words, and sings. Copy it into an empty file and run it:
+# it needs `torch` and a few seconds.
 
 # %%
 from itertools import pairwise
@@ -351,8 +351,8 @@ for line in words.split(9):
     print(" ".join(vocabulary[word] for word in line))
 
 # %% [markdown]
-# Every word is right: from one line the model has sung all ten verses. No word that it sang had a chance of
-# less than 80%.
+# Every word is right: from six words the model has sung all ten verses. It knows them by heart, and nothing else. No
+# word that it sang had a chance of less than 80%.
 #
 # It has {{ size :,}} parameters. Llama 3<!--~ its name --> is built of the same parts, and this is what lies between:
 #
@@ -374,7 +374,7 @@ least = min(each[text[n]].item() for n, each in zip(places, sure))
 size = sum(each.numel() for each in model.parameters())
 
 # %% tags=["claims"]
-assert words.equal(text), "from one line the model has sung all ten verses"
+assert words.equal(text), "from six words the model has sung all ten verses"
 assert least > 0.8, "No word that it sang had a chance of less than 80%"
 
 # %% [markdown]
@@ -447,7 +447,6 @@ feedback
 # - [Is my KV cache right?](../pytorch/cache.py) has what goes wrong with caches, and a test that finds it.
 # - [Fewer heads for keys and values](../pytorch/heads.py#fewer-heads-for-keys-and-values) make the cache smaller.
 # - [How does a server share one cache among many texts?](../pytorch/serving.py) It also writes several words at once.
-# - [The museum of mistakes](../museum/index.py): choose what you see, and find out why.
 #
 # ??? note "The papers"
 #

@@ -26,10 +26,10 @@ plot.grid(grids, queries=["bit"], keys=words)
 # %% [markdown]
 # In *the dog bit the man*, the word *bit* needs to know two things: who bites, and who is bitten. An average of *dog*
 # and *man* no longer tells which was which, because it is the same average in *the man bit the dog*. Positions do not
-# help, because the average adds them up as well. So models look several times at once. Each of these looks, with
-# queries, keys and values of its own, is called a *head*. Llama 3<!--~ its name -->, in its size of 8 billion<!--~
-# Grattafiori et al. (2024), table 3 --> learned numbers (its *parameters*), has 32<!--~ the same table --> heads in
-# each of its 32<!--~ the same table --> layers.
+# help: *dog, second* and *man, fifth* have the same average as *man, second* and *dog, fifth*. So models look several
+# times at once. Each of these looks, with queries, keys and values of its own, is called a *head*. Llama 3<!--~ its
+# name -->, in its size of 8 billion<!--~ Grattafiori et al. (2024), table 3 --> learned numbers (its *parameters*), has
+# 32<!--~ the same table --> heads in each of its 32<!--~ the same table --> layers.
 #
 # <div class="overview" data-here="heads"></div>
 
@@ -52,8 +52,9 @@ half_each @ numbers
 # len(answers["one head"]) :,}} new riddles:
 
 # %% tags=["hide-input"]
-#| caption: How many answers are right. A blind guess is right one time in ten, and for both one time in a hundred. The
-#|   model with one head leans to one side: it knows one number well and the other one badly.
+#| caption: How many answers are right. The numbers go from zero to nine, so a blind guess is right one time in ten, and
+#|   for both one time in a hundred. The model with one head leans to one side: it knows one number well and the other
+#|   one badly.
 from unmasked.teaching import PairSolver, draw_pairs
 
 one_head = PairSolver.trained(1, seed=0)
@@ -87,7 +88,7 @@ leans = answers["one head"].double().mean(dim=0).sort().values
 # %% [markdown]
 # In the second model, head {{ first_head }} gives {{ on_asked[0, first_head] :.0%}} of its weight to the box that is
 # asked for first, and head {{ second_head }} gives {{ on_asked[1, second_head] :.0%}} to the other one. Nobody told
-# them to. Which head takes which job depends on the random numbers that training starts from.
+# them to. Chance decides which head takes which job.
 
 # %% tags=["claims"]
 assert torch.allclose(numbers[[3, 1]].mean(), half_each @ numbers), (
@@ -97,7 +98,7 @@ assert leans[1] > 0.7 > 0.45 > leans[0], (
     "it knows one number well and the other one badly"
 )
 assert first_head != second_head and on_asked.amax(dim=1).min() > 0.9, (
-    "Which head takes which job depends on the random numbers"
+    "Chance decides which head takes which job"
 )
 
 # %% [markdown]
@@ -129,10 +130,10 @@ on_first_line = seen[1, again, 4]  # on its green
 #   At *be*, where *six* comes next, it gives more than 98% to the two *seven*.
 # - **Head 1 finds the line.** At the first *bottles* it gives {{ on_la :.0%}} to the *la*, since no line stands before
 #   this one. At the second *bottles* it gives about 80%<!--= round(on_first_line.item(), 1) --> to *green* of the line
-#   before.
+#   before, so a line has been sung.
 #
-# Weights only hint at what a head does. To find out, *silence* the head, which means to put zeros in the place of what
-# it found, and listen to what is lost:
+# Weights only hint at what a head does. To find out, *silence* the head: put zeros in the place of what it found, and
+# listen to what is lost:
 
 # %% tags=["hide-input"]
 #| caption: What the singer sings with both heads, and with one of them silenced. It is given the *la*, the number and
@@ -165,7 +166,7 @@ alone = Soloist.trained(1).verses_right()
 # len(told["right"]) }} verses, and keeps the lines of {{ lines[2] or "none" }}. It does not know that the second line
 # is over, and sings it again.
 #
-# One head is not always too few. A singer with a single head of all 32<!--= Singer.WIDTH --> numbers gets {{ alone
+# One head can be enough. A singer with a single head of all 32<!--= Singer.WIDTH --> numbers gets {{ alone
 # :.0%}} of the verses right, because the song seldom asks for two things at once. The riddle always does.
 
 # %% tags=["claims"]
@@ -178,13 +179,13 @@ assert lines[:2] == (10, 10) and second_numbers[1] <= 3, (
 assert lines[2] <= 2 and second_numbers[2] >= 7, (
     "Without head 1 it repeats the right number"
 )
-assert alone > 0.8, "One head is not always too few"
+assert alone > 0.8, "One head can be enough"
 
 # %% [markdown]
 # ## Each head works in its own slice
 #
-# Two heads do not make the model wider. A query of the singer has 32<!--= Singer.WIDTH --> numbers, and they are cut
-# into two slices: head 0 gets the first 16 numbers, head 1 the last 16. What is cut is the query, not the word: the
+# A second head does not make the model larger. A query of the singer has 32<!--= Singer.WIDTH --> numbers, and they are
+# cut into two slices: head 0 gets the first 16 numbers, head 1 the last 16. What is cut is the query, not the word: the
 # matrix `W_q` reads the whole word, and can put into each slice what its head needs. Keys and values are cut in the
 # same way. Then each head computes attention on its slices alone, as if there were no other head:
 
@@ -239,7 +240,7 @@ assert apart and (mixed.abs() > 1e-6).all(), (
 # %% [markdown]
 # ## What do more heads cost?
 #
-# They cost no more multiplications, because each head works with a thinner slice. Look down the columns of this table:
+# They cost no more multiplications, because each head works with a thinner slice:
 
 # %% tags=["hide-input"]
 #| caption: Attention of width {{ WIDTH }} over {{ tokens }} words. Parameters and multiplications stay the same. Each
@@ -253,8 +254,8 @@ plot.table(
 )
 
 # %% [markdown]
-# They still cost time, and a thin slice has few numbers to compare words by. Most models give a head 64<!--~ Vaswani et
-# al. (2017) --> or 128<!--~ Grattafiori et al. (2024) --> numbers, and many take as many heads as fit into their width.
+# They still cost time, because each head makes a table of weights, and a thin slice has few numbers to compare words
+# by. Most models give a head 64<!--~ Vaswani et al. (2017) --> or 128<!--~ Grattafiori et al. (2024) --> numbers.
 
 # %% tags=["claims"]
 assert costs[8][0] < costs[1][0] and costs[8][2] == costs[1][2], (
@@ -349,8 +350,6 @@ feedback
 #
 # - [A whole transformer block](block.py) shows what stands around attention.
 # - [How does one matrix hold many heads?](../pytorch/heads.py) shows the ways in which the cutting goes wrong.
-# - [How do I see the weights of a model?](../pytorch/watching.py#all-heads-of-a-trained-model) shows a singer of two
-#   layers.
 #
 # ??? note "The papers"
 #

@@ -33,8 +33,8 @@ plot.grid(grids, queries=words, allowed=causal)
 # ## Hiding the words that come later
 #
 # A mask is a table of yes and no, with a row for each query and a column for each key. In the most common one, the
-# *causal* mask, each word may look at itself and at the words before it. One comparison makes the whole table: it holds
-# the places of the queries, as a column, against those of the keys, as a row.
+# *causal* mask, each word may look at itself and at the words before it. One comparison makes the whole table: the
+# places of the queries, as a column, are compared with those of the keys, as a row.
 
 # %%
 place = torch.arange(len(words))  # 0 1 2 3 4 5
@@ -56,8 +56,7 @@ free = self_attention(X).weights
 # %% [markdown]
 # Without the mask, *ship* kept 78%<!--= free[3, 3] --> of its attention for itself, and gave *your* and *order*
 # 11%<!--= free[3, 4] + free[3, 5] --> together. With the mask those two get nothing, and the others share the rest:
-# *ship* now keeps 88%<!--= weights_of_ship[3] -->. The first word can look only at itself, with a weight of 1.00<!--=
-# masked.weights[0, 0] -->.
+# *ship* now keeps 88%<!--= weights_of_ship[3] -->.
 
 # %% tags=["claims"]
 assert (weights[~causal] == 0).all(), (
@@ -79,9 +78,10 @@ assert may_look.equal(causal), (
 # which number comes then, so {{ words_right["with the mask"] :.0%}} is as good as it gets.) But it copies:
 
 # %% tags=["hide-input"]
-#| caption: What *be* looks at just before *six*, in one head of each singer. With the mask, more than 99%<!--=
-#|   picked[0, :2].sum() --> goes to the two *seven*. Without a mask, about 94%<!--= picked[1, 5] --> goes to *six*, the
-#|   word that it should guess.
+#| caption: What *be* looks at just before *six*, among some words of the verse, in one *head* of each singer, which is
+#|   one of two attentions side by side. With the mask, more than 99%<!--= picked[0, :2].sum() --> goes to *seven*,
+#|   which stands there twice. Without a mask, about 94%<!--= picked[1, 5] --> goes to *six*, the word that it should
+#|   guess.
 from unmasked.teaching import Singer, verse
 
 text, be = "la la la " + verse(7), 17
@@ -133,8 +133,8 @@ assert (
 # ## Hiding padding
 #
 # All sentences of a batch must have the same length, since the batch is one tensor. Short ones are filled up with
-# *padding*, which means nothing, and is hidden from every query. (A word or padding, whatever stands at a place of a
-# sentence, is called a *token*. For most models a rare word is several tokens.) Two masks are combined with *and*: a
+# *padding*, which means nothing, and is hidden from every query. (Whatever stands at a place of a sentence, a word or
+# padding, is called a *token*. For most models a rare word is several tokens.) Two masks are combined with *and*: a
 # query may see a key only if both allow it.
 
 # %%
@@ -188,9 +188,9 @@ scores = scores.masked_fill(~may_look, -torch.inf)  # ~ turns True into False
 scores.softmax(dim=-1)[words.index("ship")]
 
 # %% [markdown]
-# These are the weights of the third row. Here is the whole computation, for four words with two invented numbers each.
-# Hide a score, and follow its column down through the tables. Then look at the row of *and*: a score of zero hides
-# nothing.
+# These are the weights of the third row. Here is the whole computation, for four words with two invented numbers each,
+# for *sea* and *trade*. Hide a score, and follow its column down through the tables. Then look at the row of *and*: a
+# score of zero hides nothing.
 
 # %% tags=["hide-input"]
 #| caption: The way of four words through attention: dot products, scores, and weights under the causal mask.
@@ -230,7 +230,7 @@ blind.softmax(dim=-1)
 
 # %% [markdown]
 # *NaN* means *not a number*: each weight is zero divided by zero. One NaN spreads to everything that is computed with
-# it, and can ruin a training run. `unmasked` gives such a row weights of zero; [what PyTorch
+# it, and can ruin a training run. `unmasked`, this site's library, gives such a row weights of zero; [what PyTorch
 # gives](../pytorch/masks.py#when-a-row-allows-nothing)<!--~ link: the section on rows that allow nothing --> depends on
 # the interface. Look for such rows:
 
@@ -239,7 +239,7 @@ may_look.any(dim=-1).all()  # does every query see something?
 
 # %% tags=["claims"]
 assert not self_attention(X, allowed=causal & (place > 0)).weights[0].any(), (
-    "unmasked gives such a row weights of zero"
+    "unmasked, this site's library, gives such a row weights of zero"
 )
 
 # %% [markdown]

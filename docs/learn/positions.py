@@ -30,8 +30,7 @@ plot.grid(weights_of[1], "weights", queries=swapped)
 
 # %% [markdown]
 # "My crew must process your order" and "your crew must process my order" say different things. Attention alone gives
-# each word the same vector in both, so it cannot know whose crew it is. This page shows what gets lost with the order,
-# and three ways to tell a model where a word stands.
+# each word the same vector in both, so it cannot know whose crew it is.
 #
 # <div class="overview" data-here="positions"></div>
 
@@ -40,7 +39,8 @@ plot.grid(weights_of[1], "weights", queries=swapped)
 #
 # The six words are in the list `words`, and `vectors` is the first page's [table of
 # vectors](attention.py#words-as-vectors). Put the words into another order and compute attention again. Then compare
-# with the old contexts, put into that order. `allclose` says whether all numbers are equal, up to rounding:
+# with the contexts from before, shuffled in the same way. `allclose` says whether all numbers are equal, up to
+# rounding:
 
 # %%
 X = vectors.lookup(words).double()  # a row for each word
@@ -55,7 +55,7 @@ torch.allclose(shuffled.context, context[order], atol=1e-5)
 # it and how often each occurs, but not their order.
 #
 # What is shuffled with its input, and does not change otherwise, is called *equivariant*. A model that has positions
-# must fail this test, and that is good; and [the doctor](../doctor.py) makes it with any module of yours.
+# must fail this test, and should. [The doctor](../doctor.py) runs it on any module of yours.
 
 # %% [markdown] tags=["check"]
 # To multiply by a *permutation matrix* $P$ is to put rows in another order. On both sides of attention it comes to the
@@ -122,8 +122,8 @@ plot.table(["Singer", "It sings", "Verses right"], rows, "{:.0%}")
 
 # %% [markdown]
 # It cannot know which line it is in. Take *nine green bottles*, once and twice. In the second text the last word sees
-# the same bag, only with everything in it twice, and an average does not notice that. So the scores of the next word
-# are the same up to rounding, although *nine* should come next in the first text, and *and* in the second:
+# the same bag, only with everything in it twice, and an average does not notice that. So the singer finds each next
+# word just as likely, up to rounding, although *nine* should come next in the first text, and *and* in the second:
 
 # %%
 once = lost.numbers_of("nine green bottles")
@@ -138,15 +138,16 @@ deeper = Singer.trained(2, lacks="positions").verses_right()  # two blocks
 # %% [markdown]
 # A deeper model finds some order by itself. Under the [causal mask](masks.py#hiding-the-words-that-come-later)<!--~
 # link: it hides later words --> the second *nine* sees more words than the first one. So they have different vectors
-# after one block, and a second block can tell them apart: a singer with two blocks and no positions sings {{ deeper
-# :.0%}} of the verses. Language models have been trained in this way, but most are told.
+# after one [block](block.py), a round of attention and more, and a second block can tell them apart: a singer with two
+# blocks and no positions sings {{ deeper :.0%}} of the verses. Some language models have been trained without
+# positions, but most are given them.
 
 # %% tags=["claims"]
 assert right > 0.9 > 0.7 > lost_right, (
     "Without positions it leaves out the second line"
 )
 assert (scores - scores_again).abs().max() < 1e-4, (
-    "So the scores of the next word are the same up to rounding"
+    "So the singer finds each next word just as likely, up to rounding"
 )
 assert deeper > 0.8, "and a second block can tell them apart"
 
@@ -176,6 +177,7 @@ with_places = X + table(torch.arange(len(X)))  # word + place
 # %%
 def sines(places, features):
     place = torch.arange(places)[:, None]
+    # how far a wave goes at each place: from 1 down to about 1 / 10,000
     rate = 10_000 ** (-torch.arange(0, features, 2) / features)
     angle = place * rate  # places, half the features
     return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(1)
@@ -214,7 +216,7 @@ assert 2 * torch.pi / torch.atan2(*waves[1, -2:]) > 30_000, (
 
 
 # %%
-def turn(arrow, place, rate):
+def turn(arrow, place, rate):  # rate: how far it turns at each place
     angle = torch.tensor(place * rate)
     x, y = arrow
     return torch.stack(
@@ -223,7 +225,7 @@ def turn(arrow, place, rate):
 
 
 # %% [markdown]
-# Here are a query and a key of four numbers each, which makes two clocks with two hands. Hum more *la* first: both
+# Here are a query and a key of four numbers each, which makes two clocks with two hands. Put more *la* in front: both
 # hands of a clock turn on by the same angle, and the angle between them stays. Then move the query away from the key:
 
 # %% tags=["hide-input"]

@@ -26,15 +26,14 @@ plot.grid(goal, "the weights that are wanted", queries=asked, keys=served)
 #
 # On [the page before](attention.py)<!--~ link: it stands before this one -->, words were compared by the vectors that
 # they already had. A language model *learns* what to look for: the name to which *she* refers, or the bracket that is
-# still to be closed. This page trains the smallest model that has to learn such a thing, in less than a second on most
-# computers, and then looks inside.
+# still to be closed. This page trains a model that has to learn such a thing, in about a second, and then looks inside.
 
 # %% [markdown]
 # ## A waiter's memory
 #
 # The model is a waiter. It hears five orders, such as *Kim: tea*, and then a question, such as *Kim?*, which it has to
-# answer with the drink. Names and drinks are shuffled in each round, and one of each sits out, so nothing can be
-# learned by heart: the answer has to be found in the orders.
+# answer with the drink. Names and drinks are shuffled in each round, and one of the six of each sits out, so nothing
+# can be learned by heart: the answer has to be found in the orders.
 #
 # The model knows 18<!--= len(words) --> words: six questions, six names and six drinks. Each is a list of zeros with a
 # single one, at a place of its own. An order is the sum of two words:
@@ -95,7 +94,7 @@ def look(asked, orders, W_q, W_k, W_v):
 # ## Many rounds at once
 #
 # To train means to repeat one *step*: ask, see how far off the bets are, and change the matrices a little, so that the
-# bets get better. A single round would be a poor guide, for it tells only of its own five guests. So each step asks in
+# bets get better. A single round tells only of its own five guests, so each step asks in
 # 32<!--= len(bets) --> rounds at once, which together are called a *batch*.
 #
 # A batch is one tensor, with one more axis in front: questions of the shape (5, 18)<!--= questions[0].shape --> become
@@ -119,10 +118,10 @@ questions.shape, weights.shape, bets.shape
 # %% [markdown]
 # ## Training
 #
-# One number, the *loss*, says how far off the bets are. Six equal bets have a loss of 1.79<!--=
-# F.cross_entropy(torch.zeros(1, 6), torch.tensor([0])) -->; the more is bet on the right drinks, the nearer it comes to
-# zero. `backward` finds out whether more or less of each number in the matrices makes the loss smaller, and `Adam`
-# changes each a little:
+# One number, the *loss* (this one is called *cross-entropy*), says how far off the bets are. Six equal bets have a loss
+# of 1.79<!--= F.cross_entropy(torch.zeros(1, 6), torch.tensor([0])) -->, the logarithm of six; the more is bet on the
+# right drinks, the nearer it comes to zero. `backward` finds out for each number in the matrices whether to raise or
+# lower it, to make the loss smaller, and `Adam` moves each a little that way:
 
 # %% tags=["imports"]
 import torch.nn.functional as F
@@ -140,7 +139,7 @@ def train(matrices):
 
 
 # %% [markdown]
-# Here the five questions from above are asked again and again during the training. Move the slider:
+# Here the five questions from above are asked again and again. Move the slider:
 
 # %% tags=["hide-input"]
 #| caption: What each question looks at in the course of the training. Before it,
@@ -170,7 +169,7 @@ plot.grid(grids, queries=asked, keys=guests)
 
 # %% [markdown]
 # In 1,000<!--= len(found) --> new rounds, {{ correct :.0%}} of the answers are now right. Before the training it was {{
-# early :.0%}}: a blind guess among six drinks is right 17%<!--= 1 / len(drinks) --> of the time.
+# early :.0%}}, no better than chance: a blind guess among six drinks is right 17%<!--= 1 / len(drinks) --> of the time.
 
 
 # %% tags=["check"]
@@ -255,7 +254,7 @@ assert (
 # - With both left alone, nothing can meet. Chance decides where a question looks most, and that is the right order for
 #   only {{ looked_right :.0%}} of the questions.
 # - Without training `W_v`, the model may find the order, but what is handed over is not what was asked for: its bets
-#   are random numbers.
+#   are random numbers, right only by luck.
 
 
 # %% tags=["check"]
@@ -305,8 +304,8 @@ columns = [sung[place] for place in some]
 plot.grid(of_be[None, some], "weights", rows=["be"], columns=columns)
 
 # %% [markdown]
-# *be* asks for the number, and *seven* answers, as *Kim: tea* answered *Kim?*. The value of *seven* is what the model
-# makes *six* of.
+# *be* asks for the number, and *seven* answers, as *Kim: tea* answered *Kim?*. From the value of *seven* the model
+# works out *six*.
 #
 # A large model takes the step of attention many times, one after the other. Each time is one *layer* of the model, with
 # matrices of its own. Often nobody can say in words what their queries look for.

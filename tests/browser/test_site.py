@@ -174,6 +174,27 @@ def copied(page: Page) -> str:
     return text
 
 
+# The search leaves these out, however rare they are.
+STOP_WORDS = {
+    *(
+        "about",
+        "across",
+        "after",
+        "almost",
+        "among",
+        "because",
+        "cannot",
+        "could",
+        "either",
+        "every",
+        "however",
+        "least",
+    ),
+    *("likely", "might", "neither", "often", "other", "rather", "should", "since", "their", "there", "these", "where"),
+    *("which", "while", "would"),
+}
+
+
 def telling(site: Path) -> dict[str, str]:
     """For each page a word that tells it from the others: one that the fewest of them have, the longest of these."""
     index: dict[str, Any] = json.loads((site / "search/search_index.json").read_text())
@@ -181,7 +202,7 @@ def telling(site: Path) -> dict[str, str]:
     for entry in index["docs"]:
         where = entry["location"].partition("#")[0]
         text = re.sub(r"<[^>]*>", " ", f"{entry['title']} {entry['text']}")
-        words.get(where, set()).update(re.findall(r"(?<!\S)[a-z]{5,12}(?!\S)", text))
+        words.get(where, set()).update({*re.findall(r"(?<!\S)[a-z]{5,12}(?!\S)", text)} - STOP_WORDS)
     # By their beginnings, for the search takes the endings off.
     shared = Counter(stem for said in words.values() for stem in {word[:5] for word in said})
     return {

@@ -5,6 +5,7 @@
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -158,6 +159,14 @@ class Buffered(nn.Module):
         return self.out_proj((torch.softmax(scores / D**0.5, -1) @ v).transpose(1, 2).contiguous().view(x.shape))
 
 
+def slipped(cause: str, name: str, family: type[Plain], strict: bool = False, /, **steps: Callable[..., Any]) -> None:
+    """Admit one who takes a step of attention in another way."""
+    options = {"causal": True} if issubclass(family, Causal) else {}
+    sick(cause, name, **options | ({"strict": True} if strict else {}))(
+        type(cause.title().replace("-", ""), (family,), steps)
+    )
+
+
 @sick("repeat-for-repeat-interleave", causal=True, strict=True)
 class Repeated(Grouped):
     def forward(self, x: Tensor) -> Tensor:
@@ -166,21 +175,11 @@ class Repeated(Grouped):
         return self.o_proj(F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2))
 
 
-@sick("merge-without-transpose", "causal", causal=True)
-class CausalMergeWithoutTranspose(Causal):
-    merge = SICK["merge-without-transpose"].make.merge  # type: ignore[attr-defined]
-
-
-@sick("view-without-transpose", "and back", causal=True)
-class ViewWithoutTransposeBack(Causal):
-    split = SICK["view-without-transpose"].make.split  # type: ignore[attr-defined]
-    merge = SICK["merge-without-transpose"].make.merge  # type: ignore[attr-defined]
-
-
-@sick("swapped-view")
-class SwappedView(Plain):
-    def split(self, x: Tensor) -> Tensor:
-        return x.view(x.size(0), x.size(1), D, H).transpose(1, 2)
+MERGE = SICK["merge-without-transpose"].make.merge  # type: ignore[attr-defined]
+SPLIT = SICK["view-without-transpose"].make.split  # type: ignore[attr-defined]
+slipped("merge-without-transpose", "causal", Causal, merge=MERGE)
+slipped("view-without-transpose", "and back", Causal, split=SPLIT, merge=MERGE)
+slipped("swapped-view", "", Plain, split=lambda self, x: x.view(*x.shape[:2], D, H).transpose(1, 2))
 
 
 @sick("batch-indexed-for-head", num_heads=H)
@@ -205,9 +204,7 @@ class BatchBroadcastForHead(nn.Module):
         return F.scaled_dot_product_attention(x @ self.query, x @ self.key, x @ self.value)
 
 
-@sick("batch-transposed")
-def batch_transposed() -> Callable[[Tensor], Tensor]:
-    return lambda x: (x @ x.permute(2, 1, 0) / math.sqrt(E)).softmax(-1) @ x
+sick("batch-transposed")(lambda: lambda x: (x @ x.permute(2, 1, 0) / math.sqrt(E)).softmax(-1) @ x)
 
 
 @sick("batch-first-forgotten", causal=False)
@@ -227,25 +224,38 @@ class OnlyFirstItem(Plain):
         return q, k[:1].expand_as(k), v[:1].expand_as(v)
 
 
-@sick("batch-and-tokens-swapped")
-class BatchAndTokensSwapped(Plain):
-    def forward(self, x: Tensor) -> Tensor:
-        return super().forward(x.transpose(0, 1)).transpose(0, 1)
-
-
-@sick("batch-and-tokens-swapped", "by a view", causal=True)
-class BatchAndTokensViewed(Causal):
-    def forward(self, x: Tensor) -> Tensor:
-        return super().forward(x.reshape(x.size(1), x.size(0), E)).reshape(x.shape)
+slipped(
+    "batch-and-tokens-swapped",
+    "",
+    Plain,
+    forward=lambda self, x: Plain.forward(self, x.transpose(0, 1)).transpose(0, 1),
+)
+slipped(
+    "batch-and-tokens-swapped",
+    "by a view",
+    Causal,
+    forward=lambda self, x: Causal.forward(self, x.reshape(x.size(1), x.size(0), E)).reshape(x.shape),
+)
 
 
 sick("no-causal-mask", causal=True)(Plain)
 
 
-@sick("mask-polarity", causal=True)
-class MaskPolarity(Causal):
-    def mask(self, scores: Tensor, future: Tensor) -> Tensor:
-        return scores.masked_fill(~future, -1e4)
+slipped("mask-polarity", "", Causal, mask=lambda self, scores, future: scores.masked_fill(~future, -1e4))
+slipped("boolean-mask-added", "", Causal, mask=lambda self, scores, future: scores + future)
+slipped("float16-overflow", "", Causal, True, mask=lambda self, scores, future: scores.masked_fill(future, -1e9))
+slipped("mask-after-softmax", "", Causal, weigh=lambda self, scores: scores.softmax(-1).tril())
+slipped("dropout-in-eval", "", Plain, weigh=lambda self, scores: F.dropout(Plain.weigh(self, scores), 0.2))
+slipped("gradient-cut", "", Plain, weigh=lambda self, scores: Plain.weigh(self, scores.detach()))
+slipped("gradient-cut", "by a new tensor", Plain, merge=lambda self, y: Plain.merge(self, y.detach().clone()))
+slipped("wrong-d-in-scale", "no root", Plain, scale=lambda self, q: float(q.size(-1)))
+slipped("global-d-k", "", Plain, scale=lambda self, q: math.sqrt(64))
+slipped(
+    "forward-called-directly",
+    "",
+    Plain,
+    project=lambda self, x: tuple(layer.forward(x) for layer in (self.q_proj, self.k_proj, self.v_proj)),
+)
 
 
 @sick("mask-polarity", "allowed given to a mask of blocked", inputs="qkv_allowed")
@@ -254,31 +264,14 @@ class AllowedForBlocked(Wrapped):
         return super().forward(query, key, value, ~allowed)
 
 
-@sick("boolean-mask-added", causal=True)
-class BooleanMaskAdded(Causal):
-    def mask(self, scores: Tensor, future: Tensor) -> Tensor:
-        return scores + future
-
-
-@sick("float-mask-of-ones", inputs="qkv_allowed")
-def float_mask_of_ones() -> Callable[..., Tensor]:
-    return lambda q, k, v, allowed: F.scaled_dot_product_attention(q, k, v, attn_mask=allowed.squeeze(1).to(q.dtype))
-
-
-@sick("mask-after-softmax", causal=True)
-class MaskAfterSoftmax(Causal):
-    def weigh(self, scores: Tensor) -> Tensor:
-        return scores.softmax(-1).tril()
-
-
-@sick("padding-ignored", inputs="qkv_allowed")
-def padding_ignored() -> Callable[..., Tensor]:
-    return lambda q, k, v, allowed: F.scaled_dot_product_attention(q, k, v)
-
-
-@sick("top-left-causal", inputs="qkv", causal=True)
-def top_left_causal() -> Callable[..., Tensor]:
-    return lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True)
+sick("float-mask-of-ones", inputs="qkv_allowed")(
+    lambda: lambda q, k, v, allowed: F.scaled_dot_product_attention(q, k, v, attn_mask=allowed.squeeze(1).to(q.dtype))
+)
+sick("padding-ignored", inputs="qkv_allowed")(lambda: lambda q, k, v, allowed: F.scaled_dot_product_attention(q, k, v))
+sick("top-left-causal", inputs="qkv", causal=True)(
+    lambda: lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True)
+)
+sick("missing-scale", "of three arguments", inputs="qkv")(lambda: lambda q, k, v: (q @ k.mT).softmax(-1) @ v)
 
 
 @sick("is-causal-is-a-hint", causal=True)
@@ -312,12 +305,6 @@ class SoftcapAfterMask(Causal):
     def weigh(self, scores: Tensor) -> Tensor:
         future = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
         return (20 * (self.mask(scores, future) / 20).tanh()).softmax(-1)
-
-
-@sick("float16-overflow", causal=True, strict=True)
-class Float16Overflow(Causal):
-    def mask(self, scores: Tensor, future: Tensor) -> Tensor:
-        return scores.masked_fill(future, -1e9)
 
 
 @sick("mask-buffer", causal=True, strict=True)
@@ -377,11 +364,8 @@ class Packed(Plain):
 healthy("PyTorch's names, another class")(Packed)
 
 
-@sick("zero-bias-parity")
-class BiasForgotten(Packed):
-    def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        q, k, v = F.linear(x, self.in_proj_weight).chunk(3, -1)
-        return q, k, v
+slipped("zero-bias-parity", "", Packed, project=lambda self, x: F.linear(x, self.in_proj_weight).chunk(3, -1))
+slipped("averaged-weights-parity", "", Packed, merge=lambda self, y: Packed.merge(self, y.flip(1)))
 
 
 @sick("weight-not-transposed", "packed")
@@ -389,12 +373,6 @@ class PackedNotTransposed(Packed):
     def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         q, k, v = (x @ w + b for w, b in zip(self.in_proj_weight.chunk(3), self.in_proj_bias.chunk(3), strict=True))
         return q, k, v
-
-
-@sick("averaged-weights-parity")
-class HeadsReversed(Packed):
-    def merge(self, context: Tensor) -> Tensor:
-        return super().merge(context.flip(1))
 
 
 @sick("missing-out-proj")
@@ -412,26 +390,6 @@ class InterleavedQkv(Packed):
         return q, k, v
 
 
-@sick("missing-scale", "of three arguments", inputs="qkv")
-def missing_scale() -> Callable[..., Tensor]:
-    return lambda q, k, v: (q @ k.mT).softmax(-1) @ v
-
-
-@sick("wrong-d-in-scale", "no root")
-class NoRoot(Plain):
-    def scale(self, q: Tensor) -> float:
-        return float(q.size(-1))
-
-
-d_k = 64
-
-
-@sick("global-d-k")
-class GlobalDk(Plain):
-    def scale(self, q: Tensor) -> float:
-        return math.sqrt(d_k)
-
-
 @sick("weights-not-normalized", "no softmax, and no weights to be seen", causal=False)
 def linear_attention() -> Callable[[Tensor], Tensor]:
     a, b = torch.randn(E, 7), torch.randn(E, 7)
@@ -446,35 +404,11 @@ class WeightsAfterDropout(Plain):
         return self.out_proj(self.merge(weights @ v)), weights
 
 
-@sick("dropout-in-eval")
-class DropoutInEval(Plain):
-    def weigh(self, scores: Tensor) -> Tensor:
-        return F.dropout(super().weigh(scores), 0.2)
-
-
-@sick("gradient-cut")
-class GradientCut(Plain):
-    def weigh(self, scores: Tensor) -> Tensor:
-        return super().weigh(scores.detach())
-
-
-@sick("gradient-cut", "by a new tensor")
-class GradientCopied(Plain):
-    def merge(self, context: Tensor) -> Tensor:
-        return super().merge(context.detach().clone())
-
-
 @sick("input-overwritten", causal=True)
 class InputOverwritten(Causal):
     def forward(self, x: Tensor) -> Tensor:
         x -= x.mean(-1, keepdim=True)
         return super().forward(x)
-
-
-@sick("forward-called-directly")
-class ForwardDirectly(Plain):
-    def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        return self.q_proj.forward(x), self.k_proj.forward(x), self.v_proj.forward(x)
 
 
 @sick("need-weights-costs", strict=True)

@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 
 from unmasked import teaching
+from unmasked.teaching import riddles, translator
+from unmasked.teaching._training import seeded
 
 
 def test_a_riddle_asks_for_the_number_in_the_box_with_its_letter_or_for_nine_minus_it():
@@ -16,7 +18,7 @@ def test_a_riddle_asks_for_the_number_in_the_box_with_its_letter_or_for_nine_min
     (letters, numbers, asked, kind), right = teaching.draw_riddles(50, kinds=2)
     assert kind.unique().tolist() == [0, 1]
     for riddle in range(50):
-        assert len({*letters[riddle].tolist()}) == teaching.BOXES
+        assert len({*letters[riddle].tolist()}) == riddles.BOXES
         box = letters[riddle].tolist().index(asked[riddle].item())
         number = numbers[riddle, box].item()
         assert right[riddle] == (9 - number if kind[riddle] else number)
@@ -121,16 +123,16 @@ def test_what_a_solver_tells_is_whether_each_of_its_answers_to_new_riddles_is_ri
     with torch.no_grad():
         solver.read.weight.zero_()
         solver.read.bias.copy_(torch.arange(20.0))  # it says nine, whatever it is asked
-    with teaching._seeded(1):
+    with seeded(1):
         _, numbers = teaching.draw_pairs(1000)
     assert solver.right().equal(numbers == 9)
 
 
 def test_adjectives_stand_after_the_noun_in_french():
     for english, french in teaching.translations(20):
-        verb = teaching.VERBS[" ".join(english[3:5])]
+        verb = translator.VERBS[" ".join(english[3:5])]
         a, b, c, d = english[1], english[2], english[6], english[7]
-        nouns, adjectives = teaching.NOUNS, teaching.ADJECTIVES
+        nouns, adjectives = translator.NOUNS, translator.ADJECTIVES
         assert french == ["le", nouns[b], adjectives[a], verb, "le", nouns[d], adjectives[c]]
 
 

@@ -250,8 +250,8 @@ def parts(task: Task) -> dict[str, Any]:
     steps: dict[str, str] = {}
     for step in task.steps:
         formulas = [asdict(formula) | {"line": 0} for formula in step.formulas]
-        said = {"code": step.code, "raises": step.raises, "expressions": step.expressions, "snippet": step.snippet}
-        said["formulas"] = formulas
+        said: dict[str, Any] = {"code": step.code, "raises": step.raises, "expressions": step.expressions}
+        said |= {"formulas": formulas, "snippet": step.snippet}
         name = step.name
         while name in steps:
             name += "'"

@@ -2,7 +2,7 @@
 
 from typing import TypedDict
 
-from unmasked.teaching import NAMES, Singer, verse
+from unmasked.teaching.song import NAMES, Singer, verse
 
 
 class Story(TypedDict):
