@@ -13,10 +13,11 @@ from .files import digest
 
 # What of proofread itself decides what a run gives; what it makes of that is no matter of the run.
 _ENGINE = ("runs/*.py", "formulas/*.py", "programs/*.py")
-# Settings of Python and of the libraries that compute come from the environment too.
+# Settings of Python and of the libraries that compute come from the environment too. One is none: in a process that
+# compiles, PyTorch sets it itself, to the folder that it keeps kernels in.
 _VARIABLES = re.compile(
-    r"(ATEN|BLIS|CUDA|CUBLAS|CUDNN|DNNL|GOMP|KMP|LANG|LC_|MKL|MPL|NPY|NVIDIA|OMP|ONEDNN|OPENBLAS|PYTHON|PYTORCH|TORCH|TZ"
-    r"|VECLIB)[A-Z0-9_]*"
+    r"(?!TORCHINDUCTOR_CACHE_DIR)(ATEN|BLIS|CUDA|CUBLAS|CUDNN|DNNL|GOMP|KMP|LANG|LC_|MKL|MPL|NPY|NVIDIA|OMP|ONEDNN"
+    r"|OPENBLAS|PYTHON|PYTORCH|TORCH|TZ|VECLIB)[A-Z0-9_]*"
 )
 # Lines of /proc/cpuinfo that say what a processor can do, on x86 and on ARM; others tell how fast it runs just now.
 _PROCESSOR = re.compile(
