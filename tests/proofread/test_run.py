@@ -221,3 +221,12 @@ def test_what_a_page_alone_imports_is_watched_from_its_import_on(tmp_path: Path)
     }
     assert figures[0] == figures[1], "its ids differ from run to run"
     assert "image/svg+xml" in figures[0][2][0]["data"]
+
+
+def test_who_is_told_to_end_while_it_ends_says_nothing_of_it() -> None:
+    code = (
+        "import atexit, os, signal\natexit.register(os.kill, os.getpid(), signal.SIGTERM)\n"
+        "from proofread.runs.server import warm\nwarm([])"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")

@@ -1,5 +1,6 @@
 """Runs pages, each in a child of its own forked from a server that has imported torch, matplotlib and IPython."""
 
+import atexit
 import contextlib
 import multiprocessing
 import os
@@ -74,6 +75,7 @@ def warm(sources: Iterable[Path] | None = None, packages: Iterable[str] = ()) ->
     with contextlib.suppress(ValueError):  # not in the main thread
         if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:  # or nothing would be cleared away
             signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+            atexit.register(signal.signal, signal.SIGTERM, signal.SIG_IGN)  # who is clearing away is not interrupted
     texts = None if sources is None else (path.read_text(errors="replace") for path in sources)
     words = None if texts is None else {word for text in texts for word in re.findall(r"\w+", text)}
     needed = [name for name, word in _PRELOADED.items() if not word or words is None or word in words]
