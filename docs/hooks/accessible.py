@@ -3,16 +3,22 @@
 import re
 from typing import Any
 
+from mkdocs.structure.pages import Page
+
 _EMPTY = re.compile(r"<th(?: [^>]*)?>\s*</th>")
 _PATH = re.compile(r'<span title="[\w.]+">')
 _SEARCH = re.compile(r'(<div class="md-search"[^>]*) role="dialog">')
 
 
 def on_page_content(html: str, **_: Any) -> str:
-    """The corner of a table heads no column, and a type carries no path, which may be private."""
-    return _PATH.sub("<span>", _EMPTY.sub("<td></td>", html))
+    """The corner of a table heads no column."""
+    return _EMPTY.sub("<td></td>", html)
 
 
-def on_post_page(output: str, **_: Any) -> str:
-    """The search is a dialog, and says so by name."""
-    return _SEARCH.sub(r'\1 role="dialog" aria-label="Search">', output)
+def on_post_page(output: str, page: Page, **_: Any) -> str:
+    """The search is a dialog, and says so by name; in the reference a type carries no path, which may be private.
+
+    The paths come after the page's content: they are what is left of references that lead nowhere.
+    """
+    output = _SEARCH.sub(r'\1 role="dialog" aria-label="Search">', output)
+    return _PATH.sub("<span>", output) if page.file.src_uri.startswith("reference/") else output

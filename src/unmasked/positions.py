@@ -258,9 +258,8 @@ class Rotary:
                 f"{x.size(-2)} tokens, and as many sequences as x has"
             )
         dtype = torch.promote_types(x.dtype, torch.float32)
-        angles = positions[..., None] * self._rates(
-            dtype, x.device
-        )  # by element: autocast rounds matmul and einsum, not this
+        # By element: autocast rounds matmul and einsum, not this.
+        angles = positions[..., None] * self._rates(dtype, x.device)
         shape, axis = _pairs(self.pairing)
         cos, sin = angles.cos() * self.factor, angles.sin() * self.factor
         cos, sin = torch.stack([cos, cos], axis), torch.stack([-sin, sin], axis)

@@ -165,6 +165,12 @@ def test_each_heading_of_the_reference_leads_to_the_lines_of_its_source(known: P
     assert names > 60
 
 
+def test_the_reference_names_no_private_module(known: Path):
+    reference = {where: html for where, html in pages(known).items() if where.startswith("reference/")}
+    assert len(reference) > 20
+    assert [where for where, html in reference.items() if "unmasked._" in html] == []
+
+
 def test_the_page_for_what_is_missing_takes_its_style_from_where_the_site_is(known: Path, site: Path):
     missing = pages(known)["404.html"]
     linked = found(r'(?:href|src)="(/[^"]*)"', missing)
