@@ -75,7 +75,7 @@ assert may_look.equal(causal), (
 # {{ table.markdown() }}
 #
 # In training, the singer without a mask even seems to be better. (Nobody can guess how long the humming lasts, and
-# which number comes then, so {{ words_right["with the mask"] :.0%}} is as good as it gets.) But it copies:
+# which number comes then, so a singer that does not cheat gets some of them wrong.) But it copies:
 
 # %% tags=["hide-input"]
 #| caption: What *be* looks at just before *six*, among some words of the verse, in one *head* of each singer, which is

@@ -103,8 +103,7 @@ assert probes.breaks_equivariance(
 # ## The song without positions
 #
 # How bad is that? Train the singer of the last pages again, but let no word know its place. Of the next words in new
-# texts it guesses {{ whole.words_right() :.0%}} with positions, and {{ lost.words_right() :.0%}} without. That looks
-# like a small loss, until it sings:
+# texts it guesses more than nine in ten, with positions and without. That looks like no great loss, until it sings:
 
 # %% tags=["hide-input"]
 #| caption: What comes after *la la la nine green*, and how many of {{ tried }} verses are right when the singer sings
@@ -143,6 +142,9 @@ deeper = Singer.trained(2, lacks="positions").verses_right()  # two blocks
 # positions, but most are given them.
 
 # %% tags=["claims"]
+assert min(whole.words_right(), lost.words_right()) > 0.9, (
+    "it guesses more than nine in ten, with positions and without"
+)
 assert right > 0.9 > 0.7 > lost_right, (
     "Without positions it leaves out the second line"
 )
