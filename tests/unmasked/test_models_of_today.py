@@ -119,6 +119,36 @@ def test_the_table_has_what_the_configs_say():
     scales = {row[0].split()[0]: row[3] for row in figures.ROWS}
     for name, factor, root in (("gpt-oss", 32, 64), ("DeepSeek-V3", 40, 192)):  # by how much each is stretched
         assert scales[name] == f"{(0.1 * math.log(factor) + 1) ** 2:.2f}/√{root}"
+    ours, config = figures.ROWS[3], tf.GptOssConfig()
+    rope, window = config.rope_parameters, config.sliding_window
+    assert ours[4] == f"{rope['rope_theta']:,.0f}, {rope['rope_type'].replace('yarn', 'YaRN')} by {rope['factor']:.0f}"
+    assert ours[5] == f"1 of 2: {window}"
+    assert config.layer_types[:2] == ["sliding_attention", "full_attention"]
+    text = PAGE.read_text()
+    for figure in (window, config.num_attention_heads, config.head_dim, config.hidden_size):
+        assert f"{figure:,}<!--~ its config -->" in text
+    assert f"{config.num_attention_heads * config.head_dim:,}<!--~ their product -->" in text
+    assert tf.Gemma3TextConfig().layer_types[:6] == ["sliding_attention"] * 5 + ["full_attention"]
+    assert tf.Qwen3NextConfig().layer_types[:4] == ["linear_attention"] * 3 + ["full_attention"]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_newer_models_attend_as_the_page_says(page: dict[str, Any]):
+    given = TINY | figures.CONFIGS["Qwen3-Next"] | LINEAR
+    torch.manual_seed(0)
+    model = tf.Qwen3_5ForCausalLM(tf.Qwen3_5TextConfig(**given)).eval().requires_grad_(False)
+    for parameter in model.parameters():
+        spread = parameter.size(-1) ** -0.5 if parameter.dim() > 1 else 0.3
+        parameter.copy_(spread * torch.randn_like(parameter))
+    words = torch.randint(3, 50, (2, 11), generator=torch.Generator().manual_seed(1))
+    theirs = model(words).logits
+    assert with_attention(model, page["qwen3_next"], model.config) == 1
+    torch.testing.assert_close(model(words).logits, theirs, rtol=0, atol=1e-5)
+    assert tf.models.kimi_k25.configuration_kimi_k25.Kimi_K25Config().text_config.model_type == "deepseek_v3"
+    gemma = tf.Gemma4TextConfig(**TINY, hidden_size=24, num_attention_heads=4, num_key_value_heads=2, head_dim=8)
+    layer = tf.models.gemma4.modeling_gemma4.Gemma4TextAttention(gemma, 0)
+    assert layer.scaling == 1
+    assert layer.v_norm is not None
 
 
 @pytest.mark.filterwarnings("ignore")
