@@ -236,8 +236,9 @@ plot.grid(
 # %% [markdown]
 # So the lists are a second copy of the rule, made once, for a number of texts and heads. If you pass `None` for the
 # texts, as most examples do, they hold for the first text, and the kernel takes them for all. The same goes for the
-# heads. Rules that ask about `batch` or `head` need both numbers. No error says so, and the call that is not compiled
-# gives the right numbers, as the table at the top shows. Compare the lists themselves:
+# heads. So a rule that asks about `batch` needs the number of texts, and one that asks about `head` the number of
+# heads. No error says so, and the call that is not compiled gives the right numbers, as the table at the top shows.
+# Compare the lists themselves:
 
 
 # %%
