@@ -123,13 +123,19 @@ def test_the_table_has_what_the_configs_say():
     rope, window = config.rope_parameters, config.sliding_window
     assert ours[4] == f"{rope['rope_theta']:,.0f}, {rope['rope_type'].replace('yarn', 'YaRN')} by {rope['factor']:.0f}"
     assert ours[5] == f"1 of 2: {window}"
-    assert config.layer_types[:2] == ["sliding_attention", "full_attention"]
     text = PAGE.read_text()
     for figure in (window, config.num_attention_heads, config.head_dim, config.hidden_size):
         assert f"{figure:,}<!--~ its config -->" in text
     assert f"{config.num_attention_heads * config.head_dim:,}<!--~ their product -->" in text
-    assert tf.Gemma3TextConfig().layer_types[:6] == ["sliding_attention"] * 5 + ["full_attention"]
-    assert tf.Qwen3NextConfig().layer_types[:4] == ["linear_attention"] * 3 + ["full_attention"]
+    prose = " ".join(re.sub(r"(?m)^# ?", "", text).split())
+    for sentence, model, begins in (
+        ("Five layers out of six see only a window", tf.Gemma3TextConfig, ["sliding_attention"] * 5),
+        ("Every other layer has a window", tf.GptOssConfig, ["sliding_attention"]),
+        ("Three layers out of four have another kind of attention", tf.Qwen3NextConfig, ["linear_attention"] * 3),
+    ):
+        assert sentence in prose
+        pattern = [*begins, "full_attention"]
+        assert model().layer_types[: 2 * len(pattern)] == 2 * pattern
 
 
 @pytest.mark.filterwarnings("ignore")
