@@ -175,6 +175,9 @@ def refused(rule):
 
 
 # %% tags=["claims"]
+assert torch.allclose(by_flex, ours, atol=1e-5), (
+    "A mask_mod says who may see whom, and a score_mod changes a score"
+)
 assert all(map(refused, unreadable.values())), (
     "all ask for one, and raise a RuntimeError"
 )
@@ -210,6 +213,11 @@ print(int((made != trusted).sum()), "pairs are wrong")
 # %%
 looked_up = create_mask(masks.mask_mod(trusted), 2, 1, 9, 9, device="cpu")
 assert torch.equal(looked_up, trusted)
+
+# %% tags=["claims"]
+assert made.triu(1).any() and not made.tril(-1).any(), (
+    "and the past is hidden instead of the future"
+)
 
 # %% [markdown]
 # ## The second check: the tiles against the rule
@@ -295,6 +303,11 @@ assert tiles_follow(small, own_document, 2, 4) and not (
 assert tiles_follow(four_heads, wider, 1, 4) and not (
     tiles_follow(one_head, wider, 1, 4)
 ), "The same goes for the heads"
+assert tiles_follow(small, own_document, 2, 4) and (
+    tiles_follow(four_heads, wider, 1, 4)
+), (
+    "a rule that asks about batch needs the number of texts, and one that asks about head the number of heads"
+)
 assert not visited[0].equal(visited[1]), "it visits the same tiles in both"
 
 # %% [markdown]
@@ -338,16 +351,16 @@ changed = record["errors"]["ids changed since"]
 
 # %% tags=["claims"]
 assert changed[0] > 0.1 > 1e-5 > changed[1], (
-    "the tiles stay those of the old numbers"
+    "a tensor that the block mask was made from the tiles stay those of the old numbers"
 )
 assert record["kernels"]["tensor"] == 1, (
-    "the next call uses its new numbers, in the tiles that it visits"
+    "a tensor the next call uses its new numbers, in the tiles that it visits"
 )
 assert record["kernels"]["number"] == 2, (
-    "one more kernel is compiled, which then takes every integer"
+    "an integer one more kernel is compiled, which then takes every integer"
 )
 assert refusals["another number"], (
-    "on a CPU the next call raises an error: capture a tensor"
+    "a floating-point number on a CPU the next call raises an error: capture a tensor"
 )
 assert "tuple index out of range" in refusals["parameter"], (
     "The error of the last row does not name its reason: tuple index out of range"
