@@ -354,8 +354,9 @@ print(textwrap.fill(named, 76))
 # error, but the scores are wrong.
 #
 # If a layer has more weights than these, such as the norms of Qwen3, `load` refuses it; [today's
-# models](models.py)<!--~ link: they are there --> have such layers as functions. What is no weight goes unnoticed: under
-# the names of Llama, Cohere and GLM-4<!--~ its name --> pair neighbors, and Gemma 2<!--~ its name --> caps its scores.
+# models](models.py)<!--~ link: they are there --> have such layers as functions. What is no weight goes unnoticed:
+# under the names of Llama, Cohere and GLM-4<!--~ its name --> pair neighbors, and Gemma 2<!--~ its name --> caps its
+# scores.
 
 # %% tags=["check"]
 qwen3 = {f"{name}_proj.weight": torch.ones(12, 12) for name in "qkvo"}

@@ -82,7 +82,7 @@ assert all(sent == formula for *_, sent, formula in shown), (
 # | You run out of | Take | Know |
 # | --- | --- | --- |
 # | memory for weights | `ColwiseParallel`, `RowwiseParallel` | ranks must divide the heads, those of the keys too |
-# | memory for long sequences | `context_parallel` | experimental; needs GPUs; see [PyTorch's own](#beside-pytorchs-own) |
+# | memory for long sequences | `context_parallel` | needs GPUs; experimental: [PyTorch's own](#beside-pytorchs-own) |
 # | memory for weights, gradients, optimizer | `fully_shard` (FSDP) | a rank gathers a layer when it computes it |
 # | neither, only time | `DistributedDataParallel` | each rank has its own sequences, and attention is whole |
 #
