@@ -227,3 +227,31 @@ def test_what_a_config_lacks_is_told():
 def test_what_a_config_leaves_empty_is_its_default():
     rope = {"rope_type": None, "rope_theta": 1e4, "partial_rotary_factor": None}
     assert repr(Rotary.from_config(8, rope)) == repr(Rotary(8))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_pages_name_what_transformers_has():
+    def prose(page: str) -> str:
+        return " ".join(re.sub(r"<!--.*?-->", "", re.sub(r"(?m)^# ?", "", PAGE.with_name(page).read_text())).split())
+
+    models = tf.models
+    pairings = {
+        name: "halves" if code.rotate_half(torch.arange(4.0)).tolist() == [-2, -3, 0, 1] else "interleaved"
+        for name, code in {
+            "Llama": models.llama.modeling_llama,
+            "Cohere": models.cohere.modeling_cohere,
+            "GLM-4": models.glm4.modeling_glm4,
+            "GLM-4.5": models.glm4_moe.modeling_glm4_moe,
+        }.items()
+    }
+    assert pairings == {"Llama": "halves", "Cohere": "interleaved", "GLM-4": "interleaved", "GLM-4.5": "halves"}
+    positions, linear = prose("positions.py"), prose("linear.py")
+    said = "Llama's has halves, those of Cohere and GLM-4 are interleaved, and that of GLM-4.5 has halves"
+    assert said in positions
+    for turns in (1, 0):
+        config = tf.SmolLM3Config(**TINY | {"num_hidden_layers": 1}, no_rope_layers=[turns])
+        assert models.smollm3.modeling_smollm3.SmolLM3Attention(config, 0).use_rope == turns
+    assert "a one means that the layer *does* turn, and a zero that it does not" in positions
+    assert tf.Qwen3NextConfig().linear_conv_kernel_dim == 1 + 3
+    assert "with those of the three words before" in linear
+    assert f"chooses {tf.DeepseekV32Config().index_topk:,} keys for each query" in linear
