@@ -495,6 +495,9 @@ with warnings.catch_warnings(record=True, action="always") as told:
     )
 
 # %% tags=["claims"]
+assert torch.allclose(sunk, eager, atol=1e-5), (
+    r"the context $o$ shrinks by a factor, the sigmoid of $\ell - b$"
+)
 assert FutureWarning in {each.category for each in told} and (
     torch.allclose(lse, aux.lse, atol=1e-6)
 ), "gives the same with a FutureWarning"

@@ -281,7 +281,7 @@ assert torch.allclose(
     "However a text is cut, the outputs must be the same"
 )
 assert torch.allclose(query @ (key.mT @ value), query @ key.mT @ value), (
-    "But the brackets can be moved: $Q (K^\\top V)$ is the same"
+    r"But the brackets can be moved: $Q (K^\top V)$ is the same"
 )
 assert torch.float32.itemsize == 2 * torch.bfloat16.itemsize, (
     "in bytes it is twice as many words"

@@ -374,7 +374,7 @@ assert all(g[0] == 1 and abs(g[-1]) < 1e-2 for g in gamma.values()), (
     "which falls from one for the fast pairs to zero for the slow ones"
 )
 assert all(each.std() < 0.02 * each.mean().abs() for each in steps), (
-    "Llama's rule takes $\\gamma_i$ from the wavelength, the code of YaRN from the number of the pair"
+    r"Llama's rule takes $\gamma_i$ from the wavelength, the code of YaRN from the number of the pair"
 )
 assert stretched["yarn"].factor > 1 == stretched["llama3"].factor, (
     "YaRN multiplies the scores, too"
@@ -701,6 +701,14 @@ def turn(x, positions):
 feedback = check("turn-by-hand", turn)
 assert feedback
 feedback
+
+# %% tags=["check"]
+by_rotary = Rotary(2)(torch.tensor([[3.0, 5.0]]), torch.tensor([1]))[0, 0]
+
+# %% tags=["claims"]
+assert abs(by_rotary - (3 * math.cos(1) - 5 * math.sin(1))) < 1e-5, (
+    "the first becomes the first times the cosine minus the second times the sine"
+)
 
 # %% [markdown]
 # **Read the pairing off** (`read-the-pairing`). Write `is_interleaved(turn)` for any function `turn(x, positions)`,

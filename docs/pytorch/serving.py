@@ -332,7 +332,7 @@ astray = [(each - wanted).abs().sum() / 2 for each in (anew, sharper)]
 
 # %% tags=["claims"]
 assert torch.allclose(verify(q, p)[0], (p / q).clamp(max=1)), (
-    "stays with the chance $\\min(1, p(w) / q(w))$"
+    r"stays with the chance $\min(1, p(w) / q(w))$"
 )
 assert not (verify(q, p)[1] * (p <= q)).any(), (
     "The first that does not is replaced by a draw from what $p$ has more of than $q$"
@@ -443,6 +443,9 @@ assert all(share > 0.02 for _, share in rows), (
 )
 assert figures.off(step, each_alone) < 1e-5 < figures.off(seen, step), (
     "a query sees the slots up to its own"
+)
+assert torch.allclose(goes_on, by_itself, atol=1e-4), (
+    "Its slot says where its key lies, and is counted along the row"
 )
 
 # %% [markdown]
