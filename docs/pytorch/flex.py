@@ -175,9 +175,6 @@ def refused(rule):
 
 
 # %% tags=["claims"]
-assert torch.allclose(by_flex, ours, atol=1e-5), (
-    "A mask_mod says who may see whom, and a score_mod changes a score"
-)
 assert all(map(refused, unreadable.values())), (
     "all ask for one, and raise a RuntimeError"
 )
@@ -213,11 +210,6 @@ print(int((made != trusted).sum()), "pairs are wrong")
 # %%
 looked_up = create_mask(masks.mask_mod(trusted), 2, 1, 9, 9, device="cpu")
 assert torch.equal(looked_up, trusted)
-
-# %% tags=["claims"]
-assert made.triu(1).any() and not made.tril(-1).any(), (
-    "and the past is hidden instead of the future"
-)
 
 # %% [markdown]
 # ## The second check: the tiles against the rule
@@ -495,9 +487,6 @@ with warnings.catch_warnings(record=True, action="always") as told:
     )
 
 # %% tags=["claims"]
-assert torch.allclose(sunk, eager, atol=1e-5), (
-    r"the context $o$ shrinks by a factor, the sigmoid of $\ell - b$"
-)
 assert FutureWarning in {each.category for each in told} and (
     torch.allclose(lse, aux.lse, atol=1e-6)
 ), "gives the same with a FutureWarning"

@@ -212,8 +212,6 @@ def qwen3_next(x, w, config, layer=0):
 # keys](linear.py#sparse-attention-choose-then-attend) first.
 
 # %% tags=["check"]
-import inspect
-
 from unmasked.figures import models as figures
 
 FUNCTIONS = {
@@ -233,49 +231,6 @@ slips = plot.table(
     ],
     ["{}", "{}", "{:.0%}"],
 )
-ropes = {name: figures.layer(name)[0].rope_parameters for name in FUNCTIONS}
-near, far = (
-    Rotary.from_config(8, each) for each in ropes["Gemma 3"].values()
-)
-yarn, quarter = (
-    Rotary.from_config(8, ropes[name]) for name in ("gpt-oss", "Qwen3-Next")
-)
-unstretched = Rotary(8, base=150_000.0).frequencies
-kept = figures.layer("DeepSeek-V3")[1]["kv_a_proj_with_mqa.weight"]
-found = {each.wrong: share for each, share in moved.items()}
-steps, fours = inspect.getsource(qwen3), torch.full((1, 8), 4.0)
-turned = yarn(fours, torch.tensor([3]))
-
-# %% tags=["claims"]
-assert torch.allclose(norm(fours, torch.ones(8), 0), fours / 4), (
-    "Each head's query is divided by its root mean square"
-)
-assert steps.index("= norm(query") < steps.index("= rotary(query"), (
-    "The norm comes before the turning"
-)
-assert torch.allclose(near.frequencies, Rotary(8).frequencies), (
-    "and turn by a base of ten thousand"
-)
-assert torch.allclose(far.frequencies, Rotary(8, base=1e6).frequencies / 8), (
-    "turns by a base of a million, with every angle divided by eight"
-)
-assert found['w["q_norm.weight"]'] > 0.02, (
-    "The factor of a norm is one plus the stored weight"
-)
-assert torch.allclose(
-    yarn.frequencies[[0, -1]] / unstretched[[0, -1]],
-    1 / torch.tensor([1.0, 32.0]),
-), "fast pairs turn as before, and slow ones are slowed down in proportion"
-assert torch.allclose(
-    turned @ turned.mT, yarn.factor**2 * fours @ fours.mT
-), "multiplied by a factor, which enters every score squared"
-assert len(kept) == 10 + 4, (
-    "The cache keeps only the latent, and one turned key that all heads share"
-)
-assert found["gate, query = both"] > 0.02, (
-    "first a head's query, then its gate"
-)
-assert 4 * quarter.rotary_dim == 8, "Only a quarter of the features turn"
 
 # %% [markdown]
 # ## What each mistake does
