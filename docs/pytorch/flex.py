@@ -236,8 +236,9 @@ plot.grid(
 # %% [markdown]
 # So the lists are a second copy of the rule, made once, for a number of texts and heads. If you pass `None` for the
 # texts, as most examples do, they hold for the first text, and the kernel takes them for all. The same goes for the
-# heads. Rules that ask about `batch` or `head` need both numbers. No error says so, and the call that is not compiled
-# gives the right numbers, as the table at the top shows. Compare the lists themselves:
+# heads. So a rule that asks about `batch` needs the number of texts, and one that asks about `head` the number of
+# heads. No error says so, and the call that is not compiled gives the right numbers, as the table at the top shows.
+# Compare the lists themselves:
 
 
 # %%
@@ -294,6 +295,11 @@ assert tiles_follow(small, own_document, 2, 4) and not (
 assert tiles_follow(four_heads, wider, 1, 4) and not (
     tiles_follow(one_head, wider, 1, 4)
 ), "The same goes for the heads"
+assert tiles_follow(small, own_document, 2, 4) and (
+    tiles_follow(four_heads, wider, 1, 4)
+), (
+    "a rule that asks about batch needs the number of texts, and one that asks about head the number of heads"
+)
 assert not visited[0].equal(visited[1]), "it visits the same tiles in both"
 
 # %% [markdown]
@@ -337,16 +343,16 @@ changed = record["errors"]["ids changed since"]
 
 # %% tags=["claims"]
 assert changed[0] > 0.1 > 1e-5 > changed[1], (
-    "the tiles stay those of the old numbers"
+    "a tensor that the block mask was made from the tiles stay those of the old numbers"
 )
 assert record["kernels"]["tensor"] == 1, (
-    "the next call uses its new numbers, in the tiles that it visits"
+    "a tensor the next call uses its new numbers, in the tiles that it visits"
 )
 assert record["kernels"]["number"] == 2, (
-    "one more kernel is compiled, which then takes every integer"
+    "an integer one more kernel is compiled, which then takes every integer"
 )
 assert refusals["another number"], (
-    "on a CPU the next call raises an error: capture a tensor"
+    "a floating-point number on a CPU the next call raises an error: capture a tensor"
 )
 assert "tuple index out of range" in refusals["parameter"], (
     "The error of the last row does not name its reason: tuple index out of range"

@@ -84,6 +84,8 @@ figures.choices(record, names)
 #   The remedy is the keyword.
 # - **A mask that requires grad**, such as a learned bias: cuDNN gives the mask no gradient, so a slower kernel runs. In
 #   inference, `bias.detach()` is enough.
+# - **Heads of 65<!--~ the record's --> features** take three times as long: cuDNN leaves them to flash, for which they
+#   are copied, to fill them up to a multiple of eight.
 # - **float32** has neither flash nor cuDNN. bfloat16 is nine times as fast, at the price of the errors in the next
 #   table.
 # - **Dropout** costs about twice the time here. On a CPU it would lose the fused kernel.
@@ -92,7 +94,14 @@ figures.choices(record, names)
 # None of these raises an error, and none gives a wrong number. `sdpa_backends` [says it before the
 # call](kernels.py)<!--~ link: the page has it -->, on your own tensors.
 
+# %% tags=["check"]
+odd_kernels, odd_time, odd_memory = record["choices"]["head_dim 65"]
+
 # %% tags=["claims"]
+assert 2.9 < odd_time / cost["causal"] < 3.3, "take three times as long"
+assert odd_kernels == ["flash"] and (
+    odd_memory > 7 * record["choices"]["causal"][2]
+), "cuDNN leaves them to flash, for which they are copied"
 assert 35 < cost["three axes"] / cost["causal"] < 45, "forty times the time"
 assert (
     record["choices"]["three axes"][2]

@@ -220,8 +220,13 @@ assert second.isfinite().all() and second.any(), (
 #
 # The tables of this page are those of a CPU. On an NVIDIA GPU there are three fused kernels, flash, efficient and
 # cudnn. They drop weights themselves, so dropout no longer makes a call leave them. Flash takes tensors in half
-# precision only, and each kernel has its own demands on shapes. The same two functions tell you, with PyTorch's reasons
-# and the GPU's memory. The package's tests run them there, for each combination of tensors that they try on a CPU.
+# precision only, and each kernel has its own demands on shapes. Flash is FlashAttention 2<!--~ a version -->, unless
+# you call `torch.nn.attention.activate_flash_attention_impl("FA3")`, or with "FA4"<!--~ a name -->, whose packages you
+# install yourself. The same two functions tell you, with PyTorch's reasons and the GPU's memory. The package's tests
+# run them there, for each combination of tensors that they try on a CPU.
+
+# %% tags=["check"]
+from torch.nn.attention import list_flash_attention_impls
 
 # %% tags=["claims"]
 assert [each.name for each in sdpa_backends(q, k, v)][:-1] == [
@@ -229,6 +234,9 @@ assert [each.name for each in sdpa_backends(q, k, v)][:-1] == [
     "efficient",
     "cudnn",
 ], "there are three fused kernels, flash, efficient and cudnn"
+assert {"FA3", "FA4"} <= {*list_flash_attention_impls()}, (
+    "unless you call torch.nn.attention.activate_flash_attention_impl"
+)
 
 # %% [markdown]
 # ## Newer versions

@@ -96,7 +96,8 @@ def gated_delta_loop(query, key, value, keep, write, state=None):
 # S = torch.stack([gated_delta_loop(k[:i], k[:i], v[:i], alpha[:i], beta[:i])[1] for i in range(1, n + 1)]) -->
 #
 # Around this rule Qwen3-Next has a short convolution, which mixes each query, key and value with those of the three
-# words before, and a norm and a gate on the output. They are left out here.
+# words before, a norm and a gate on the output, and queries that are divided by the root of their length. They are left
+# out here. Mamba-2 has the gate without the correction, and Kimi Linear a gate for each feature of a key.
 #
 # In a chunk, what a word writes depends on what the words before it wrote. These are equations with a triangular
 # matrix, and solving them once replaces the loop. `decay` has the product of all gates between two words:
@@ -203,8 +204,9 @@ sizes = [
 # larger. (The state is kept in float32, and the cache in bfloat16: in bytes it is twice as many words.)
 #
 # What a mask did has to be done in another way. No mask hides padding from a state: nothing may be written there, and
-# nothing forgotten. Texts that are packed into one sequence need a fresh state each. And a state cannot give back its
-# last words, as a cache can [that is cropped](serving.py#what-was-refused-must-go)<!--~ link: who crops -->.
+# nothing forgotten. Texts that are packed into one sequence need a fresh state each: a gate of zero makes one in the
+# loop, but in chunks its logarithm is minus infinity, and gives NaN. And a state cannot give back its last words, as a
+# cache can [that is cropped](serving.py#what-was-refused-must-go)<!--~ link: who crops -->.
 #
 # ## Sparse attention: choose, then attend
 #
@@ -213,8 +215,8 @@ sizes = [
 # chooses 2,048<!--~ its report --> keys for each query in this way, by small heads that share one key for each word.
 # (They still compare every query with every key, only more cheaply.) As a mask this is a row with few True, and
 # everything that the page on masks says holds. But it saves time only with a kernel that does not read the other keys:
-# one that gathers the chosen ones, or leaves out whole blocks, as [FlexAttention](long.py)<!--~ link: the page has it
-# --> does for blocks that are known beforehand.
+# one that gathers the chosen ones, or leaves out whole blocks, as [FlexAttention](flex.py) does for blocks that are
+# known beforehand.
 #
 # ## The check for your own tests
 #
@@ -239,6 +241,11 @@ any_cut_gives_the_same(gated_delta, query, key, value, keep, write)
 # %% tags=["check"]
 state_numbers, numbers_of_a_word = 32 * 128 * 128, 2 * 256 * 2
 same = state_numbers // numbers_of_a_word
+given = query, key, value
+closed = torch.where(torch.arange(10) == 6, 0, keep)
+anew, _ = gated_delta_loop(*(x[6:] for x in (*given, keep, write)))
+starts, _ = gated_delta_loop(*given, closed, write)
+in_chunks, _ = gated_delta(*given, closed, write)
 
 # %% tags=["claims"]
 assert torch.allclose(
@@ -247,6 +254,9 @@ assert torch.allclose(
     "However a text is cut, the outputs must be the same"
 )
 assert sizes[0] < 1e3 < 1e9 < sizes[1], "and grows with every word"
+assert torch.allclose(starts[6:], anew) and in_chunks[7:].isnan().any(), (
+    "a gate of zero makes one in the loop, but in chunks its logarithm is minus infinity, and gives NaN"
+)
 
 # %% [markdown]
 # ## What to read next

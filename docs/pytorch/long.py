@@ -116,7 +116,7 @@ streaming = masks.sliding_window(9, window=W) | kept
 print(int(streaming[-1].sum()))
 
 # %% [markdown]
-# The other adds a *number* to the softmax, which each head learns, as in GPT-OSS. It is one more score, $b_h$, that
+# The other adds a *number* to the softmax, which each head learns, as in gpt-oss. It is one more score, $b_h$, that
 # belongs to no key: its share goes nowhere, and the weights of a row sum to less than one.
 #
 # $$a_{hij} = \frac{e^{s_{hij}}}{e^{b_h} + \sum_{l=1}^{n} e^{s_{hil}}} \tag{28.1}$$
@@ -145,7 +145,8 @@ with_zero_key = F.pad(scores, (0, 1)).softmax(-1)[..., :-1]
 #
 # `F.scaled_dot_product_attention` has no argument for sinks. But a sink is a key with the same score for every query,
 # and with a value of zero. One more feature makes such a key, and the fused kernel, which wants four axes, does the
-# rest:
+# rest. (On a GPU add eight features instead of one: [an odd number costs
+# time](gpu.py#what-makes-one-call-forty-times-slower)<!--~ link: a bar of its figure -->.)
 
 
 # %%

@@ -42,7 +42,7 @@ from unmasked.positions import Rotary
 
 
 # %%
-def norm(x, weight, eps):  # in float32, as the models compute it
+def norm(x, weight, eps):  # its mean in float32, as in the models
     normed = F.rms_norm(x.float(), weight.shape, weight.float(), eps)
     return normed.to(x.dtype)
 
@@ -74,7 +74,7 @@ def qwen3(x, w, config, layer=0):
 # Five layers out of six see only a window, and turn by a base of ten thousand. The sixth sees all that stands before,
 # and turns by a base of a million, with every angle divided by eight. Two more things are easy to miss. The factor of a
 # norm is one plus the stored weight. And the scale comes from the config: in the largest model it does not follow from
-# `head_dim`.
+# `head_dim`. (In the models of a billion parameters and less, the window is shorter, and no angle is divided.)
 
 
 # %%
@@ -205,6 +205,12 @@ def qwen3_next(x, w, config, layer=0):
     return F.linear(merge_heads(gated), w["o_proj.weight"])
 
 
+# %% [markdown]
+# <!--~ 5, 2, 4, 3: names -->
+# Newer models are often one of these with other numbers: Qwen3.5 attends like Qwen3-Next, and Kimi K2 like DeepSeek-V3.
+# Gemma 4 does not attend like Gemma 3: its scale is one, and its values are normed, too. DeepSeek-V3.2 [chooses some
+# keys](linear.py#sparse-attention-choose-then-attend) first.
+
 # %% tags=["check"]
 from unmasked.figures import models as figures
 
@@ -251,7 +257,8 @@ assert min(moved.values()) > 0.02, (
 # ## Hold yours to the model in transformers
 #
 # Make a tiny model from the config, with random weights, and replace its attention by your function. Nothing has to be
-# downloaded, and only rounding may be left as a difference:
+# downloaded, and only rounding may be left as a difference. The snippet wants transformers 5<!--~ a version -->, since
+# older configs know no `rope_parameters`:
 #
 # ```python
 # import torch

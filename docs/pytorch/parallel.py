@@ -82,7 +82,7 @@ assert all(sent == formula for *_, sent, formula in shown), (
 # | You run out of | Take | Know |
 # | --- | --- | --- |
 # | memory for weights | `ColwiseParallel`, `RowwiseParallel` | ranks must divide the heads, those of the keys too |
-# | memory for long sequences | `context_parallel` | experimental; needs GPUs |
+# | memory for long sequences | `context_parallel` | needs GPUs; experimental: [PyTorch's own](#beside-pytorchs-own) |
 # | memory for weights, gradients, optimizer | `fully_shard` (FSDP) | a rank gathers a layer when it computes it |
 # | neither, only time | `DistributedDataParallel` | each rank has its own sequences, and attention is whole |
 #
@@ -414,7 +414,8 @@ launch(pytorchs_heads, ranks=2)
 
 
 # %% [markdown]
-# `context_parallel` is PyTorch's ring or, if you set it so, an all-gather of the keys. It replaces
+# `context_parallel` of PyTorch gathers the keys of all ranks, unless you call `set_rotate_method("alltoall")`, which is
+# in `torch.distributed.tensor.experimental._attention`: then it is a ring, and no rank holds them all. It replaces
 # `F.scaled_dot_product_attention` inside its block, deals tokens out in zigzag, and knows only the kernels of GPUs. On
 # a CPU it says so:
 
@@ -443,7 +444,13 @@ print(
 # %% [markdown]
 # *Computed with torch {{ torch.__version__.split("+")[0] }} on the {{ x.device.type.upper() }}.*
 
+# %% tags=["check"]
+from torch.distributed.tensor.experimental import _attention as pytorchs
+
 # %% tags=["claims"]
+assert pytorchs._cp_options.rotate_method.name == "ALL_GATHER" and (
+    '"alltoall"' in pytorchs.set_rotate_method.__doc__
+), "gathers the keys of all ranks, unless you call set_rotate_method"
 assert all("for_cpu" in each for each in refused), (
     "and knows only the kernels of GPUs"
 )

@@ -138,9 +138,10 @@ assert spread < 1e-3 and min(spreads) > 0.5, (
 #
 # In the pairing *halves*, a feature of the first half turns with its counterpart in the second. In the pairing
 # *interleaved*, each even feature turns with the next. Code with `chunk(2, -1)`<!--~ a call --> has halves; code with
-# `view_as_complex` or `x[..., ::2]`<!--~ an index --> is interleaved. The name `rotate_half` proves nothing: in
-# transformers, Llama's has halves, and that of Cohere or GLM is interleaved. To be sure, turn a single feature by one
-# position, and see with which other feature, left unturned, it has a score:
+# `view_as_complex` or `x[..., ::2]`<!--~ an index --> is interleaved. The name `rotate_half` proves nothing, nor does
+# the family: in transformers, Llama's has halves, those of Cohere and GLM-4<!--~ its name --> are interleaved, and that
+# of GLM-4.5<!--~ its name --> has halves. To be sure, turn a single feature by one position, and see with which other
+# feature, left unturned, it has a score:
 
 
 # %%
@@ -308,8 +309,8 @@ assert all(
 #
 # Llama's rule takes $\gamma_i$ from the wavelength, the code of YaRN from the number of the pair, and YaRN multiplies
 # the scores, too. [DeepSeek-V3's](models.py) attention does that itself, by `mscale_all_dim`, and its rotary does not.
-# `Rotary.from_config` reads what the config says, and refuses the types whose frequencies depend on the length of the
-# text, such as "dynamic" and "longrope":
+# `Rotary.from_config` reads what the config says. It refuses other types: "dynamic" and "longrope", whose frequencies
+# depend on the length of the text, or the "proportional" of Gemma 4's<!--~ its name --> far layers:
 
 # %%
 llama3 = {

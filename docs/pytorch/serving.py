@@ -361,7 +361,8 @@ torch.testing.assert_close(goes_on, by_itself, rtol=0, atol=1e-4)
 # so; [elsewhere the keys were silently wrong](https://github.com/ml-explore/mlx-lm/pull/1486)<!--~ link: a report -->.
 # Keep a copy from before the draft, and feed it the words that stay. Or make the ring longer than the window, by the
 # length of a draft, and let a mask hide the rest. [What replaces the matrix](linear.py) in some layers of newer models,
-# a memory of fixed size, cannot go back either.
+# a memory of fixed size, cannot go back either. Nor can a text begin with the pages of another there, unless a copy of
+# the memory was kept from where they end.
 
 # %% tags=["hide-output"]
 #| raises: ValueError: crop to 0, or make the cache without a window

@@ -551,3 +551,16 @@ test_a_checkpoint_of_another_family_is_refused_with_the_one_it_looks_like = refu
         }
     }
 )
+
+
+@pytest.mark.parametrize("name", ["Cohere", "Glm4", "Gemma2"])
+def test_models_with_the_names_of_llama_load_even_if_they_turn_or_cap_otherwise(name: str) -> None:
+    transformers = importlib.import_module("transformers")
+    config = getattr(transformers, f"{name}Config")(**TINY | {"num_key_value_heads": 2})
+    model = getattr(transformers, f"{name}Model")(config)
+    assert "qkv.weight" in load(model.state_dict(), "llama", num_heads=6, num_kv_heads=2, layer=0)
+    code = importlib.import_module(type(model).__module__)
+    neighbors = code.rotate_half(torch.arange(4.0)).tolist() == [-1, 0, -3, 2]
+    assert (neighbors, getattr(config, "attn_logit_softcapping", None)) == (
+        (False, 50) if name == "Gemma2" else (True, None)
+    )

@@ -119,6 +119,42 @@ def test_the_table_has_what_the_configs_say():
     scales = {row[0].split()[0]: row[3] for row in figures.ROWS}
     for name, factor, root in (("gpt-oss", 32, 64), ("DeepSeek-V3", 40, 192)):  # by how much each is stretched
         assert scales[name] == f"{(0.1 * math.log(factor) + 1) ** 2:.2f}/√{root}"
+    ours, config = figures.ROWS[3], tf.GptOssConfig()
+    rope, window = config.rope_parameters, config.sliding_window
+    assert ours[4] == f"{rope['rope_theta']:,.0f}, {rope['rope_type'].replace('yarn', 'YaRN')} by {rope['factor']:.0f}"
+    assert ours[5] == f"1 of 2: {window}"
+    text = PAGE.read_text()
+    for figure in (window, config.num_attention_heads, config.head_dim, config.hidden_size):
+        assert f"{figure:,}<!--~ its config -->" in text
+    assert f"{config.num_attention_heads * config.head_dim:,}<!--~ their product -->" in text
+    prose = " ".join(re.sub(r"(?m)^# ?", "", text).split())
+    for sentence, model, begins in (
+        ("Five layers out of six see only a window", tf.Gemma3TextConfig, ["sliding_attention"] * 5),
+        ("Every other layer has a window", tf.GptOssConfig, ["sliding_attention"]),
+        ("Three layers out of four have another kind of attention", tf.Qwen3NextConfig, ["linear_attention"] * 3),
+    ):
+        assert sentence in prose
+        pattern = [*begins, "full_attention"]
+        assert model().layer_types[: 2 * len(pattern)] == 2 * pattern
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_newer_models_attend_as_the_page_says(page: dict[str, Any]):
+    given = TINY | figures.CONFIGS["Qwen3-Next"] | LINEAR
+    torch.manual_seed(0)
+    model = tf.Qwen3_5ForCausalLM(tf.Qwen3_5TextConfig(**given)).eval().requires_grad_(False)
+    for parameter in model.parameters():
+        spread = parameter.size(-1) ** -0.5 if parameter.dim() > 1 else 0.3
+        parameter.copy_(spread * torch.randn_like(parameter))
+    words = torch.randint(3, 50, (2, 11), generator=torch.Generator().manual_seed(1))
+    theirs = model(words).logits
+    assert with_attention(model, page["qwen3_next"], model.config) == 1
+    torch.testing.assert_close(model(words).logits, theirs, rtol=0, atol=1e-5)
+    assert tf.models.kimi_k25.configuration_kimi_k25.Kimi_K25Config().text_config.model_type == "deepseek_v3"
+    gemma = tf.Gemma4TextConfig(**TINY, hidden_size=24, num_attention_heads=4, num_key_value_heads=2, head_dim=8)
+    layer = tf.models.gemma4.modeling_gemma4.Gemma4TextAttention(gemma, 0)
+    assert layer.scaling == 1
+    assert layer.v_norm is not None
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -191,3 +227,31 @@ def test_what_a_config_lacks_is_told():
 def test_what_a_config_leaves_empty_is_its_default():
     rope = {"rope_type": None, "rope_theta": 1e4, "partial_rotary_factor": None}
     assert repr(Rotary.from_config(8, rope)) == repr(Rotary(8))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_pages_name_what_transformers_has():
+    def prose(page: str) -> str:
+        return " ".join(re.sub(r"<!--.*?-->", "", re.sub(r"(?m)^# ?", "", PAGE.with_name(page).read_text())).split())
+
+    models = tf.models
+    pairings = {
+        name: "halves" if code.rotate_half(torch.arange(4.0)).tolist() == [-2, -3, 0, 1] else "interleaved"
+        for name, code in {
+            "Llama": models.llama.modeling_llama,
+            "Cohere": models.cohere.modeling_cohere,
+            "GLM-4": models.glm4.modeling_glm4,
+            "GLM-4.5": models.glm4_moe.modeling_glm4_moe,
+        }.items()
+    }
+    assert pairings == {"Llama": "halves", "Cohere": "interleaved", "GLM-4": "interleaved", "GLM-4.5": "halves"}
+    positions, linear = prose("positions.py"), prose("linear.py")
+    said = "Llama's has halves, those of Cohere and GLM-4 are interleaved, and that of GLM-4.5 has halves"
+    assert said in positions
+    for turns in (1, 0):
+        config = tf.SmolLM3Config(**TINY | {"num_hidden_layers": 1}, no_rope_layers=[turns])
+        assert models.smollm3.modeling_smollm3.SmolLM3Attention(config, 0).use_rope == turns
+    assert "a one means that the layer *does* turn, and a zero that it does not" in positions
+    assert tf.Qwen3NextConfig().linear_conv_kernel_dim == 1 + 3
+    assert "with those of the three words before" in linear
+    assert f"chooses {tf.DeepseekV32Config().index_topk:,} keys for each query" in linear
