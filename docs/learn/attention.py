@@ -62,8 +62,8 @@ for number in ["nine", "seven", "four"]:
 # above, *nine* is one word of fifteen, and drowns among *should* and *will*. **Attention is an average that chooses**:
 # each word decides how much it takes from every other.
 #
-# Programs once squeezed a text into one list of numbers, in which early words faded. In 2017<!--~ the year of a paper
-# -->, a paper called *Attention Is All You Need* let every word look directly at every other. Nearly all large language
+# Programs once squeezed a text into one list of numbers, where early words faded. In 2017<!--~ the year of a paper -->,
+# a paper called *Attention Is All You Need* let every word look directly at every other. Nearly all large language
 # models are built on that now. [The last page](generating.py)<!--~ link: the page ends with the model --> ends with a
 # model that sings. It has sixty lines, and you will know each of them.
 
