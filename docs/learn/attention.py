@@ -83,9 +83,9 @@ assert place == 15, "nine is one word of fifteen"
 # %% [markdown]
 # ## Three words and a pencil
 #
-# Take the three words *my mouse cat*. Let each be a list of two numbers, its *vector*. These are invented here: they
-# say how much a word has to do with animals, and how much with machines, from one (very much) through zero (neither yes
-# nor no) to minus one (quite the opposite).
+# Take the three words *my mouse cat*. Let each be a list of two numbers, its *vector*. The numbers are invented here:
+# they say how much a word has to do with animals, and how much with machines, from one (very much) through zero
+# (neither yes nor no) to minus one (quite the opposite).
 
 # %% tags=["hide-input"]
 #| caption: Three words as vectors. The shape, `(3, 2)`<!--= three.shape -->, stands above: rows, then columns.
@@ -254,9 +254,9 @@ with plot.figure(3.9, 2.3) as drawn:
 drawn
 
 # %% [markdown]
-# So longer vectors have larger dot products, and you have just seen what that does: one word takes nearly all the
-# weight. The root divides by just as much as the sum has grown. [More about the root](../pytorch/scale.py)<!--~ link:
-# the page asks why -->.
+# So vectors with more numbers have larger dot products, and you have just seen what that does: one word takes nearly
+# all the weight. The root divides by just as much as the sum has grown. [More about the root](../pytorch/scale.py)<!--~
+# link: the page asks why -->.
 
 # %% tags=["claims"]
 assert 0.9 < sums[:, -1].square().float().mean().sqrt() / 16 < 1.1, (
