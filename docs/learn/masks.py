@@ -23,8 +23,8 @@ plot.grid(grids, queries=words, allowed=causal)
 # <div class="overview" data-here="masks"></div>
 #
 # A language model learns by guessing the next word of sentences that people wrote. Attention makes new vectors for all
-# words of a sentence at once, and from each of them the model can guess the word that follows. So to read a sentence
-# once gives a lesson for each next word, all for the price of one.
+# words of a sentence at once, and from each of them the model can guess the word that follows. So one reading of a
+# sentence gives a lesson for each next word, all for the price of one.
 #
 # But then the answers are in plain sight. The word that *ship* has to guess, *your*, stands right beside it, and a
 # model that can look there has nothing to learn. So whatever comes later is hidden.
@@ -244,8 +244,8 @@ assert not self_attention(X, allowed=causal & (place > 0)).weights[0].any(), (
 # ## The surprise: `True` means two things
 #
 # In PyTorch attention is a function, `F.scaled_dot_product_attention`, and also a *module*, `nn.MultiheadAttention`: an
-# object that holds learned matrices of its own. Both take a boolean mask. To the function, `True` means *may look*. To
-# the module, `True` means *may not look*. A mask that is meant for the other raises no error:
+# object that holds learned matrices. Both take a boolean mask. To the function, `True` means *may look*. To the module,
+# `True` means *may not look*. A mask that is meant for the other raises no error:
 
 # %% tags=["hide-input"]
 #| caption: The weights that both give under the same causal mask. In the module each word looks only at what comes
