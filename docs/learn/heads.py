@@ -38,7 +38,7 @@ plot.grid(grids, queries=["bit"], keys=words)
 #
 # Here is the same trouble as a riddle, so that right answers can be counted. Each of five boxes has a letter on its lid
 # and a number inside. The question "B, D?" asks for the numbers in B and in D, in this order: `(7, 4)`<!--= numbers[[1,
-# 3]] -->. One head that gives half of its attention to each of the two boxes gets their average:
+# 3]] -->. One head that gives half of its attention to each box gets their average:
 
 # %%
 numbers = torch.tensor([3.0, 7.0, 1.0, 4.0, 9.0])  # in A to E
@@ -124,13 +124,13 @@ on_first_line = seen[1, again, 4]  # on its green
 
 # %% [markdown]
 # To go on after *bottles*, the singer must know which number it is, and which line it has just sung. After the first
-# line comes *seven* again, after the second line comes *and*.
+# line comes *seven* again, after the second *and*.
 #
 # - **Head 0 finds the number.** At the first *bottles* it gives {{ on_number[bottles] :.0%}} of its weight to *seven*.
 #   At *be*, where *six* comes next, it gives more than 98% to the two *seven*.
 # - **Head 1 finds the line.** At the first *bottles* it gives {{ on_la :.0%}} to the *la*, since no line stands before
 #   this one. At the second *bottles* it gives about 80%<!--= round(on_first_line.item(), 1) --> to *green* of the line
-#   before, and so can tell that a line has been sung.
+#   before, and so knows that a line has been sung.
 #
 # Weights only hint at what a head does. To find out, *silence* the head: put zeros in place of what it found, and
 # listen for what is lost:
@@ -163,7 +163,7 @@ alone = Soloist.trained(1).verses_right()
 # %% [markdown]
 # Without head 0 the singer keeps the lines of all {{ lines[1] }} verses in order, but repeats the right number in {{
 # second_numbers[1] or "none" }}. Without head 1 it repeats the right number in {{ second_numbers[2] }} of {{
-# len(told["right"]) }} verses, but keeps the lines in order in {{ lines[2] or "none" }}: it does not know that the
+# len(told["right"]) }} verses, but keeps the lines of {{ lines[2] or "none" }} in order: it does not know that the
 # second line is over, and sings it again.
 #
 # One head can be enough. A singer with a single head, as wide as the two together, gets {{ alone :.0%}} of the verses
@@ -255,7 +255,7 @@ plot.table(
 
 # %% [markdown]
 # They still cost time, because each head makes a table of weights. And a thin slice has few numbers to compare words
-# by, so most models give a head 64<!--~ Vaswani et al. (2017) --> or 128<!--~ Grattafiori et al. (2024) --> numbers.
+# by, so most models give a head 64<!--~ Vaswani et al. (2017) --> or 128<!--~ Grattafiori et al. (2024) -->.
 
 # %% tags=["claims"]
 assert costs[8][0] < costs[1][0] and costs[8][2] == costs[1][2], (
