@@ -172,9 +172,9 @@ assert sum(name.startswith("norm") for name in called) == 3, (
 # %% [markdown]
 # ## Where masks apply
 #
-# The source of a translation is known as a whole, so there is no future to hide. Its padding must be hidden, though.
-# But an interpreter begins before the speaker has finished: it waits for two words, writes one, hears one more, and so
-# on. That needs a kind of causal mask.
+# The source of a translation is known as a whole, so there is no future to hide, only padding. But an interpreter
+# begins before the speaker has finished: it waits for two words, writes one, hears one more, and so on. That needs a
+# kind of causal mask.
 
 # %% tags=["hide-input"]
 #| caption: Two masks for cross-attention, five queries by seven keys. Hatched cells
