@@ -97,7 +97,7 @@ assert (
 #
 # The last block leaves a vector for each word of the text, and that of the last word is a forecast: it points toward
 # the word that may come next. For each of the 22<!--= len(singer.vocabulary) --> words that it knows, the model has
-# learned a second vector, and the dot product of the forecast with such a vector is the word's score.  A softmax turns
+# learned a second vector, and the dot product of the forecast with such a vector is the word's score. A softmax turns
 # the scores into chances:
 
 # %% tags=["hide-input"]
