@@ -5,8 +5,8 @@
 # running it.**
 
 # %% tags=["hide-input", "no-snippet"]
-#| caption: What *mouse* takes from its neighbors, and its nearest words before and after: attention makes it a machine,
-#|   or an animal. These numbers were not trained for attention: trained models [look for what they
+#| caption: What *mouse* takes from its neighbors, and its nearest words before and after. Attention makes it a machine,
+#|   or an animal. These numbers were not trained for attention; trained models [look for what they
 #|   need](learn/heads.py)<!--~ link: the page trains them -->.
 #| script: ../src/unmasked/figures/sentence.js
 #| data: sentence_data

@@ -20,14 +20,14 @@ HTML(side_by_side(asked))
 # %% [markdown]
 # A *mouse* can be an animal, and it can lie beside a computer. A *language model*, a program that guesses the next word
 # of a text, looks each word up in a table, and so begins with the same numbers for both. Attention is the step that
-# lets the neighbors change these numbers. Look at the nearest words: beside *cat* and *dog*, *mouse* and *computer*
-# have a likeness of 0.49<!--= likeness[0] -->, where one would mean the same direction (it is the cosine of the angle
-# between them); beside *computer* and *software*, it is 0.81<!--= likeness[1] -->.
+# lets the neighbors change these numbers. Look at the nearest words. The likeness of *mouse* and *computer* is
+# 0.49<!--= likeness[0] --> beside *cat* and *dog*, and 0.81<!--= likeness[1] --> beside *computer* and *software*. (One
+# would mean the same direction: this likeness is the cosine of an angle.)
 #
 # Now type a sentence of your own. Some will disappoint you: these numbers were never trained for attention, and a word
-# simply takes most from words like itself. [Trained heads](heads.py)<!--~ link: the page trains them --> look for what
-# they need. (To read on, you need some Python, and the dot product: multiply two lists of numbers, place by place, and
-# add up.)
+# simply takes most from words like itself. [A trained model](heads.py)<!--~ link: the page trains one --> looks for
+# what it needs. (To read on, you need some Python, and the dot product: multiply two lists of numbers, place by place,
+# and add up.)
 
 # %% tags=["claims"]
 assert {"computer", "software"} <= {*asked[0].near[1][1]} and {
@@ -40,7 +40,7 @@ assert {"computer", "software"} <= {*asked[0].near[1][1]} and {
 # %% [markdown]
 # ## A song that cannot be sung alone
 #
-# The goal of this track is to teach a program to sing, by guessing each next word.
+# These pages teach a program to sing, by guessing each next word.
 #
 # > seven green bottles, seven green bottles, and if one bottle should fall, there will be six green bottles
 #
@@ -55,17 +55,17 @@ for number in ["nine", "seven", "four"]:
     print(alone.sing(f"la la la {number} green", 11))
 
 # %% [markdown]
-# It has learned which word follows which. But it leaves out the second *green bottles*, and it cannot see with which
-# number the verse began, so it sings *six* each time.
+# It has learned which word follows which. But it leaves out the second line, and it cannot see with which number the
+# verse began, so it sings *six* each time.
 #
-# So let a word take in the words before it. If it simply averages them, all count alike: at *be*, in the first line
+# So let a word take in the words before it. If it simply averages them, all count alike: at *be*, in the first verse
 # above, *nine* is one word of fifteen, and drowns among *should* and *will*. **Attention is an average that chooses**:
 # each word decides how much it takes from every other.
 #
-# Programs once squeezed a text into one list of numbers, in which early words faded. In 2017<!--~
-# the year of a paper -->, a paper called *Attention Is All You Need* let every word look directly at any other. Nearly
-# all large language models are built on that now. [The last page](generating.py)<!--~ link: the page ends with the
-# model --> ends with a model that sings. It has sixty lines, and you will know each of them.
+# Programs once squeezed a text into one list of numbers, where early words faded. In 2017<!--~ the year of a paper -->,
+# a paper called *Attention Is All You Need* let every word look directly at every other. Nearly all large language
+# models are built on that now. [The last page](generating.py)<!--~ link: the page ends with the model --> ends with a
+# model that sings. It has sixty lines, and you will know each of them.
 
 # %% tags=["remove-cell"]
 sung = [
@@ -188,7 +188,7 @@ assert moved[1, 1] / moved[1, 0] < arrows[1, 1] / arrows[1, 0], (
 # %% [markdown]
 # ## Softmax: from scores to weights
 #
-# Step three is called the *softmax*: two lines of PyTorch, a library whose arrays, called *tensors*, work much as
+# Step three is called the *softmax*. It takes two lines of PyTorch, whose arrays are called *tensors* and work much as
 # numpy's do. (Its `dim` is numpy's `axis`.)
 
 
@@ -205,9 +205,9 @@ scores_of_mouse = torch.tensor([-2.0, 2.0, 1.0]) / 2**0.5
 softmax(scores_of_mouse)
 
 # %% [markdown]
-# These are the weights that you found with a pencil. Each is positive, and they add up to one, so that they make an
-# average. A score that is larger by one gets 2.7 times<!--= softmax(torch.tensor([1.0, 2.0]))[1] /
-# softmax(torch.tensor([1.0, 2.0]))[0] --> the weight. Where scores lie far apart, the largest takes nearly everything.
+# These are the weights that you found with a pencil. Each is positive, and they add up to one, so they make an average.
+# A score that is larger by one gets 2.7 times<!--= softmax(torch.tensor([1.0, 2.0]))[1] / softmax(torch.tensor([1.0,
+# 2.0]))[0] --> the weight. Where scores lie far apart, the largest takes nearly everything.
 
 # %% tags=["hide-input"]
 #| caption: The larger the scores, the more goes to *mouse* itself.
@@ -231,14 +231,15 @@ assert (grown[:, 1].diff() > 0).all(), (
 # %% [markdown]
 # ## Why the square root?
 #
-# A dot product is a sum of $d$ products, if vectors have $d$ numbers. Some are positive and some negative, so that most
-# of the sum cancels: a sum of $d$ random plus and minus ones is about $\sqrt{d}$ in size.
+# If vectors have $d$ numbers, their dot product is a sum of $d$ products. Some are positive and some negative, so most
+# of the sum cancels: $d$ random plus and minus ones add up to about $\sqrt{d}$ or $-\sqrt{d}$. (Square the sum: each
+# number times itself gives one, $d$ in all, and the other products cancel on average.)
 
 # %% tags=["hide-input"]
 #| alt: Thirty jagged lines start at zero and spread to both sides. Most end between two dashed curves, which are the
 #|   root of d and its negative.
 #| caption: Thirty sums of random plus and minus ones. Those of 256<!--= steps.size(1) --> have a size of about 16<!--=
-#|   steps.size(1) ** 0.5 -->, the root of 256<!--= steps.size(1) -->, which the dashed curves show.
+#|   steps.size(1) ** 0.5 -->, the root of 256<!--= steps.size(1) -->. The dashed curves show the root.
 from unmasked.figures._drawing import AMBER, TEAL
 
 torch.manual_seed(0)
@@ -253,9 +254,9 @@ with plot.figure(3.9, 2.3) as drawn:
 drawn
 
 # %% [markdown]
-# So the longer vectors are, the larger their dot products, and you have just seen what that does: one word takes nearly
-# all the weight. The root divides by just as much as the sum has grown. [More about the
-# root](../pytorch/scale.py)<!--~ link: the page asks why -->.
+# So vectors with more numbers have larger dot products, and you have just seen what that does: one word takes nearly
+# all the weight. The root divides by just as much as the sum has grown. [More about the root](../pytorch/scale.py)<!--~
+# link: the page asks why -->.
 
 # %% tags=["claims"]
 assert 0.9 < sums[:, -1].square().float().mean().sqrt() / 16 < 1.1, (
@@ -265,9 +266,9 @@ assert 0.9 < sums[:, -1].square().float().mean().sqrt() / 16 < 1.1, (
 # %% [markdown]
 # ## Words as vectors
 #
-# Nobody invents the numbers of real words: a program learns them from much text, so that words which are used alike get
-# vectors that point in similar directions, called *embeddings*. Here are those of 5,000<!--= len(vectors) --> words
-# from [GloVe](https://nlp.stanford.edu/projects/glove/). Which are nearest to *mouse*?
+# Nobody invents the numbers of real words. A program learns them from much text: words that are used alike get vectors
+# that point in similar directions, called *embeddings*. Here are those of 5,000<!--= len(vectors) --> words from
+# [GloVe](https://nlp.stanford.edu/projects/glove/). Which are nearest to *mouse*?
 
 # %% tags=["imports"]
 from unmasked.embeddings import common_vectors
@@ -278,7 +279,7 @@ X = vectors.lookup(words)
 vectors.nearest(X[1])
 
 # %% [markdown]
-# `X` has a row for each of three words, and 50<!--= X.size(1) --> columns, and nobody can say what a column means.
+# `X` has a row for each word, and 50<!--= X.size(1) --> columns; nobody can say what a column means.
 #
 # ??? note "Where the vectors come from, and how to get others"
 #
@@ -324,7 +325,7 @@ context = weights @ X
 
 # %% [markdown]
 # The new vectors are called the *context*. *mouse* has kept 63%<!--= weights[1, 1] --> of itself, as in [the
-# figure](#figure-1)<!--~ link: the first figure --> at the top, and is nearest to other words:
+# figure](#figure-1)<!--~ link: the first figure --> at the top, and its nearest words are now others:
 
 # %%
 vectors.nearest(context[1])
@@ -353,8 +354,8 @@ likeness = torch.cosine_similarity(
 # <!-- where: Q, K, V = random("n d_k", "m d_k", "m d_v");
 # Attention = lambda *qkv: functional.attend(*qkv).context -->
 #
-# Read it from the inside: compare, tone down, make shares of each row, average. On this page all three were `X`, which
-# is *self-attention* without learned matrices.
+# Read it from the inside: compare, tone down, make shares of each row, average. Here all three are `X`, which is
+# *self-attention* without learned matrices.
 
 # %% tags=["claims"]
 assert torch.allclose(
@@ -364,7 +365,7 @@ assert torch.allclose(
 )
 assert "computer" not in vectors.nearest(X[1]) and vectors.nearest(
     context[1], 2
-) == ["mouse", "computer"], "and is nearest to other words"
+) == ["mouse", "computer"], "and its nearest words are now others"
 
 # %% [markdown]
 # ## Recap
@@ -423,7 +424,7 @@ feedback
 #
 # ??? question "Hint"
 #
-#     For one word: its scores with all words, their powers of *e*, each divided by their sum. Then the average, one
+#     For one word, take its scores with all words, their powers of *e*, and divide each by their sum. Then average, one
 #     place of the lists after the other.
 
 # %% tags=["solution"]

@@ -24,8 +24,8 @@ plot.grid(alignment, "weights", queries=steps, keys=read)
 
 # %% [markdown]
 # This page leaves the song for a while. A translator reads one sentence and writes another. Before it writes *chat*, it
-# has to find *cat*, and cross-attention is how: what is written asks what was read. In the same way a model that draws
-# pictures asks the words that say what to draw. A row of things, words or pieces of a picture, is called a *sequence*.
+# has to find *cat*, by cross-attention: what is written asks what was read. In the same way a model that draws pictures
+# asks the words that say what to draw. A row of things, words or pieces of a picture, is called a *sequence*.
 #
 # <div class="overview" data-here="cross"></div>
 
@@ -36,20 +36,20 @@ assert alignment[1, 2] > 0.8, "To write chat, the model looks at cat"
 # ## Read the picture
 #
 # Nobody told the model which word belongs to which. It was trained to write the next French word, and over 95% of its
-# words are correct. The next word is not written yet, so the query of its row is made of what is known by then: the
-# word before it, and the place where it will stand.
+# words are correct. The next word is not written yet, so its query is made of what is known by then: the word before
+# it, and the place where it will stand.
 #
 # French puts the adjective after the noun, so the row that has to write *chat* looks at the third English word, and
-# that of *noir* at the second. *regarde* takes over 80% from *looks*, and ignores *at*, which stands after every verb
-# of these sentences and so tells nothing. Where the rows of *le* look does not matter: every sentence has *le* in these
-# places.
+# that of *noir* at the second. *regarde* takes {{ alignment[3, 3] :.0%}} from *looks*, and ignores *at*, which stands
+# after every verb of these sentences and so tells nothing. Where the rows of *le* look does not matter: every sentence
+# has *le* in these places.
 
 # %% tags=["claims"]
 assert correct > 0.95, "and over 95% of its words are correct"
 assert alignment[1].argmax() == 2 and alignment[2].argmax() == 1, (
     "looks at the third English word, and that of noir at the second"
 )
-assert alignment[3, 3] > 0.8, "regarde takes over 80% from looks"
+assert alignment[3, 3] > 0.8 and alignment[3, 4] < 0.1, "and ignores at"
 assert all(english[4] == "at" for english, _ in pairs), (
     "which stands after every verb of these sentences and so tells nothing"
 )
@@ -76,7 +76,7 @@ weights.shape, context.shape
 # The table of weights is no longer square: it has a row for each query and a column for each key. Each of the six words
 # that ask gets an average of the other sentence, and knows nothing of its own neighbors. *ship* takes 55%<!--=
 # weights[3, 6] --> from the other *ship*, whatever stands around it. Even *order*, which finds nothing like itself,
-# must share out all of its weight. As one equation:
+# must give all of its weight away. As one equation:
 #
 # $$\operatorname{CrossAttention}(Y, X) = \operatorname{softmax}\left(\frac{Y X^\top}{\sqrt{d}}\right) X \tag{7.1}$$
 # <!-- where: Y, X = random("n d", "m d");
@@ -106,8 +106,8 @@ output, average = module(writing, source, source)
 output.shape, average.shape
 
 # %% [markdown]
-# `output` holds a vector for each of the five words that are being written, and `average` a row of weights over the
-# seven words of the source. These weights are an average over the heads.
+# `output` holds a vector for each of the five words that are being written, and `average`, for each, a row of weights
+# over the seven words of the *source*, the sentence that is read. These weights are an average over the heads.
 #
 # | Input | Decides |
 # | --- | --- |
@@ -172,9 +172,9 @@ assert sum(name.startswith("norm") for name in called) == 3, (
 # %% [markdown]
 # ## Where masks apply
 #
-# The source of a translation is known as a whole, so there is no future to hide. Its padding must be hidden, though.
-# And an interpreter who begins before the speaker has finished needs a kind of causal mask. Such a model waits for two
-# words, writes one, hears one more, and so on.
+# The source of a translation is known as a whole, so there is no future to hide, only padding. But an interpreter
+# begins before the speaker has finished: it waits for two words, writes one, hears one more, and so on. That needs a
+# kind of causal mask.
 
 # %% tags=["hide-input"]
 #| caption: Two masks for cross-attention, five queries by seven keys. Hatched cells
@@ -198,7 +198,7 @@ assert (heard.sum(1).diff() == 1).all(), (
     "the interpreter sees one more word in every row"
 )
 assert heard.sum(1).tolist() == [2, 3, 4, 5, 6], (
-    "Such a model waits for two words, writes one, hears one more, and so on"
+    "it waits for two words, writes one, hears one more, and so on"
 )
 
 # %% [markdown]

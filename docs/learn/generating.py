@@ -36,27 +36,27 @@ plot.grid(pictures, rows=rows, columns=columns, allowed=filled, axes=axes)
 # %% [markdown]
 # <div class="overview" data-here="cache"></div>
 #
-# Step through [Figure 1](#figure-1) until the model writes *six*, and watch what is filled. On one side it grows with
-# every word, on the other side it is a single word after the first step. Yet both sides write the same song.
+# Step through [Figure 1](#figure-1) until the model writes *six*, and watch what is filled. Without a cache it grows
+# with every word; with one, it is a single word after the first step. Yet both write the same song.
 #
-# The answers of a chat program appear word by word, and this is not for show: only when a word is chosen can the model
-# read on, and choose the next one.
+# The answers of a chat program appear word by word, and this is not for show: the model can choose a word only after it
+# has read the one before.
 
 # %% tags=["claims"]
 assert computed["without"] == list(range(6, 16)), (
     "Without a cache, each step computes those of all words so far"
 )
 assert computed["with"] == [6, *[1] * 9], (
-    "on the other side it is a single word after the first step"
+    "with one, it is a single word after the first step"
 )
 
 # %% [markdown]
 # ## Writing is a loop
 #
-# The singer of the pages before has two blocks here. It reads a text, and gives each word that it knows a *score*: how
-# likely it is to come next. (These are not the scores of attention.) To write, take the word with the highest score,
-# put it at the end of the text, and ask again. `numbers_of` turns words into the numbers by which the model knows them,
-# and `words_of` turns them back.
+# Here the singer has two blocks. It reads a text, and gives each word that it knows a *score*: how likely it is to come
+# next. (These are not the scores of attention.) To write, take the word with the highest score, put it at the end of
+# the text, and ask again. `numbers_of` turns words into the numbers by which the model knows them, and `words_of` turns
+# them back.
 
 
 # %%
@@ -95,16 +95,16 @@ assert (
 # %% [markdown]
 # ## How a vector becomes the next word
 #
-# The last block leaves a vector for each word of the text, and the vector of the last word is a forecast: it points to
-# where the next word may lie. For each of the 22<!--= len(singer.vocabulary) --> words that it knows, the model has
-# learned a second vector, and the dot product of the forecast with such a vector is the word's score.  A softmax turns
+# The last block leaves a vector for each word of the text, and that of the last word is a forecast: it points toward
+# the word that may come next. For each of the 22<!--= len(singer.vocabulary) --> words that it knows, the model has
+# learned a second vector, and the dot product of the forecast with such a vector is the word's score. A softmax turns
 # the scores into chances:
 
 # %% tags=["hide-input"]
 #| alt: Three panels of bars, one for each temperature. The likeliest word has nearly all of the chance at the lowest
 #|   temperature, and hardly more than the others at the highest.
-#| caption: The chances of the next word after *la la la*. The higher the temperature, the more alike the words
-#|   become. Their order does not change.
+#| caption: The chances of the next word after *la la la*. The higher the *temperature* (see below), the more alike the
+#|   chances. Their order does not change.
 #| script: ../../src/unmasked/figures/temperature.js
 #| data: chances
 chances = temperature.told(singer, ["la la la", words_of(until_be)])
@@ -113,14 +113,14 @@ temperature.bars(singer.vocabulary, after_hum, [0.25, 1, 4])
 
 # %% [markdown]
 # After *la la la* nobody can know what comes: the humming may go on, or a verse begins, with any of ten numbers. The
-# model has learned how often: it gives another *la* about 90%, a little more than in the texts that it learned from,
-# where it was 83%<!--= humming -->. After *there will be* the model is sure, and *six* has over 90%.
+# model has learned how often each happens: it gives another *la* about 90%, a little more than in the texts that it
+# learned from, where it was 83%<!--= humming -->. After *there will be* the model is sure, and *six* has over 90%.
 #
-# A program need not take the likeliest word. Most chat programs *draw* it, so that a word with a chance of one in ten
-# comes one time in ten. Before the softmax they divide the scores by a number, the *temperature*. A low temperature
-# leaves only the likeliest word, and the text is careful; a high one makes all words alike, and the text is bold, and
-# in the end nonsense. At a temperature of four, even the verse goes astray. Here the word after *there will be* is
-# drawn eight times:
+# A program need not take the likeliest word. Most chat programs *draw* a word at random, so that one with a chance of
+# one in ten comes one time in ten. Before the softmax they divide the scores by a number, the *temperature*. A low
+# temperature leaves only the likeliest word, and the text is careful; a high one makes all words equally likely, and
+# the text is bold, and in the end nonsense. At a temperature of four, even the verse goes astray. Here the word after
+# *there will be* is drawn eight times:
 
 # %%
 scores = singer(until_be)[0, -1]  # after "... there will be"
@@ -182,8 +182,8 @@ assert not singer.weights(longer).triu(1).any(), (
 # %% [markdown]
 # ## Keep the keys and values
 #
-# So a step needs the query, the key and the value of the newest word alone, and takes the others from the cache. For
-# one head:
+# So a step computes the query, key and value of the newest word alone, and takes the other keys and values from the
+# cache. For one head:
 
 
 # %%
@@ -237,7 +237,7 @@ assert max(stay[1:]) < 1e-4, (
     "and its key and its value, once computed, are right for ever"
 )
 assert write_with_cache(beginning, 10).equal(write(beginning, 10)), (
-    "Yet both sides write the same song"
+    "Yet both write the same song"
 )
 assert stay[0] < 1e-4, "The queries stay the same, too"
 assert torch.allclose(by_step[0], at_once[-1], atol=1e-5), (
@@ -247,16 +247,16 @@ assert torch.allclose(by_step[0], at_once[-1], atol=1e-5), (
 # %% [markdown]
 # ## What it saves, and what it costs
 #
-# In the ten steps of [Figure 1](#figure-1), the model computed the keys and values of 105<!--=
-# sum(computed["without"]) --> words without a cache, and of 15<!--= sum(computed["with"]) --> with it. The longer the
-# text, the larger the difference. For a text of 1,000<!--= thousand --> words it is 1,000<!--= thousand -->
-# with a cache, each word once; without it one, then two, then three, and {{ sum(range(1, thousand + 1)) :,}} in all.
+# In the ten steps of [Figure 1](#figure-1), the model computed the keys and values of 105<!--= sum(computed["without"])
+# --> words without a cache, and of 15<!--= sum(computed["with"]) --> with it. The longer the text, the larger the
+# difference. For a text of 1,000<!--= thousand --> words it is 1,000<!--= thousand --> with a cache, each word once.
+# Without one it is one, then two, then three, and {{ sum(range(1, thousand + 1)) :,}} in all.
 #
 # The price is memory. Llama 3<!--~ its name -->, in its size of 8 billion<!--~ Grattafiori et al. (2024), table 3 -->
-# parameters, keeps a key and a value of 128<!--~ the same table --> numbers, 2 bytes<!--= torch.bfloat16.itemsize -->
-# each, for eight heads (every four of its 32<!--~ the same table --> query heads share one) in each of 32<!--~ the
-# same table --> blocks. That makes 2 × 128 × 2 × 8 × 32 = 131,072 bytes a word, and 1 GiB<!--= llama * 8192 --> for a
-# text of 8,192<!--~ an example --> words.
+# parameters, keeps for each word a key and a value of 128<!--~ the same table --> numbers, 2 bytes<!--=
+# torch.bfloat16.itemsize --> each, for eight heads (each serves four of the 32<!--~ the same table --> heads of
+# queries) in each of 32<!--~ the same table --> blocks. That makes 2 × 128 × 2 × 8 × 32 = 131,072 bytes, and 1 GiB<!--=
+# llama * 8192 --> for a text of 8,192<!--~ an example --> words.
 
 # %% tags=["check"]
 thousand = 1000
@@ -270,8 +270,8 @@ assert llama == 2 * 128 * 2 * 8 * 32, (
 # %% [markdown]
 # ## A language model in sixty lines
 #
-# You know nearly every line of the program below; its comments name the pages. (New are one more norm, after the
-# blocks, and models as classes, which is how PyTorch writes them.) It learns from pieces that begin anywhere in the
+# You know nearly every line of the program below; its comments name the pages. (Only two things are new: one more norm,
+# after the blocks, and models as classes, as PyTorch writes them.) It learns from pieces that begin anywhere in the
 # song, so that no word has a fixed place. Then it is given six words, and sings. Copy it into an empty file and run it:
 # it needs `torch` and a few seconds.
 
@@ -351,8 +351,8 @@ for line in words.split(9):
     print(" ".join(vocabulary[word] for word in line))
 
 # %% [markdown]
-# Every word is right: from six words the model has sung all ten verses. It knows them by heart, and nothing else. No
-# word that it sang had a chance of less than 80%.
+# Every word is right: from six words the model has sung all ten verses. It knows them by heart, and nothing else. Each
+# word that it sang had a chance of over 80%.
 #
 # It has {{ size :,}} parameters. Llama 3<!--~ its name --> is built of the same parts, and this is what lies between:
 #
@@ -375,7 +375,7 @@ size = sum(each.numel() for each in model.parameters())
 
 # %% tags=["claims"]
 assert words.equal(text), "from six words the model has sung all ten verses"
-assert least > 0.8, "No word that it sang had a chance of less than 80%"
+assert least > 0.8, "Each word that it sang had a chance of over 80%"
 
 # %% [markdown]
 # ## Recap

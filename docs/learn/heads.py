@@ -2,7 +2,7 @@
 # # Why several heads?
 #
 # **One head gives a word one average of the other words. Several heads give it several averages at once, and each head
-# can look for something else.**
+# can look for something different.**
 
 # %% tags=["hide-input", "imports"]
 #| caption: What *bit* needs from the other words. Rows are queries, columns are keys. One head has to mix *dog* and
@@ -36,9 +36,9 @@ plot.grid(grids, queries=["bit"], keys=words)
 # %% [markdown]
 # ## One average is not enough
 #
-# Here is the same trouble as a riddle, in which right answers can be counted. Each of five boxes has a letter on its
-# lid and a number inside. The question "B, D?" asks for the numbers in B and in D, in this order: `(7, 4)`<!--=
-# numbers[[1, 3]] -->. One head that gives half of its attention to each of the two boxes gets their average:
+# Here is the same trouble as a riddle, so that right answers can be counted. Each of five boxes has a letter on its lid
+# and a number inside. The question "B, D?" asks for the numbers in B and in D, in this order: `(7, 4)`<!--= numbers[[1,
+# 3]] -->. One head that gives half of its attention to each box gets their average:
 
 # %%
 numbers = torch.tensor([3.0, 7.0, 1.0, 4.0, 9.0])  # in A to E
@@ -47,9 +47,9 @@ half_each @ numbers
 
 # %% [markdown]
 # The question "D, B?" asks for `(4, 7)`<!--= numbers[[3, 1]] -->, and gets the same average. Whatever the model does
-# next, it cannot tell the two questions apart. Does training find a way out? Two models learn such riddles, one with
-# one head and one with two. The question is the query, and each box has a key and a value. Then both answer {{
-# len(answers["one head"]) :,}} new riddles:
+# next, it cannot tell the two questions apart. Does training find a way out? Two models learn such riddles, with one
+# head and with two. The question is the query, and each box has a key and a value. Then both answer {{ len(answers["one
+# head"]) :,}} new riddles:
 
 # %% tags=["hide-input"]
 #| caption: How many answers are right. The numbers go from zero to nine, so a blind guess is right one time in ten, and
@@ -124,16 +124,16 @@ on_first_line = seen[1, again, 4]  # on its green
 
 # %% [markdown]
 # To go on after *bottles*, the singer must know which number it is, and which line it has just sung. After the first
-# line comes *seven* again, after the second line comes *and*.
+# line comes *seven* again, after the second *and*.
 #
 # - **Head 0 finds the number.** At the first *bottles* it gives {{ on_number[bottles] :.0%}} of its weight to *seven*.
 #   At *be*, where *six* comes next, it gives more than 98% to the two *seven*.
 # - **Head 1 finds the line.** At the first *bottles* it gives {{ on_la :.0%}} to the *la*, since no line stands before
 #   this one. At the second *bottles* it gives about 80%<!--= round(on_first_line.item(), 1) --> to *green* of the line
-#   before, so a line has been sung.
+#   before, and so knows that a line has been sung.
 #
-# Weights only hint at what a head does. To find out, *silence* the head: put zeros in the place of what it found, and
-# listen to what is lost:
+# Weights only hint at what a head does. To find out, *silence* the head: put zeros in place of what it found, and
+# listen for what is lost:
 
 # %% tags=["hide-input"]
 #| caption: What the singer sings with both heads, and with one of them silenced. It is given the *la*, the number and
@@ -161,13 +161,13 @@ class Soloist(Singer):
 alone = Soloist.trained(1).verses_right()
 
 # %% [markdown]
-# Without head 0 the singer keeps the lines of all {{ lines[1] }} verses, and repeats the right number in {{
-# second_numbers[1] or "none" }} of them. Without head 1 it repeats the right number in {{ second_numbers[2] }} of {{
-# len(told["right"]) }} verses, and keeps the lines of {{ lines[2] or "none" }}. It does not know that the second line
-# is over, and sings it again.
+# Without head 0 the singer keeps the lines of all {{ lines[1] }} verses in order, but repeats the right number in {{
+# second_numbers[1] or "none" }}. Without head 1 it repeats the right number in {{ second_numbers[2] }} of {{
+# len(told["right"]) }} verses, but keeps the lines of {{ lines[2] or "none" }} in order: it does not know that the
+# second line is over, and sings it again.
 #
-# One head can be enough. A singer with a single head of all 32<!--= Singer.WIDTH --> numbers gets {{ alone
-# :.0%}} of the verses right, because the song seldom asks for two things at once. The riddle always does.
+# One head can be enough. A singer with a single head, as wide as the two together, gets {{ alone :.0%}} of the verses
+# right, because the song seldom asks for two things at once. The riddle always does.
 
 # %% tags=["claims"]
 assert on_number[bottles] > 0.9, "Head 0 finds the number"
@@ -254,8 +254,8 @@ plot.table(
 )
 
 # %% [markdown]
-# They still cost time, because each head makes a table of weights, and a thin slice has few numbers to compare words
-# by. Most models give a head 64<!--~ Vaswani et al. (2017) --> or 128<!--~ Grattafiori et al. (2024) --> numbers.
+# They still cost time, because each head makes a table of weights. And a thin slice has few numbers to compare words
+# by, so most models give a head 64<!--~ Vaswani et al. (2017) --> or 128<!--~ Grattafiori et al. (2024) -->.
 
 # %% tags=["claims"]
 assert costs[8][0] < costs[1][0] and costs[8][2] == costs[1][2], (

@@ -23,8 +23,8 @@ plot.grid(grids, queries=words, allowed=causal)
 # <div class="overview" data-here="masks"></div>
 #
 # A language model learns by guessing the next word of sentences that people wrote. Attention makes new vectors for all
-# words of a sentence at once, and from each of them the model can guess the word that follows. So one pass over a
-# sentence gives as many lessons as it has next words, for the price of one.
+# words of a sentence at once, and from each of them the model can guess the word that follows. So one reading of a
+# sentence gives a lesson for each next word, all for the price of one.
 #
 # But then the answers are in plain sight. The word that *ship* has to guess, *your*, stands right beside it, and a
 # model that can look there has nothing to learn. So whatever comes later is hidden.
@@ -55,7 +55,7 @@ free = self_attention(X).weights
 
 # %% [markdown]
 # Without the mask, *ship* kept 78%<!--= free[3, 3] --> of its attention for itself, and gave *your* and *order*
-# 11%<!--= free[3, 4] + free[3, 5] --> together. With the mask those two get nothing, and the others share the rest:
+# 11%<!--= free[3, 4] + free[3, 5] --> together. With the mask those two get nothing, and the others share their part:
 # *ship* now keeps 88%<!--= weights_of_ship[3] -->.
 
 # %% tags=["claims"]
@@ -74,14 +74,13 @@ assert may_look.equal(causal), (
 #
 # {{ table.markdown() }}
 #
-# In training, the singer without a mask even seems to be better. (Nobody can guess how long the humming lasts, and
-# which number comes then, so a singer that does not cheat gets some of them wrong.) But it copies:
+# In training, the singer without a mask even seems to be better. (Nobody can guess how long the humming lasts, or which
+# number follows it, so a singer that does not cheat gets some words wrong.) But it copies:
 
 # %% tags=["hide-input"]
-#| caption: What *be* looks at just before *six*, among some words of the verse, in one *head* of each singer, which is
-#|   one of two attentions side by side. With the mask, more than 99%<!--= picked[0, :2].sum() --> goes to *seven*,
-#|   which stands there twice. Without a mask, about 94%<!--= picked[1, 5] --> goes to *six*, the word that it should
-#|   guess.
+#| caption: Some of what *be* looks at just before *six*, in one *head* of each singer: one of its two attentions side
+#|   by side. With the mask, more than 99%<!--= picked[0, :2].sum() --> goes to *seven*, which stands there twice.
+#|   Without a mask, about 94%<!--= picked[1, 5] --> goes to *six*, the word that it should guess.
 from unmasked.teaching import Singer, verse
 
 text, be = "la la la " + verse(7), 17
@@ -99,8 +98,7 @@ plot.grid(picked, name, rows=[*singers], columns=columns, allowed=seen)
 
 # %% [markdown]
 # When it sings, there is no next word yet, and nothing to copy. After "{{ begun }}" it sings "{{ stuck }}", and so on
-# for ever. The singer with the mask has had to look back in all of its training, and so it has learned to: "{{ sung
-# }}".
+# for ever. The singer with the mask had to look back throughout its training, and so it has learned to: "{{ sung }}".
 #
 # A mask does not make training easier. It makes training the same task as singing.
 
@@ -126,7 +124,7 @@ assert words_right["without"] > 0.99 > words_right["with the mask"], (
 assert (
     verses_right["without"] < 0.2 and verses_right["with the mask"] > 0.9
 ), (
-    "The singer with the mask has had to look back in all of its training, and so it has learned to"
+    "The singer with the mask had to look back throughout its training, and so it has learned to"
 )
 
 # %% [markdown]
@@ -165,8 +163,8 @@ assert both[:4].equal(causal[:4]), (
 # zero. That is wrong:
 
 # %% tags=["hide-input"]
-#| caption: The weights of *ship*, and at the end their sum. If they are set to zero after the softmax, they no longer
-#|   sum to one.
+#| caption: The weights of *ship*, and at the end their sum. If hidden ones are set to zero after the softmax, the rest
+#|   no longer sums to one.
 ship = words.index("ship")
 rows = torch.stack([free[ship], free[ship] * causal[ship], weights[ship]])
 rows = torch.cat([rows, rows.sum(-1, keepdim=True)], dim=-1)
@@ -193,7 +191,7 @@ scores.softmax(dim=-1)[words.index("ship")]
 # score of zero hides nothing.
 
 # %% tags=["hide-input"]
-#| caption: The way of four words through attention: dot products, scores, and weights under the causal mask.
+#| caption: Four words on their way through attention: dot products, scores, and weights under the causal mask.
 #| script: ../../src/unmasked/figures/stages.js
 #| data: stages
 four, features = ["my", "ship", "and", "crew"], ["sea", "trade"]
@@ -215,7 +213,7 @@ assert torch.allclose(scores.softmax(-1)[ship], rows[2, :-1], atol=1e-5), (
     "These are the weights of the third row"
 )
 assert rows[1, -1] < 0.95 < rows[2, -1], (
-    "If they are set to zero after the softmax, they no longer sum to one"
+    "If hidden ones are set to zero after the softmax, the rest no longer sums to one"
 )
 
 # %% [markdown]
@@ -232,7 +230,7 @@ blind.softmax(dim=-1)
 # *NaN* means *not a number*: each weight is zero divided by zero. One NaN spreads to everything that is computed with
 # it, and can ruin a training run. `unmasked`, this site's library, gives such a row weights of zero; [what PyTorch
 # gives](../pytorch/masks.py#when-a-row-allows-nothing)<!--~ link: the section on rows that allow nothing --> depends on
-# the interface. Look for such rows:
+# the interface. So look for such rows:
 
 # %%
 may_look.any(dim=-1).all()  # does every query see something?
@@ -246,8 +244,8 @@ assert not self_attention(X, allowed=causal & (place > 0)).weights[0].any(), (
 # ## The surprise: `True` means two things
 #
 # In PyTorch attention is a function, `F.scaled_dot_product_attention`, and also a *module*, `nn.MultiheadAttention`: an
-# object that holds learned matrices of its own. Both take a boolean mask. To the function, `True` means *may look*. To
-# the module, `True` means *may not look*. No error is raised:
+# object that holds learned matrices. Both take a boolean mask. To the function, `True` means *may look*. To the module,
+# `True` means *may not look*. A mask that is meant for the other raises no error:
 
 # %% tags=["hide-input"]
 #| caption: The weights that both give under the same causal mask. In the module each word looks only at what comes

@@ -39,8 +39,8 @@ plot.grid(weights_of[1], "weights", queries=swapped)
 #
 # The six words are in the list `words`, and `vectors` is the first page's [table of
 # vectors](attention.py#words-as-vectors). Put the words into another order and compute attention again. Then compare
-# with the contexts from before, shuffled in the same way. `allclose` says whether all numbers are equal, up to
-# rounding:
+# the result with the contexts from before, shuffled in the same way. `allclose` says whether all numbers are equal, up
+# to rounding:
 
 # %%
 X = vectors.lookup(words).double()  # a row for each word
@@ -51,15 +51,15 @@ torch.allclose(shuffled.context, context[order], atol=1e-5)
 
 # %% [markdown]
 # They are equal: only the rows have changed places. A score compares two words by their vectors alone, and a sum does
-# not care in which order things are added. So attention treats a sentence as a *bag* of words, which knows the words in
-# it and how often each occurs, but not their order.
+# not care in which order things are added. So attention treats a sentence as a *bag* of words: what counts is which
+# words occur and how often, but not their order.
 #
-# What is shuffled with its input, and does not change otherwise, is called *equivariant*. A model that has positions
-# must fail this test, and should. [The doctor](../doctor.py) runs it on any module of yours.
+# A function is called *equivariant* if shuffling its input only shuffles its output. A model that has positions fails
+# this test, as it should. [The doctor](../doctor.py) runs it on any module of yours.
 
 # %% [markdown] tags=["check"]
-# To multiply by a *permutation matrix* $P$ is to put rows in another order. On both sides of attention it comes to the
-# same:
+# To multiply by a *permutation matrix* $P$ is to put rows in another order. Before attention or after it, the result is
+# the same:
 #
 # $$\begin{aligned}
 # \operatorname{SelfAttention}(P X)
@@ -97,7 +97,7 @@ assert torch.allclose(
 ), "Every weight is there again, where the same two words meet"
 assert probes.breaks_equivariance(
     lambda x: self_attention(x, is_causal=True).context, X[None]
-), "A model that has positions must fail this test"
+), "A model that has positions fails this test"
 
 # %% [markdown]
 # ## The song without positions
@@ -137,9 +137,9 @@ deeper = Singer.trained(2, lacks="positions").verses_right()  # two blocks
 # %% [markdown]
 # A deeper model finds some order by itself. Under the [causal mask](masks.py#hiding-the-words-that-come-later)<!--~
 # link: it hides later words --> the second *nine* sees more words than the first one. So they have different vectors
-# after one [block](block.py), a round of attention and more, and a second block can tell them apart: a singer with two
-# blocks and no positions sings {{ deeper :.0%}} of the verses. Some language models have been trained without
-# positions, but most are given them.
+# after one [block](block.py), which attends once, and a second block can tell them apart: a singer with two blocks and
+# no positions sings {{ deeper :.0%}} of the verses. Some language models have been trained without positions, but most
+# are given them.
 
 # %% tags=["claims"]
 assert min(whole.words_right(), lost.words_right()) > 0.9, (
@@ -171,9 +171,9 @@ with_places = X + table(torch.arange(len(X)))  # word + place
 # ## Sines
 #
 # A model built around attention is called a *transformer*. The first one computed its place vectors instead of learning
-# them, so it never runs out. Each number of the vector (a *feature*) follows a wave along the text: it rises and falls
-# from place to place. The first features are fast waves, the last ones are slow, like the hands of a clock for seconds,
-# minutes and hours. Two features share a speed: a sine and a cosine.
+# them, so it never runs out of them. Each number of the vector (a *feature*) follows a wave along the text: it rises
+# and falls from place to place. The first features are fast waves, the last ones are slow, like the hands of a clock
+# for seconds, minutes and hours. Two features each share a speed: a sine and a cosine.
 
 
 # %%
@@ -188,16 +188,16 @@ def sines(places, features):
 # %% tags=["hide-input"]
 #| alt: A striped map, a row for each place and a column for each feature. The stripes at the left are narrow, those at
 #|   the right so wide that they do not end.
-#| caption: The vectors of 60<!--= len(waves) --> places, one in each row. Teal is positive, amber negative. Along the
-#|   text the waves at the left are fast. Every row differs from every other.
+#| caption: The vectors of 60<!--= len(waves) --> places, one in each row. Teal is positive, amber negative. The waves
+#|   at the left are fast, those at the right slow. Every row differs from every other.
 from unmasked.figures.positions import map_of
 
 waves = sines(60, 32)
 map_of(waves, "feature", "place")
 
 # %% [markdown]
-# The slowest of these waves comes round only after more than 30,000 places, so even far places of a long text get
-# different vectors.
+# The slowest of these waves repeats only after more than 30,000 places, so all places of a long text get different
+# vectors.
 
 # %% tags=["claims"]
 assert (waves[1:, 0] * waves[:-1, 0] < 0).sum() > 5 and (
@@ -205,12 +205,12 @@ assert (waves[1:, 0] * waves[:-1, 0] < 0).sum() > 5 and (
 ).all(), "The first features are fast waves, the last ones are slow"
 assert torch.pdist(waves).min() > 0.1, "Every row differs from every other"
 assert 2 * torch.pi / torch.atan2(*waves[1, -2:]) > 30_000, (
-    "The slowest of these waves comes round only after more than 30,000 places"
+    "The slowest of these waves repeats only after more than 30,000 places"
 )
 # %% [markdown]
 # ## Turning queries and keys
 #
-# A sum holds two things in the same numbers: what the word is, and where it stands. Many newer models, Llama among
+# A sum mixes two things in the same numbers: what the word is, and where it stands. Many newer models, Llama among
 # them, add nothing to the words. They *turn* the query and the key, by an angle that grows with the place. This is
 # called *rotary position embedding*, or *RoPE*.
 #
@@ -227,8 +227,9 @@ def turn(arrow, place, rate):  # rate: how far it turns at each place
 
 
 # %% [markdown]
-# Here are a query and a key of four numbers each, which makes two clocks with two hands. Put more *la* in front: both
-# hands of a clock turn on by the same angle, and the angle between them stays. Then move the query away from the key:
+# Here are a query and a key of four numbers each, which makes two clocks with two hands each. Put more *la* in front:
+# both hands of a clock turn on by the same angle, and the angle between them stays. Then move the query away from the
+# key:
 
 # %% tags=["hide-input"]
 #| alt: Two clocks with a hand for a query and a hand for a key. On the second clock both hands are turned farther, and
@@ -311,8 +312,8 @@ assert torch.allclose(shuffled.context, context[order], atol=1e-5), (
 #
 # ??? question "Hint"
 #
-#     One order is not enough: some functions survive being reversed, others being rolled. And sums in another order end
-#     in other digits.
+#     One order is not enough: some functions survive being reversed, others being rolled. And numbers added in another
+#     order may differ in the last digits.
 
 # %% tags=["solution"]
 from unmasked.exercises import check

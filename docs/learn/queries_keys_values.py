@@ -26,14 +26,14 @@ plot.grid(goal, "the weights that are wanted", queries=asked, keys=served)
 #
 # On [the page before](attention.py)<!--~ link: it stands before this one -->, words were compared by the vectors that
 # they already had. A language model *learns* what to look for: the name to which *she* refers, or the bracket that is
-# still to be closed. This page trains a model that has to learn such a thing, in about a second, and then looks inside.
+# still to be closed. Here a small model learns such a thing, in about a second, and you look inside it.
 
 # %% [markdown]
 # ## A waiter's memory
 #
 # The model is a waiter. It hears five orders, such as *Kim: tea*, and then a question, such as *Kim?*, which it has to
-# answer with the drink. Names and drinks are shuffled in each round, and one of the six of each sits out, so nothing
-# can be learned by heart: the answer has to be found in the orders.
+# answer with the drink. Each round draws five of six names and five of six drinks, and shuffles them, so nothing can be
+# learned by heart: the answer has to be found in the orders.
 #
 # The model knows 18<!--= len(words) --> words: six questions, six names and six drinks. Each is a list of zeros with a
 # single one, at a place of its own. An order is the sum of two words:
@@ -55,9 +55,9 @@ order.int()
 # %% [markdown]
 # ## Three tables
 #
-# The matrices have the usual names `W_q`, `W_k` and `W_v`. A vector with a single one, times a matrix, is one row of
-# that matrix. So each matrix is a table here, with a row for each word: its query, its key or its value. In the
-# beginning they hold random numbers. The *seed* decides which, and `Parameter` marks a tensor that training may change:
+# The matrices are usually called `W_q`, `W_k` and `W_v`. A vector with a single one, times a matrix, is one row of that
+# matrix. So each matrix is a table here, with a row for each word: its query, its key or its value. At first they hold
+# random numbers. The *seed* decides which, and `Parameter` marks a tensor that training may change:
 
 # %% tags=["imports"]
 from torch.nn import Parameter
@@ -94,8 +94,8 @@ def look(asked, orders, W_q, W_k, W_v):
 # ## Many rounds at once
 #
 # To train means to repeat one *step*: ask, see how far off the bets are, and change the matrices a little, so that the
-# bets get better. A single round tells only of its own five guests, so each step asks in
-# 32<!--= len(bets) --> rounds at once, which together are called a *batch*.
+# bets get better. A single round tells only of its own five guests, so each step asks in 32<!--= len(bets) --> rounds
+# at once, together called a *batch*.
 #
 # A batch is one tensor, with one more axis in front: questions of the shape (5, 18)<!--= questions[0].shape --> become
 # (32, 5, 18)<!--= questions.shape -->. The code of `look` stays as it is, because `@` multiplies the last two axes, for
@@ -120,8 +120,8 @@ questions.shape, weights.shape, bets.shape
 #
 # One number, the *loss* (this one is called *cross-entropy*), says how far off the bets are. Six equal bets have a loss
 # of 1.79<!--= F.cross_entropy(torch.zeros(1, 6), torch.tensor([0])) -->, the logarithm of six; the more is bet on the
-# right drinks, the nearer it comes to zero. `backward` finds out for each number in the matrices whether to raise or
-# lower it, to make the loss smaller, and `Adam` moves each a little that way:
+# right drinks, the nearer it comes to zero. For each number in the matrices, `backward` finds out whether the loss
+# shrinks if it is raised or if it is lowered, and `Adam` moves it a little that way:
 
 # %% tags=["imports"]
 import torch.nn.functional as F
@@ -142,10 +142,9 @@ def train(matrices):
 # Here the five questions from above are asked again and again. Move the slider:
 
 # %% tags=["hide-input"]
-#| caption: What each question looks at in the course of the training. Before it,
-#|   all weights are between 15%<!--= film["weights"][0].min() --> and 24%<!--= film["weights"][0].max() -->. After
-#|   200<!--= film["steps"][-1] --> steps, each question gives at least 99%<!--= film["weights"][-1][goal > 0].min() -->
-#|   to the order with its name.
+#| caption: What each question looks at during the training. Before it, all weights are between 15%<!--=
+#|   film["weights"][0].min() --> and 24%<!--= film["weights"][0].max() -->. After 200<!--= film["steps"][-1] --> steps,
+#|   each question gives at least 99%<!--= film["weights"][-1][goal > 0].min() --> to the order with its name.
 #| script: ../../src/unmasked/figures/training.js
 #| data: film
 from unmasked.figures.training import story
@@ -192,8 +191,8 @@ correct, early = answered.mean(), tried(new_matrices(0))[0].mean()
 # How does *Kim?* find *Kim: tea*? Compare the query of each question with the keys of names and drinks:
 
 # %% tags=["hide-input"]
-#| caption: The scores of each question with all names, and its largest with any drink. With its own name the score is
-#|   at least 6.5<!--= with_names.diagonal().min() -->, with a drink at most 0.5<!--= with_drinks.max() -->.
+#| caption: The scores of each question with all names, and its largest with any drink. With its own name a question
+#|   scores about 7<!--= with_names.diagonal().mean() -->, with a drink at most 0.5<!--= with_drinks.max() -->.
 with_names, with_drinks = (W_q[:6] @ W_k[6:].mT / 16**0.5).chunk(2, dim=1)
 best = with_drinks.amax(dim=1, keepdim=True)
 compared = torch.cat([with_names, best], dim=1)
@@ -287,9 +286,9 @@ assert results["W_v"][1].mean() > 0.5 > share["W_v"], (
 # %% [markdown]
 # ## What does *be* ask for?
 #
-# The singer of the song has to end its verse with a number. Here is one that learned its queries, keys and values from
-# nothing but the song (you will build one like it on [the last page](generating.py)<!--~ link: it ends the track -->).
-# What does *be* look at, just before it sings *six*?
+# The singer has to end each verse with a number. This one learned its queries, keys and values from nothing but the
+# song (you will build one like it on [the last page](generating.py)<!--~ link: it ends the track -->). What does *be*
+# look at, just before it sings *six*?
 
 # %% tags=["hide-input"]
 #| caption: What *be* takes from words of its verse, in one of the model's two [heads](heads.py)<!--~ link: in lower
@@ -307,13 +306,13 @@ plot.grid(of_be[None, some], "weights", rows=["be"], columns=columns)
 # *be* asks for the number, and *seven* answers, as *Kim: tea* answered *Kim?*. From the value of *seven* the model
 # works out *six*.
 #
-# A large model takes the step of attention many times, one after the other. Each time is one *layer* of the model, with
-# matrices of its own. Often nobody can say in words what their queries look for.
+# A large model takes the step of attention many times, one after the other. Each of these steps is a *layer* of the
+# model, with matrices of its own. Often nobody can say in words what their queries look for.
 #
 # ## Recap
 #
 # - A query is a question, a key is a label under which something is found, and a value is what one then gets.
-# - Query and key are learned together, because only their dot product counts. The value is learned apart from the key.
+# - Query and key are learned together, because only their dot product counts. The value is learned apart from them.
 
 # %% [markdown]
 # ## Exercises
@@ -344,8 +343,8 @@ assert feedback
 feedback
 
 # %% [markdown]
-# **Only the product counts** (`same-product`). Someone multiplies all queries by a square matrix `M`, which has an
-# inverse, from the right. Write `other_keys(W_k, M)`, which changes the keys so that all scores stay what they were.
+# **Only the product counts** (`same-product`). Someone multiplies all queries from the right by a square matrix `M`
+# that has an inverse. Write `other_keys(W_k, M)`, which changes the keys so that all scores stay what they were.
 #
 # ??? question "Hint"
 #

@@ -1,10 +1,10 @@
 # %% [markdown]
 # # Do my heads, tokens and batches stay apart?
 #
-# **Not if an axis was moved by a `view` instead of a `transpose`, or read in another's place.** The result keeps its
-# shape, its rows of weights still sum to one, and a model trains with it: usually worse, and behind a causal mask too
-# well. Here each such mistake runs beside the right version, on numbers of ordinary size. *Off by* is the largest
-# difference in any output.
+# **Not if an axis was moved by a `view` instead of a `transpose`, or if one axis was read as another.** The result
+# keeps its shape, its rows of weights still sum to one, and a model trains with it: usually worse, but behind a causal
+# mask suspiciously well. Here each such mistake runs beside the right version, on numbers of ordinary size. *Off by* is
+# the largest difference in any output.
 #
 # | What was done | Off by | Invisible with |
 # | --- | --- | --- |
@@ -107,7 +107,7 @@ assert not probes.differs(one_head.reshape(x.shape), merge_heads(one_head)), (
 
 # %% [markdown]
 # To see what training makes of the leak, a small model learns to predict the next of random tokens, which nothing can
-# predict. No honest loss is below the logarithm of the number of kinds, {{ math.log(kinds) :.2f}}.
+# predict. No honest loss is below the logarithm of the number of kinds of tokens, {{ math.log(kinds) :.2f}}.
 
 # %% tags=["check"]
 kinds = 16
@@ -201,9 +201,9 @@ assert probes.misses_the_past(both_bare, x), (
 #
 # ## Heads and head_dim exchanged in a view { #swapped-view }
 #
-# `view(batch, tokens, head_dim, heads)` makes as many heads as each should have features. That is attention too, with
-# another number of heads, so no single call looks wrong. The check has to know which features belong to a head: it
-# changes those of the first, and no other may notice.
+# `view(batch, tokens, head_dim, heads)` makes `head_dim` heads of `heads` features each. That is attention, too, so no
+# single call looks wrong. The check has to know which features belong to a head: it changes those of the first, and no
+# other may notice.
 
 
 # %% tags=["hide-input"]
@@ -281,7 +281,7 @@ exhibit(
 
 # %% [markdown]
 # With as many items as heads, the products fit where they do not belong, and item and head are exchanged. With other
-# sizes there is an error. **Hides** with one item and one head. `project_loop` is the package's loop.
+# sizes there is an error. **Hides** with one item and one head. The package's loop is `project_loop`.
 
 # %% tags=["check"]
 #| raises: RuntimeError: The expanded size of the tensor
@@ -325,8 +325,8 @@ turned(x)
 #
 # ## `batch_first` forgotten { #batch-first-forgotten }
 #
-# By default, `nn.MultiheadAttention` takes (tokens, batch, features). It then reads a batch of sequences the other way
-# round, and its output has the shape that it should have.
+# By default, `nn.MultiheadAttention` takes (tokens, batch, features). Given (batch, tokens, features), it takes items
+# for tokens, and its output still has the right shape.
 
 # %% tags=["hide-input"]
 torch.manual_seed(9)

@@ -6,13 +6,13 @@
 # 12<!--= len(hidden["one token"]) --> of them even give the numbers of the right version. But none passes four checks
 # at sizes that all differ.
 #
-# The museum has 63<!--= len(ENTRIES) --> mistakes. Each runs beside the right version: what it looks like, what it does
-# to the numbers, where it hides, what finds it, and the fix. Some words: an *item* is one sequence of a batch; a mask's
-# *polarity* is what its `True` means; *parity* is agreement with PyTorch; a *cache* keeps the keys and values of
+# The museum has 63<!--= len(ENTRIES) --> mistakes. Each runs beside the right version, with what it looks like, what it
+# does to the numbers, where it hides, what finds it, and the fix. Some words: an *item* is one sequence of a batch; a
+# mask's *polarity* is what its `True` means; *parity* is agreement with PyTorch; a *cache* keeps the keys and values of
 # earlier tokens.
 #
-# Find your mistake by what you see. The two maps on a card were drawn by running both lines: rows are outputs, columns
-# are tokens that were changed, and a cell is filled where the output moved. Amber is wrong, teal is right, and a cross
+# Find your mistake by what you see. The two maps on a card show what the wrong and the right line do: rows are outputs,
+# columns are changed tokens, and a cell is filled where the output moved. Amber is wrong, teal is right, and a cross
 # stands for NaN. Where no map can show the mistake, the card shows the wrong line.
 
 # %% tags=["hide-input", "no-snippet"]
@@ -76,8 +76,8 @@ usual = sum(
 assert usual == len(WRONG)
 
 # %% [markdown]
-# It is better to compare with the right version, unless the sizes hide what you are looking for. How many of the wrong
-# versions give the right numbers?
+# Comparing with the right version is better, unless the sizes hide the mistake. How many of the wrong versions give the
+# right numbers?
 
 # %%
 sizes = {
@@ -214,9 +214,9 @@ plot.table(["", *checks], marks)
 
 # %% [markdown]
 # The comparison finds all of them, but it needs to know what is right: the weights, and where each belongs. The other
-# three checks find 11<!--= sum(len(names) > 1 for names in found.values()) -->. What they miss, another scale or
-# another number of heads, is attention too, only not the one that was meant. The [doctor](../doctor.py) asks these
-# questions, and many more, of your module.
+# three checks find 11<!--= sum(len(names) > 1 for names in found.values()) --> of the 14<!--= len(WRONG) -->. What they
+# miss, another scale or another number of heads, is attention, too, only not the one that was meant. The
+# [doctor](../doctor.py) asks these questions, and many more, of your module.
 
 # %% tags=["claims"]
 assert not survivors, "But none passes four checks at sizes that all differ"
@@ -237,8 +237,8 @@ Rooms()
 # comes from `unmasked.exercises`. [How to do the exercises](../install.md#do-the-exercises).
 #
 # **A test of your own** (`test-of-your-own`). Write `my_test(f)` for a function of `x`, (batch, tokens, features):
-# causal self-attention in three heads, without learned matrices. Your test fails (by an `assert`, or `False`) for every
-# wrong version, and passes for right ones, which may differ by rounding.
+# causal self-attention in three heads, without learned matrices. Your test must fail (by an `assert`, or `False`) for
+# every wrong version, and pass for right ones, which may differ by rounding.
 #
 # ??? question "Hint"
 #

@@ -115,9 +115,9 @@ exhibit("no-causal-mask", unmasked)
 #
 # ## A mask of the other polarity { #mask-polarity }
 #
-# A mask goes from `nn.MultiheadAttention`, where `True` means *may not attend*, to `F.scaled_dot_product_attention`,
-# where it means the opposite, or the other way round. Here every token sees only the future, and the last one sees
-# nothing.
+# A mask for `nn.MultiheadAttention`, where `True` means *may not attend*, is passed to
+# `F.scaled_dot_product_attention`, where it means the opposite, or the other way round. Here every token sees only the
+# future, and the last one sees nothing.
 
 
 # %% tags=["hide-input"]
@@ -216,10 +216,10 @@ exhibit("float-mask-of-ones", ones_added)
 
 # %% [markdown]
 # PyTorch has one exception: on its [fast path for such masks](../pytorch/masks.py#masks-of-numbers-are-added),
-# `nn.TransformerEncoderLayer` treats every number that is not zero as minus infinity. On that path, ones in the hidden
-# places happen to give the right mask. So the mistake **hides**: the model is trained with next to no mask, while its
-# tests run with the right one. And a right floating mask is lost there, such as ALiBi, which here subtracts half the
-# distance between query and key. `nn.MultiheadAttention` adds it in every mode.
+# `nn.TransformerEncoderLayer` treats every number that is not zero as minus infinity. On that path, a mask that has its
+# ones in the hidden places happens to be right. So it **hides**: the model is trained with next to no mask, while its
+# tests run with the right one. And a right floating mask, such as ALiBi, which here subtracts half the distance between
+# query and key, is lost there. `nn.MultiheadAttention` adds it in every mode.
 
 
 # %% tags=["hide-input"]
@@ -418,10 +418,10 @@ plot.table(["nn.MultiheadAttention, is_causal=True", *modes], rows)
 # *Computed with torch {{ torch.__version__.split("+")[0] }} on the {{ x.device.type.upper() }}.*
 #
 # Without a mask it raises, or, on the fast path, silently drops the hint. With a mask, the hint wins in one case:
-# `need_weights=False`, no key_padding_mask, and no fast path. Then a window in the mask is lost. With fewer queries
-# than keys, as with a cache, a causal mask is lost as well, because the hint counts from the top left. **Hides** with
-# one token. **Fix:** pass the mask, and add the hint only if the mask is purely causal, with as many queries as keys;
-# or use `unmasked.MultiheadAttention`, which obeys in every mode.
+# `need_weights=False`, no key_padding_mask, and no fast path. Then a window that the mask has is lost. With fewer
+# queries than keys, as with a cache, a causal mask is lost as well, because the hint counts from the top left.
+# **Hides** with one token. **Fix:** pass the mask, and add the hint only if the mask is purely causal, with as many
+# queries as keys; or use `unmasked.MultiheadAttention`, which obeys in every mode.
 
 # %% tags=["claims"]
 assert hints["no mask", False] == ["raises", "raises", "not causal"], (
@@ -433,7 +433,7 @@ assert [case for case, cells in hints.items() if "causal" in cells] == [
     "With a mask, the hint wins in one case"
 )
 assert not probes.differs(told(window), told(causal(x))), (
-    "Then a window in the mask is lost"
+    "Then a window that the mask has is lost"
 )
 assert not probes.differs(told(masks.causal(2, N)), told(seen, False)), (
     "a causal mask is lost as well, because the hint counts from the top left"

@@ -148,8 +148,9 @@ assert torch.allclose(wrong.weights, without_bias_k, atol=1e-6), (
 )
 
 # %% [markdown]
-# **Hides** in the weights, and in every shape but theirs. **Caught by** the number of columns. **Fix:** append, as [the
-# page on heads](../pytorch/heads.py#a-pair-that-comes-from-no-sequence)<!--~ link: its section on such a pair --> does.
+# **Hides** in the numbers of the weights, and in every shape but theirs. **Caught by** the number of columns. **Fix:**
+# append, as [the page on heads](../pytorch/heads.py#a-pair-that-comes-from-no-sequence)<!--~ link: its section on such
+# a pair --> does.
 #
 # ## Weights copied by aliasing them { #aliased-weights }
 #
@@ -420,7 +421,7 @@ assert amounts[2] == 0, "Hides on a fresh module with one head"
 # %% [markdown]
 # ## Three matrices initialized for one packed { #packed-initialization }
 #
-# Xavier's bound falls with the rows and columns of what it fills. PyTorch fills the packed matrix, which has three
+# Xavier's bound falls as what it fills has more rows and columns. PyTorch fills the packed matrix, which has three
 # times the rows; `out_proj` starts as `nn.Linear` does. Three square matrices start larger, by the root of two.
 
 # %% tags=["hide-input"]

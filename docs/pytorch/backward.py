@@ -222,8 +222,8 @@ print(torch.autograd.gradgradcheck(Attention.apply, small))
 # %% [markdown]
 # ## Without the root, most gradients vanish, and the rest are huge
 #
-# Many texts say that without the root of d the softmax saturates, its gradients vanish, and nothing is learned. The
-# first two are right. To measure it, let each of 512<!--= examples --> random queries look for one of 16<!--= keys -->
+# Many texts say that without the root of d the softmax saturates, its gradients vanish, and nothing is learned. Only
+# the last is wrong. To measure it, let each of 512<!--= examples --> random queries look for one of 16<!--= keys -->
 # words. Words and queries have 256<!--= width --> features, and the loss is the distance of the context from the value
 # of the word. The table describes the gradients of the matrix that makes the queries, with the root and without:
 

@@ -268,7 +268,7 @@ places
 # %% [markdown]
 # With `positions_of`, the padded prompt gets what it gets alone. Without it the outputs are off by {{ off_by :.0%}} of
 # their size, and [nothing warns you](https://github.com/huggingface/transformers/issues/29029)<!--~ link: a report -->.
-# A rotary model bears the shift, because its scores depend on distances alone, but it needs the mask as well.
+# The shift does not hurt a rotary model, whose scores depend on distances alone, but it needs the mask as well.
 #
 # In a step, the mask has one key more than before: `masks.padding(lengths + 1, keys + 1, side="left")`<!--~ a call -->,
 # where `lengths` counts the real tokens. The new token has the position `places[:, -1:] + 1`<!--~ code -->.
@@ -294,7 +294,7 @@ assert torch.allclose(counted, alone, atol=1e-5), (
     "the padded prompt gets what it gets alone"
 )
 assert torch.allclose(shifted, layer(x), atol=1e-5), (
-    "A rotary model bears the shift"
+    "The shift does not hurt a rotary model"
 )
 assert torch.allclose(stepped[1:], by_itself, atol=1e-5), (
     "The new token has the position places[:, -1:] + 1"

@@ -10,7 +10,7 @@
 # 2. **Biases** filled with random numbers, and masks that shut something out, of every kind you support.
 # 3. **More than the output**: the weights of *every head*, not their average, and the gradients of inputs and
 #    parameters.
-# 4. **One check that needs no reference**: as long as it is finite, what may not be seen changes nothing.
+# 4. **One check that needs no reference**: what may not be seen changes nothing, as long as it is finite.
 #
 # This page runs layers that pass when one of them is missing, and measures how wrong each layer is.
 #
@@ -322,7 +322,7 @@ of_bias = gradients[names.index("in_proj_bias")]
 of_query_bias, of_key_bias, _ = of_bias.chunk(3)
 
 # %% [markdown]
-# So does its other path, `need_weights=False`, which hands the work to `F.scaled_dot_product_attention`.
+# Its other path, `need_weights=False`, agrees as well, and hands the work to `F.scaled_dot_product_attention`.
 
 # %% tags=["claims"]
 assert max(found.values()) < 1e-5 and len(found) == 3 + len(inputs), (
@@ -347,7 +347,7 @@ assert (
     < 1e-5
 ), "agrees, too, with these lines and with PyTorch"
 assert max(gap(our_causal, each) for each in (output, their_output)) < 1e-5, (
-    "So does its other path, need_weights=False"
+    "Its other path, need_weights=False, agrees as well"
 )
 
 # %% [markdown]
@@ -400,7 +400,7 @@ their_gone, _ = theirs(
 
 # %% tags=["claims"]
 assert not reach(merge)[~allowed].any() and gone.isnan().any(), (
-    "as long as it is finite, what may not be seen changes nothing"
+    "what may not be seen changes nothing, as long as it is finite"
 )
 assert torch.equal(reach(merge), allowed), (
     "the causal mask has come back out of the layer"

@@ -234,11 +234,11 @@ joined = back.reshape(3, 8)  # tokens features
 back.view(3, 8)
 
 # %% [markdown]
-# A transposed tensor lies in memory as before and is only read with other steps: {{ context.stride() }} becomes
-# {{ back.stride() }}. So `view` refuses to join axes whose numbers do not lie one after the other. `reshape` copies
-# them where it must, and `.contiguous().view(...)` makes the copy visible. The error is helpful, because it comes
-# exactly where the numbers have to move. With a head_dim of one there is no error, so a test of that size does not
-# notice that `contiguous()` is missing.
+# A transposed tensor lies in memory as before, and only its *strides*, the steps of reading, change: {{
+# context.stride() }} becomes {{ back.stride() }}. So `view` refuses to join axes whose numbers do not lie one after the
+# other. `reshape` copies them where it must, and `.contiguous().view(...)` makes the copy visible. The error is
+# helpful, because it comes exactly where the numbers have to move. With a head_dim of one there is no error, so a test
+# of that size does not notice that `contiguous()` is missing.
 
 # %% tags=["check"]
 try:
@@ -254,7 +254,7 @@ assert torch.equal(joined, tagged), (
     "Undo the steps in reverse order: transpose back, then join the last two axes"
 )
 assert back.data_ptr() == context.data_ptr(), (
-    "A transposed tensor lies in memory as before and is only read with other steps"
+    "A transposed tensor lies in memory as before"
 )
 assert one.shape == (3, 2), "With a head_dim of one there is no error"
 

@@ -1,9 +1,9 @@
 # %% [markdown]
 # # Long contexts: windows, sinks, soft-cap
 #
-# **It depends on who counts: a window of {{ W }} is {{ W }} keys in this library and in transformers, and {{ W + 1 }}
-# in the text of Mistral's paper and in FlashAttention's `window_size`.** A sink is one more term in the softmax, and a
-# soft-cap comes before the mask.
+# **A window's width depends on who counts: a window of {{ W }} is {{ W }} keys in this library and in transformers, and
+# {{ W + 1 }} in the text of Mistral's paper and in FlashAttention's `window_size`.** A sink is one more term in the
+# softmax, and a soft-cap comes before the mask.
 #
 # {{ plot.table(["Who counts", "A token at i sees the keys j with", "Keys for W = 3"], rows).markdown() }}
 #
@@ -84,7 +84,7 @@ wrong = attend(query, key, value, allowed=one_more).context
 print(f"off by {(wrong - right).abs().max():.1f}")
 
 # %% [markdown]
-# That is far too much for rounding. Yet the model mostly still gives sensible answers, so nobody looks for the mistake.
+# That is far too much for rounding. Yet the model mostly gives sensible answers, so nobody looks for the mistake.
 #
 # Every layer sees what the layer below has gathered, so the windows add up. With three layers of such windows, the
 # newest token knows of six others: two for each layer.

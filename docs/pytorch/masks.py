@@ -266,8 +266,8 @@ module.train()
 
 # %% [markdown]
 # `F.scaled_dot_product_attention(q, k, v, is_causal=True)` does make it, and `unmasked` does so, too. The two disagree
-# as soon as there are [more keys than queries](#more-keys-than-queries). Beside a mask of your own, PyTorch's function
-# takes it or refuses it, [by version and kernel](kernels.py#newer-versions); `unmasked` takes both.
+# as soon as there are [more keys than queries](#more-keys-than-queries). If you also pass a mask, PyTorch's function
+# takes or refuses `is_causal`, [by version and kernel](kernels.py#newer-versions); `unmasked` takes both.
 
 # %% tags=["claims"]
 assert masks.combine(masks.causal(5), end).equal(gallery["both"]) and (
@@ -380,7 +380,7 @@ plot.table(["Interface", "Context of the first query"], [*answers.items()])
 #
 # *eval* is run without gradients, as models usually are when they are used. The same module answers NaN when weights
 # are asked for, and zeros or NaN when they are not. That last NaN comes from a [fast
-# path](#train-is-not-eval-the-fast-path), too, which `nn.MultiheadAttention` keeps for self-attention with
+# path](#train-is-not-eval-the-fast-path), which `nn.MultiheadAttention` keeps for self-attention with
 # `batch_first=True`, biases, an even number of heads and a boolean mask. This library always gives zeros. PyTorch's
 # function gives zeros on a CPU, and on a GPU it depends on the kernel: with a boolean mask, cuDNN gave numbers, such as
 # -1.8<!--~ measured there -->. (Seen on an H100 with PyTorch 2.11<!--~ the version there --> in bfloat16, where the

@@ -182,8 +182,8 @@ assert kinds["RoPE"][0] < 1e-5 < kinds["sinusoids"][0], (
 # | zeros for padding | booleans, causal and real | numbers to add | your mask |
 # | four axes | your mask | your mask | your mask |
 #
-# FlexAttention gets a `BlockMask`; your mask of four axes it adds as `eager` does, but that of the first head to all
-# heads. Five mistakes with these masks give wrong numbers, and no error:
+# FlexAttention gets a `BlockMask`. It adds your mask of four axes as `eager` does, but the first head's to all heads.
+# Five mistakes with these masks give wrong numbers, and no error:
 #
 # - Two axes of numbers to add, zero and minus infinity: whatever is not zero counts as real, so it is the *padding*
 #   that the model reads.
@@ -288,7 +288,7 @@ torch.testing.assert_close(flat, by_mask)
 # %% [markdown]
 # On a CPU, `is_causal=True` raises a `RuntimeError`. What it says depends on how PyTorch was built: without CUDA, "No
 # viable backend for scaled_dot_product_attention was found"; with CUDA but without a driver, "CUDA driver version is
-# insufficient", since the last kernel it asks is cuDNN's. On a GPU there is one that can:
+# insufficient", since the last kernel it asks is cuDNN's. On a GPU there is a kernel that can:
 
 # %%
 try:

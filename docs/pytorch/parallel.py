@@ -1,9 +1,9 @@
 # %% [markdown]
 # # One device is not enough: heads in parallel, and a ring
 #
-# **Deal out the heads, and the ranks add up their outputs; deal out the tokens, and keys and values go around a ring.**
-# A *rank* is one of the processes that compute together, usually each on a device of its own. Both ways give what one
-# device gives, up to rounding, and so do the gradients.
+# **Deal the heads out to several devices, which add up their outputs; or deal out the tokens, and send keys and values
+# around a ring.** A *rank* is one of the processes that compute together, usually each on a device of its own. Both
+# ways give what one device gives, up to rounding, and so do the gradients.
 #
 # **Which to take?** Within one machine, heads in parallel are the usual choice, because the sums need fast links. A
 # ring takes over where the sequence is too long for one rank, or where there are more ranks than heads of keys. [What
@@ -283,8 +283,8 @@ assert not torch.allclose(wrong, right, atol=1e-5), (
 # $$B = (n - 1) \cdot 2 h \, \frac{t}{n} \, d \, b \tag{41.1}$$
 # <!-- where: n = 4; h = 2; t = 32; d = 8; b = 4; B = ring_bytes(1, h, t, d, ranks=n) -->
 #
-# bytes, and in the backward pass as many once more, and a gradient for each. The bytes grow with the tokens of a rank,
-# but the work grows with their square, so from some length on the transfer hides behind the computation. With heads in
+# bytes, and in the backward pass the same again, and a gradient for each. The bytes grow with the tokens of a rank, but
+# the work grows with their square, so from some length on the transfer hides behind the computation. With heads in
 # parallel, each rank hands over the whole output, however many ranks there are. Here is a layer as large as Llama's
 # with eight heads of keys, in bfloat16:
 
@@ -309,7 +309,7 @@ assert shares[0][2] == 3 * (k.nbytes + v.nbytes) // 4, (
     "A ring sends each rank's keys and values to all others"
 )
 assert ring_bytes(1, 2, 32, 8, ranks=4, backward=True) == 3 * shares[0][2], (
-    "and in the backward pass as many once more, and a gradient for each"
+    "and in the backward pass the same again, and a gradient for each"
 )
 assert ring_bytes(1, 6, 32, 8, ranks=4) == 3 * shares[0][2], (
     "it sends keys and values before they are repeated"
@@ -461,7 +461,7 @@ assert all("for_cpu" in each for each in refused), (
 # `launch` runs a function in several processes of one machine and returns what each of them returned. These are new
 # processes, even if yours has used a GPU, and the function travels there by value, even from a notebook (for which you
 # need `pip install cloudpickle`). Compare your module with the whole, including gradients, with a bias that is not
-# zero, and with two and four ranks, because with two a mistake in whose turn it is can hide:
+# zero, and with two and four ranks, because with two, a mistake in the order of turns can hide:
 
 # %%
 torch.manual_seed(4)

@@ -2,7 +2,7 @@
 # # Which RoPE is mine, and did I break it?
 #
 # **Rotary embeddings turn features in pairs, and there are two ways to pair them: a checkpoint made for one raises no
-# error under the other, and its scores are wrong.** To see whether positions work at all, add the same number to each
+# error under the other, but its scores are wrong.** To see whether positions work at all, add the same number to each
 # of them: with RoPE and ALiBi no output may move.
 #
 # {{ plot.table(["Positions", "Feature 0 of 8 turns with", "Outputs move if all positions shift", "Found in"],
@@ -213,7 +213,7 @@ torch.testing.assert_close(mended, right)
 
 # %% tags=["claims"]
 assert misread.isfinite().all() and off_by > 1, (
-    "a checkpoint made for one raises no error under the other, and its scores are wrong"
+    "a checkpoint made for one raises no error under the other, but its scores are wrong"
 )
 assert of_halves == [4, 5, 6, 7, 0, 1, 2, 3], (
     "a feature of the first half turns with its counterpart in the second"
@@ -249,9 +249,9 @@ assert ((misread - right).abs() < 1e-5).equal(
 # | rows and columns turn features of their own | `"axial"`, `mrope_section` | Qwen2-VL, Pixtral |
 # | some layers turn nothing | `no_rope_layers`, or only `layer_types` | SmolLM3, Llama 4; Command R7B |
 #
-# The base says how slow the slowest pair is. A wrong base passes every shift, because with any base a score depends on
-# the offset alone. Yet the config names the right one. So turn each feature by one position, and take its scores with
-# all features where they were: they say how far each pair turns. `probes.turns_otherwise` compares this with the
+# The base says how slow the slowest pair is. A wrong base passes the test of shifts, because with any base a score
+# depends on the offset alone. Yet the config names the right one. So turn each feature by one position, and take its
+# scores with all unturned features: they say how far each pair turns. `probes.turns_otherwise` compares this with the
 # config:
 
 # %%
@@ -286,7 +286,7 @@ slow = Rotary.from_config(
 
 # %% tags=["claims"]
 assert probes.notices_a_shift(as_misread, x) is None, (
-    "A wrong base passes every shift, because with any base a score depends on the offset alone"
+    "A wrong base passes the test of shifts, because with any base a score depends on the offset alone"
 )
 assert all(
     probes.turns_otherwise(turn, of_config, x[0]) for turn in others.values()
@@ -361,8 +361,8 @@ assert (
 # %% [markdown]
 # ## Rows and columns, or no positions at all
 #
-# A patch of an image stands in a row and in a column. Half of the pairs turn by the one, half by the other, and each
-# shift is forgiven on its own:
+# A patch of an image stands in a row and in a column. Half of the pairs turn by the one, half by the other, and a shift
+# of either changes no score:
 
 
 # %%
@@ -396,13 +396,13 @@ for name, moved in {
 #
 # Some layers turn nothing (*NoPE*): there only the causal mask tells what came earlier. In `no_rope_layers`, despite
 # its name, a one means that the layer *does* turn, and a zero that it does not. In Command R7B<!--~ its name --> and
-# EXAONE 4<!--~ its name -->, layers with a window turn and those that see everything do not, which no entry says but
-# `layer_types`. A layer that turns although it should not is found by `turns_otherwise`, if you give it
-# `lambda x, places: x` as what is right.
+# EXAONE 4<!--~ its name -->, layers with a window turn and those that see everything do not, and only `layer_types`
+# says so. A layer that turns although it should not is found by `turns_otherwise`, if you give it `lambda x, places: x`
+# as what is right.
 
 # %% tags=["claims"]
 assert not probes.differs(over_an_image(rows + 10, columns + 5), image), (
-    "each shift is forgiven on its own"
+    "a shift of either changes no score"
 )
 assert probes.differs(over_an_image(columns, rows), image) > 0.1, (
     "Half of the pairs turn by the one, half by the other"

@@ -6,9 +6,9 @@
 # $d$. Divide it by the root of $d$, and its variance is one for every $d$.
 #
 # With 512<!--= big --> features, the largest of ten weights is 0.95<!--= largest["unscaled"] --> on average without the
-# division, and 0.32<!--= largest["scaled"] --> with it. The gradients of the queries do not become small without it;
-# they become few and huge: most queries get next to nothing, and all together get 9.4
-# times<!--= together["unscaled"] / together["scaled"] --> as much.
+# division, and 0.32<!--= largest["scaled"] --> with it. Without it, not all gradients become small: most queries get
+# next to nothing, but a few get so much that all together have 9.4 times<!--= together["unscaled"] / together["scaled"]
+# --> as much.
 
 # %% tags=["imports"]
 import itertools

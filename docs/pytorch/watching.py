@@ -500,7 +500,7 @@ for line in textwrap.wrap(str(caught[0].message), 78):
 # %% [markdown]
 # PyTorch's encoder leaves its [fast path](masks.py#masks-of-numbers-are-added)<!--~ link: where it is explained -->
 # while it is watched, as it does for hooks. The column *note* of the table shows where that happens. Unwatched, such a
-# call answers otherwise if its mask is one of numbers, or if a query sees nothing.
+# call gives other numbers if its mask is one of numbers, or if a query sees nothing.
 #
 # `watch` keeps references, not copies. If a cache is written to again, the weights that you ask for later would be
 # wrong; `watch` notices, and raises an error. In that case use `watch(model, keep="weights")`, which computes the
