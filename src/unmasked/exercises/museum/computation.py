@@ -14,8 +14,7 @@ _Attend = Callable[[Tensor, Tensor, Tensor, float, bool], tuple[Tensor, Tensor]]
 
 
 @exercise("mended-attention", "An average with the right weights; dropout in training alone.")
-def mended_attention(answer: _Attend) -> None:
-    """Hold a function of query, key, value, dropout and training to attention."""
+def _mended_attention(answer: _Attend) -> None:
     for d in (4, 9):  # two, so that no constant fits
         q, k, v = draw((2, 3, d), (2, 5, d), (2, 5, d))
         given = ask(answer, q, k, v, 0.0, False, keep="query, key or value")
@@ -93,6 +92,5 @@ def _cases() -> list[tuple[str, bool, Tensor, str]]:
 
 
 @exercise("are-weights", "It accepts rows that are an average's, or empty, and no others.")
-def are_weights(answer: Callable[[Tensor], object]) -> None:
-    """Hold a test of weights to weights and to what only looks like them."""
+def _are_weights(answer: Callable[[Tensor], object]) -> None:
     judge(lambda weights: ask(answer, weights), _cases())

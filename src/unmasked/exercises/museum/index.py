@@ -71,8 +71,7 @@ WRONG: dict[str, Attend] = {
 
 
 @exercise("test-of-your-own", "Your test passes what is right, and none of the wrong versions.")
-def own_test(answer: Callable[[Callable[[Tensor], Tensor]], object]) -> str:
-    """Hold a test of causal self-attention in three heads to right versions and to wrong ones."""
+def _own_test(answer: Callable[[Callable[[Tensor], Tensor]], object]) -> str:
     for name, correct in (("the package's", right), ("one by PyTorch's function", _by_pytorch), ("a loop", _loop)):
         if not _passes(answer, lambda x, f=correct: f(x, 3)):  # type: ignore[misc]
             raise Wrong(f"Your test refuses a right version, {name}. Compare with a tolerance, as rounding differs.")
@@ -113,8 +112,7 @@ def mysteries() -> list[Callable[[Tensor], Tensor]]:
 
 
 @exercise("which-mistake", "All three mistakes have their names.")
-def which_mistake(answer: Any) -> None:
-    """Hold the names of three mistakes to what the functions do."""
+def _which_mistake(answer: Any) -> None:
     named = [answer] if isinstance(answer, str) else list(answer)
     if len(named) != len(_MYSTERIES):
         raise Wrong(f"You named {len(named)}; name {len(_MYSTERIES)} mistakes, in the order of mysteries().")

@@ -57,15 +57,13 @@ _TRIED: list[tuple[str, bool, _Map, str]] = [
 
 
 @exercise("leak-test", "It finds every function that looks ahead, and no other.")
-def leak_test(answer: Callable[[_Map, Tensor], object]) -> None:
-    """Hold a test of functions f(x), given an x, to functions that look ahead and to some that do not."""
+def _leak_test(answer: Callable[[_Map, Tensor], object]) -> None:
     (x,) = draw((2, 5, 6))
     judge(lambda f: ask(answer, f, x, keep="x"), _TRIED)
 
 
 @exercise("module-mask", "One mask for each sequence and head, in which True means: may not attend.")
-def module_mask(answer: Callable[[Tensor, int], Tensor]) -> None:
-    """Hold a function of ``allowed`` and a number of heads to the attn_mask of nn.MultiheadAttention."""
+def _module_mask(answer: Callable[[Tensor, int], Tensor]) -> None:
     lengths, heads = torch.tensor([2, 3]), 4
     allowed = (masks.padding(lengths) & masks.causal(3))[:, 0]  # batch queries keys
     right = allowed.logical_not().repeat_interleave(heads, dim=0)

@@ -19,8 +19,7 @@ def _module() -> nn.MultiheadAttention:
 
 
 @exercise("weights-that-tell", "On a module that is filled so, every mistake with the weights shows.")
-def weights_that_tell(answer: Callable[[nn.MultiheadAttention], object]) -> None:
-    """Hold a function that fills a module to what the module can then show."""
+def _weights_that_tell(answer: Callable[[nn.MultiheadAttention], object]) -> None:
     module = _module()
     shapes = [parameter.shape for parameter in module.parameters()]
     with torch.random.fork_rng(devices=[]):
@@ -39,8 +38,7 @@ def weights_that_tell(answer: Callable[[nn.MultiheadAttention], object]) -> None
 
 
 @exercise("mend-the-class", "The class gives PyTorch's numbers, with PyTorch's weights.")
-def mend_the_class(answer: Callable[[nn.MultiheadAttention], Callable[[Tensor], Tensor]]) -> None:
-    """Hold a class that takes its weights from nn.MultiheadAttention to that module."""
+def _mend_the_class(answer: Callable[[nn.MultiheadAttention], Callable[[Tensor], Tensor]]) -> None:
     module = _module()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(9)

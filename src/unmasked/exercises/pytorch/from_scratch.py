@@ -15,8 +15,7 @@ _HEADS, _EMBED_DIM = 3, 12
 
 
 @exercise("multi-head", "It gives what PyTorch's layer gives, biases and every head included.")
-def multi_head(answer: Callable[[Tensor, Tensor, Tensor, Mapping[str, Tensor], int], Tensor]) -> None:
-    """Hold a function of query, key, value, a state_dict and a number of heads to nn.MultiheadAttention."""
+def _multi_head(answer: Callable[[Tensor, Tensor, Tensor, Mapping[str, Tensor], int], Tensor]) -> None:
     layer = nn.MultiheadAttention(_EMBED_DIM, _HEADS, batch_first=True, device="meta", dtype=torch.float64)
     shapes = {name: parameter.shape for name, parameter in layer.named_parameters()}
     *drawn, query, key, value = draw(*shapes.values(), (2, 5, _EMBED_DIM), (2, 7, _EMBED_DIM), (2, 7, _EMBED_DIM))
@@ -28,8 +27,7 @@ def multi_head(answer: Callable[[Tensor, Tensor, Tensor, Mapping[str, Tensor], i
 
 
 @exercise("weights-dropout", "What is returned is what averaged the values, each weight zero or enlarged.")
-def weights_dropout(answer: Callable[[Tensor, Tensor, Tensor, Tensor, float], tuple[Tensor, Tensor]]) -> None:
-    """Hold a function of q, k, v, allowed and p to dropout on the weights."""
+def _weights_dropout(answer: Callable[[Tensor, Tensor, Tensor, Tensor, float], tuple[Tensor, Tensor]]) -> None:
     q, k, v = draw((2, 3, 20, 4), (2, 3, 30, 4), (2, 3, 30, 5))
     allowed = masks.causal(20, 30)
     plain = (q @ k.mT / 2).masked_fill(~allowed, -torch.inf).softmax(-1)
@@ -63,8 +61,7 @@ def weights_dropout(answer: Callable[[Tensor, Tensor, Tensor, Tensor, float], tu
 
 
 @exercise("bias-never-missed", "It adds one number to all scores of a query, which no softmax sees.")
-def bias_never_missed(answer: str) -> None:
-    """Hold a name to the bias that no output depends on."""
+def _bias_never_missed(answer: str) -> None:
     product = "Without the query's bias a score loses a number that differs from key to key: its product with them."
     told = {
         "b_q": product,

@@ -15,8 +15,7 @@ _SPLIT, _MERGED = ": batch, heads, tokens, head_dim", ": batch, tokens, features
 
 
 @exercise("split-heads", "Head h has the h-th block of every token's features.")
-def split(answer: Callable[[Tensor, int], Tensor]) -> None:
-    """Hold a function of features and a number of heads to the split."""
+def _split(answer: Callable[[Tensor, int], Tensor]) -> None:
     for batch, tokens, heads, head_dim in _SIZES:
         x = _tagged(batch, tokens, heads * head_dim)
         right = split_heads(x, heads)
@@ -32,8 +31,7 @@ def split(answer: Callable[[Tensor, int], Tensor]) -> None:
 
 
 @exercise("merge-heads", "Each token has the features of its heads side by side.")
-def merge(answer: Callable[[Tensor], Tensor]) -> None:
-    """Hold a function of the heads' context to the merge."""
+def _merge(answer: Callable[[Tensor], Tensor]) -> None:
     for batch, tokens, heads, head_dim in _SIZES:
         right = _tagged(batch, tokens, heads * head_dim)
         x = split_heads(right, heads).contiguous()
@@ -48,8 +46,7 @@ def merge(answer: Callable[[Tensor], Tensor]) -> None:
 
 
 @exercise("packed-projection", "The rows of query, key and value stand one below the other.")
-def packed_projection(answer: Callable[[Tensor, Tensor, int], Sequence[Tensor]]) -> None:
-    """Hold a function of x, the packed weight and a number of heads to three projections."""
+def _packed_projection(answer: Callable[[Tensor, Tensor, int], Sequence[Tensor]]) -> None:
     for batch, tokens, heads, head_dim in _SIZES:
         x, weight = draw((batch, tokens, 7), (3 * heads * head_dim, 7))
         rows = F.linear(x, weight)  # batch tokens 3·heads·head_dim
@@ -74,11 +71,8 @@ def packed_projection(answer: Callable[[Tensor, Tensor, int], Sequence[Tensor]])
 
 
 @exercise("appended-pair", "The pair is one key and one value more, for every query.")
-def appended_pair(answer: Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]) -> None:
-    """Hold a function of q, k, v, bias_k and bias_v to what add_bias_kv does, and not to a shift.
-
-    Equation: (6.4, 6.5, 6.6)
-    """
+def _appended_pair(answer: Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]) -> None:
+    """Equation: (6.4, 6.5, 6.6)."""
     for leading in ((), (2, 3)):
         q, k, v, bias_k, bias_v = draw((*leading, 4, 7), (*leading, 5, 7), (*leading, 5, 7), (1, 7), (1, 7))
         longer = [torch.cat([x, b.expand(*leading, 1, 7)], dim=-2) for x, b in ((k, bias_k), (v, bias_v))]
@@ -106,11 +100,8 @@ def appended_pair(answer: Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], tup
 
 
 @exercise("softmax-one", "A row sums to less than one, by the share of a score of zero.")
-def softmax_one(answer: Callable[[Tensor], Tensor]) -> None:
-    """Hold a function of scores to the weights that add_zero_attn leaves to the real keys.
-
-    Equation: (6.7)
-    """
+def _softmax_one(answer: Callable[[Tensor], Tensor]) -> None:
+    """Equation: (6.7)."""
     (drawn,) = draw((2, 3, 5))
     for size, scores in {"of a few units": drawn, "about 1000": drawn + 1000, "about -1000": drawn - 1000}.items():
         mixed = (scores - scores.amax(-1, keepdim=True)).exp()

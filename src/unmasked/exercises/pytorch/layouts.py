@@ -19,8 +19,7 @@ def _numbers(given: Tensor) -> list[int]:
 
 
 @exercise("one-head-of-packed", "Part, head and place are three axes of the rows.")
-def one_head(answer: Callable[[Tensor, int, int], Sequence[Tensor]]) -> None:
-    """Hold a function of the packed weight to one head's three matrices."""
+def _one_head(answer: Callable[[Tensor, int, int], Sequence[Tensor]]) -> None:
     for head in range(_HEADS):
         given = list(answer(_ROWS.clone(), _HEADS, head))
         if len(given) != 3:
@@ -33,16 +32,14 @@ def one_head(answer: Callable[[Tensor, int, int], Sequence[Tensor]]) -> None:
 
 
 @exercise("interleaved-to-packed", "All rows of the query come first, then the key's, then the value's.")
-def to_packed(answer: Callable[[Tensor, int], Tensor]) -> None:
-    """Hold a function of the interleaved weight to the packed order."""
+def _to_packed(answer: Callable[[Tensor, int], Tensor]) -> None:
     given, right = ask(answer, _ROWS, _HEADS, keep="weight"), _BLOCKS.transpose(0, 1).reshape(_ROWS.shape)
     known = {"They still stand head by head. [interleaved-qkv]": _ROWS}
     hold(given, right, "", "the row order", known, shown=_numbers)
 
 
 @exercise("conv1d-to-packed", "Both matrices are transposed, and both biases stay.")
-def conv1d_to_packed(answer: Callable[[Mapping[str, Tensor], int], Mapping[str, Tensor]]) -> None:
-    """Hold a function of a state in GPT-2's layout to the state of nn.MultiheadAttention."""
+def _conv1d_to_packed(answer: Callable[[Mapping[str, Tensor], int], Mapping[str, Tensor]]) -> None:
     shapes = {"c_attn.weight": (6, 18), "c_attn.bias": (18,), "c_proj.weight": (6, 6), "c_proj.bias": (6,)}
     state = dict(zip(shapes, draw(*shapes.values(), dtype=torch.float32), strict=True))
     right = layouts.convert(state, source="conv1d", target="packed", num_heads=_HEADS)

@@ -13,8 +13,7 @@ _BACK = "An id that comes back is another document."
 
 
 @exercise("packed-causal", "A token sees its own document, up to itself.")
-def packed_causal(answer: Callable[[Tensor], Tensor]) -> None:
-    """Hold a function of ids to the mask of packed documents under a causal mask."""
+def _packed_causal(answer: Callable[[Tensor], Tensor]) -> None:
     for ids in _IDS:
         own, before = masks.documents(ids), masks.causal(len(ids))
         known = {
@@ -28,8 +27,7 @@ def packed_causal(answer: Callable[[Tensor], Tensor]) -> None:
 
 
 @exercise("cumulative-lengths", "They begin with zero, end with all tokens, and are int32.")
-def cumulative_lengths(answer: Callable[[Tensor], Tensor]) -> None:
-    """Hold a function of lengths to the cumulative lengths of kernels for varying lengths."""
+def _cumulative_lengths(answer: Callable[[Tensor], Tensor]) -> None:
     for lengths in ([3, 4, 2], [1], [5, 1, 1, 6]):
         right = torch.tensor([0, *lengths]).cumsum(0)
         known = {
@@ -44,8 +42,7 @@ def cumulative_lengths(answer: Callable[[Tensor], Tensor]) -> None:
 
 
 @exercise("restarted-positions", "Each document begins at zero.")
-def restarted_positions(answer: Callable[[Tensor], Tensor]) -> None:
-    """Hold a function of ids to positions that begin anew in each document."""
+def _restarted_positions(answer: Callable[[Tensor], Tensor]) -> None:
     for ids in _IDS:
         before = masks.causal(len(ids))
         right = (masks.documents(ids) & before).sum(-1) - 1

@@ -11,11 +11,8 @@ from unmasked.exercises._check import Wrong, ask, draw, exercise, hold, same
 
 
 @exercise("running-softmax", "One pass, and the two numbers are those of the whole row.")
-def running(answer: Callable[[Sequence[Sequence[float]]], tuple[float, float]]) -> None:
-    """Hold a function of the tiles of a row to the largest score and the sum of the exponentials.
-
-    Equation: (10.1)
-    """
+def _running(answer: Callable[[Sequence[Sequence[float]]], tuple[float, float]]) -> None:
+    """Equation: (10.1)."""
     rows = (
         [[0.5, 2.0], [1.0]],
         [[3.0], [1.0, -2.0], [0.0]],
@@ -41,11 +38,8 @@ def running(answer: Callable[[Sequence[Sequence[float]]], tuple[float, float]]) 
 
 
 @exercise("merge-parts", "Every part counts by its share of the exponentials.")
-def merge(answer: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]) -> None:
-    """Hold a function of two contexts and their log-sum-exps to the context of both parts.
-
-    Equation: (10.2)
-    """
+def _merge(answer: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]) -> None:
+    """Equation: (10.2)."""
     query, key, value = draw((2, 3, 4), (2, 7, 4), (2, 7, 4))
     for size in (1.0, 400.0):
         parts = [tiles.attention(size * query, key[:, part], value[:, part]) for part in (slice(0, 2), slice(2, 7))]
