@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from unmasked import masks
 from unmasked._generators import forked
-from unmasked.exercises.museum.index import WRONG, right
+from unmasked.exercises.museum.index import WRONG, in_heads, right
 from unmasked.functional import attention_scores, attention_weights, self_attention
 from unmasked.museum import ENTRIES, SYMPTOMS, Entry, drawn, reach
 from unmasked.plot import table
@@ -46,11 +46,8 @@ _FINISH: dict[str, Callable[[Any, Tensor], Tensor]] = {
 
 def pairs(x: Tensor, num_heads: int) -> dict[str, dict[str, Map]]:
     """What `museum.reach` gives for the "wrong" and the "right" version of each mistake that two maps can tell."""
-    sound = reach(lambda x: right(x, num_heads), x)
-    both = {
-        slug: {"wrong": reach(lambda x, wrong=wrong: wrong(x, num_heads), x), "right": sound}  # type: ignore[misc]
-        for slug, wrong in WRONG.items()
-    }
+    sound = reach(in_heads(right, num_heads), x)
+    both = {slug: {"wrong": reach(in_heads(wrong, num_heads), x), "right": sound} for slug, wrong in WRONG.items()}
     for slug in _FINISH:
         entry = ENTRIES[slug]
         both[slug] = {

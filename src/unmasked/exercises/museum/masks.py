@@ -1,14 +1,13 @@
 """The exercises of the museum's room of masks."""
 
 from collections.abc import Callable
-from functools import partial
 
 import torch
 from torch import Tensor
 
 from unmasked import masks
 from unmasked.exercises._check import Wrong, ask, draw, exercise, hold, judge, same, tensor
-from unmasked.exercises.museum.index import WRONG
+from unmasked.exercises.museum.index import WRONG, in_heads
 from unmasked.functional import self_attention
 from unmasked.museum import ENTRIES
 
@@ -26,7 +25,7 @@ _TRIED: list[tuple[str, bool, _Map, str]] = [
     ("a window of two tokens", False, _seen(lambda a: a.triu(-1)), ""),
     ("the identity", False, lambda x: x.clone(), ""),
     ("a running mean", False, lambda x: x.cumsum(-2) / torch.arange(1.0, x.size(-2) + 1, dtype=x.dtype)[:, None], ""),
-    *((f"'{ENTRIES[slug].title}'", True, partial(WRONG[slug], num_heads=1), f"{_TOLD} [{slug}]") for slug in _LEAKS),
+    *((f"'{ENTRIES[slug].title}'", True, in_heads(WRONG[slug], 1), f"{_TOLD} [{slug}]") for slug in _LEAKS),
     ("attention that sees one token ahead", True, _seen(lambda a: torch.ones_like(a).tril(1)), _TOLD),
     (
         "attention in which the last token alone is seen too early",
