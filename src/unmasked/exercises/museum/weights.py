@@ -5,7 +5,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from unmasked.exercises._check import Wrong, draw, exercise, tensor, wrong
+from unmasked.exercises._check import Wrong, draw, exercise, tensor
 from unmasked.exercises.pytorch.from_scratch import of_weights
 from unmasked.probes import differs
 
@@ -34,7 +34,7 @@ def _weights_that_tell(answer: Callable[[nn.MultiheadAttention], object]) -> Non
             raise Wrong("The module's output is not finite: fill it with numbers of ordinary size.")
         for told, given in of_weights((_X, _X, _X), module.state_dict()).items():
             if not differs(given, expected):
-                raise wrong(f"On the filled module this mistake gives the right numbers: {told}")
+                raise Wrong(f"On the filled module this mistake gives the right numbers: {told}")
 
 
 @exercise("mend-the-class", "The class gives PyTorch's numbers, with PyTorch's weights.")
@@ -51,7 +51,7 @@ def _mend_the_class(answer: Callable[[nn.MultiheadAttention], Callable[[Tensor],
         if gap := differs(given, expected):
             for told, mistaken in of_weights((_X, _X, _X), module.state_dict()).items():
                 if not differs(given, mistaken):
-                    raise wrong(f"Off by up to {gap:.2f}. One mistake is left: {told}")
+                    raise Wrong(f"Off by up to {gap:.2f}. One mistake is left: {told}")
             raise Wrong(f"Off by up to {gap:.2f} from PyTorch's output, and by more than one mistake.")
         for parameter in module.parameters():
             parameter.add_(1.0)

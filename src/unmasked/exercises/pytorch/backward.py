@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 from torch import Tensor
 
-from unmasked.exercises._check import Wrong, draw, exercise, hold
+from unmasked.exercises._check import draw, exercise, hold, parts
 from unmasked.gradients import attention_backward
 
 _SHAPES = (2, 3, 4, 2), (2, 3, 4, 6), (2, 3, 5, 6), (2, 3, 5, 2)  # of the context's gradient, query, key and value
@@ -28,10 +28,7 @@ def _row_sums(answer: Callable[[Tensor, Tensor], Tensor]) -> None:
 def _backward(answer: Callable[[Tensor, Tensor, Tensor, Tensor], Sequence[Tensor]]) -> None:
     """Equation: (9.2)."""
     drawn = draw(*_SHAPES)
-    given, right = list(answer(*drawn)), attention_backward(*drawn)
-    shapes = [tuple(each.shape) for each in given]
-    if shapes != [tuple(each.shape) for each in right]:
-        raise Wrong(f"The shapes are {shapes}; they should be those of query, key and value.")
+    given, right = parts(list(answer(*drawn)), "query", "key", "value"), attention_backward(*drawn)
     grad_context, query, key, value = drawn
     without = (query @ key.mT / 6**0.5).softmax(-1) * (grad_context @ value.mT)
     no_sum = (without @ key, without.mT @ query, right.value)

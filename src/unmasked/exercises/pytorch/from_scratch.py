@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from unmasked import masks
-from unmasked.exercises._check import Wrong, draw, exercise, hold, same, wrong
+from unmasked.exercises._check import Wrong, draw, exercise, hold, parts, same, tensor
 from unmasked.heads import merge_heads, split_heads
 
 _HEADS, _EMBED_DIM = 3, 12
@@ -34,10 +34,9 @@ def _weights_dropout(answer: Callable[[Tensor, Tensor, Tensor, Tensor, float], t
     with torch.random.fork_rng():
         torch.manual_seed(0)
         for p in (0.0, 0.5, 0.25):
-            context, weights = answer(q, k, v, allowed, p)
-            if weights.shape != plain.shape or context.shape != (2, 3, 20, 5):
-                shapes_given = f"{tuple(context.shape)} and {tuple(weights.shape)}"
-                raise Wrong(f"The shapes are {shapes_given}; they should be (2, 3, 20, 5) and {tuple(plain.shape)}.")
+            context, weights = parts(answer(q, k, v, allowed, p), "context", "weights")
+            tensor(weights, "", plain, "the weights")
+            tensor(context, "", plain @ v, "the context")
             kept = weights != 0
             dropped = 1 - kept.masked_select(allowed).double().mean().item()
             one = torch.ones(1, dtype=torch.float64).expand(2, 3, 20)
@@ -73,7 +72,7 @@ def _bias_never_missed(answer: str) -> None:
     if name not in told:
         raise Wrong(f"It is {answer!r}; give one of {', '.join(map(repr, told))}.")
     if told[name]:
-        raise wrong(told[name])
+        raise Wrong(told[name])
 
 
 def of_weights(inputs: Sequence[Tensor], state: Mapping[str, Tensor]) -> dict[str, Any]:

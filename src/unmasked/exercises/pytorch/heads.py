@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from unmasked.exercises._check import Wrong, ask, draw, exercise, hold, same
+from unmasked.exercises._check import ask, draw, exercise, hold, parts, same
 from unmasked.functional import attend
 from unmasked.heads import split_heads
 
@@ -51,22 +51,20 @@ def _packed_projection(answer: Callable[[Tensor, Tensor, int], Sequence[Tensor]]
         x, weight = draw((batch, tokens, 7), (3 * heads * head_dim, 7))
         rows = F.linear(x, weight)  # batch tokens 3·heads·head_dim
         right = [split_heads(part, heads) for part in rows.chunk(3, dim=-1)]
-        parts = list(ask(answer, x, weight, heads))
-        if len(parts) != 3:
-            raise Wrong(f"It returned {len(parts)} tensors; return three: query, key and value.")
+        three = parts(list(ask(answer, x, weight, heads)), "query", "key", "value")
         viewed = [part.reshape(right[0].shape) for part in rows.chunk(3, dim=-1)]
         exchanged = [right[1], right[0], right[2]]
         known = {  # of all three, as another mistake may give one of them
             "The rows are read head by head; here all of the query's come first. [interleaved-qkv]": (
-                all(map(same, parts, split_heads(rows, heads).chunk(3, dim=-1)))
+                all(map(same, three, split_heads(rows, heads).chunk(3, dim=-1)))
             ),
             "A view alone fills the heads in the order of memory. [view-without-transpose]": (
-                all(map(same, parts, viewed))
+                all(map(same, three, viewed))
             ),
-            "Query and key are exchanged.": all(map(same, parts, exchanged)),
+            "Query and key are exchanged.": all(map(same, three, exchanged)),
         }
         where = f"For x of {tuple(x.shape)}, weight of {tuple(weight.shape)} and {heads} heads"
-        for what, given, exact in zip(("query", "key", "value"), parts, right, strict=True):
+        for what, given, exact in zip(("query", "key", "value"), three, right, strict=True):
             hold(given, exact, where, f"the {what}", known, axes=_SPLIT)
 
 
@@ -78,19 +76,11 @@ def _appended_pair(answer: Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], tu
         longer = [torch.cat([x, b.expand(*leading, 1, 7)], dim=-2) for x, b in ((k, bias_k), (v, bias_v))]
         scores = q @ longer[0].mT
         right = (scores / 7**0.5).softmax(-1)
-        try:
-            context, weights = answer(q, k, v, bias_k, bias_v)
-        except (TypeError, ValueError) as error:
-            raise Wrong(f"Return two tensors, context and weights ({error}).") from None
+        context, weights = parts(answer(q, k, v, bias_k, bias_v), "context", "weights")
         shifted = attend(q, k + bias_k, v + bias_v, need_weights=True).weights
-        if isinstance(weights, Tensor) and same(weights, shifted):
-            raise Wrong(
-                f"For k of {tuple(k.shape)} the weights have {k.size(-2)} columns; they should have {k.size(-2) + 1}. "
-                "What is added to all keys changes no weight: append the pair.",
-                "bias-kv-as-shift",
-            )
         where = f"For q of {tuple(q.shape)} and k of {tuple(k.shape)}"
         known = {
+            "What is added to all keys changes no weight: append the pair. [bias-kv-as-shift]": shifted,
             "The pair stands before the others; the last column should be its own.": right.roll(1, dims=-1),
             "The scale is missing. [missing-scale]": scores.softmax(-1),
         }

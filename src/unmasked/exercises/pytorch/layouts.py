@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from unmasked import layouts
-from unmasked.exercises._check import Wrong, ask, draw, exercise, hold
+from unmasked.exercises._check import Wrong, ask, draw, exercise, hold, parts
 
 _HEADS, _HEAD_DIM, _EMBED_DIM = 3, 2, 6
 _ROWS = torch.arange(float(3 * _EMBED_DIM * _EMBED_DIM)).view(3 * _EMBED_DIM, _EMBED_DIM)
@@ -21,9 +21,7 @@ def _numbers(given: Tensor) -> list[int]:
 @exercise("one-head-of-packed", "Part, head and place are three axes of the rows.")
 def _one_head(answer: Callable[[Tensor, int, int], Sequence[Tensor]]) -> None:
     for head in range(_HEADS):
-        given = list(answer(_ROWS.clone(), _HEADS, head))
-        if len(given) != 3:
-            raise Wrong(f"It returned {len(given)} tensors; return three: query, key and value.")
+        given = parts(list(ask(answer, _ROWS, _HEADS, head)), "query", "key", "value")
         for place, what in enumerate(("query", "key", "value")):
             right = _ROWS.view(3, _HEADS, _HEAD_DIM, _EMBED_DIM)[place, head]
             known = {"The rows are not packed head by head. [interleaved-qkv]": _BLOCKS[head, place]}
@@ -49,7 +47,7 @@ def _conv1d_to_packed(answer: Callable[[Mapping[str, Tensor], int], Mapping[str,
         raise Wrong(f"It gives {names}; it should give {sorted(right)}.")
     for what, tensor in right.items():
         known = {
-            "It fits, but is not transposed. [weight-not-transposed]": tensor.dim() == 2 and tensor.T,
+            "It is not transposed. [weight-not-transposed]": tensor.dim() == 2 and tensor.T,
             "A view is no transpose. [weight-not-transposed]": state["c_attn.weight"].reshape(18, 6),
         }
         hold(given[what], tensor, f"For {what}", known=known)
