@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from unmasked import plot
 from unmasked.figures._drawing import AMBER, TEAL, VIOLET
+from unmasked.museum import reach
 from unmasked.teaching import Singer, verse
 
 NORM, PART, ADD, END = 0.55, 1.35, 3.75, 4.35  # heights within a part: its norm, itself, the sum, the next part
@@ -17,12 +18,7 @@ NORM, PART, ADD, END = 0.55, 1.35, 3.75, 4.35  # heights within a part: its norm
 
 def moves(part: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
     """Which words' outputs, in the rows, change when one word of a sentence, (1, words, features), changes."""
-    columns = []
-    for place in range(x.size(1)):
-        changed = x.clone()
-        changed[:, place] += 1
-        columns.append((part(changed) - part(x)).abs().amax(-1)[0] > 1e-4)
-    return torch.stack(columns, dim=1)
+    return torch.tensor(reach(part, x)) > 1e-4
 
 
 def block(moved: Mapping[str, Tensor], words: Sequence[str]) -> Figure:
