@@ -154,13 +154,7 @@ def short(row: Tensor) -> list[float]:
 
 
 def ask(answer: Callable[..., Any], *inputs: Any, keep: str = "") -> Any:
-    """Call an answer with copies of what it is given.
-
-    Args:
-        answer: The reader's function.
-        inputs: What it is called with.
-        keep: What the tensors among the inputs are called, if they must stay as they were: "scores".
-    """
+    """Call an answer with copies of what it is given, which have a name to `keep` if they must stay as they were."""
     given = [each.clone() if isinstance(each, Tensor) else copy.copy(each) for each in inputs]
     result = answer(*given)
     if keep and not all(torch.equal(*pair) for pair in zip(inputs, given, strict=True) if isinstance(pair[0], Tensor)):
@@ -177,15 +171,9 @@ def tensor(
     axes: str = "",
     known: Known | None = None,
 ) -> Tensor:
-    """Require a tensor, boolean and of a shape if need be, and take it off its graph and its device.
+    """Require a tensor, of the shape of another one and boolean if that is; take it off its graph and its device.
 
-    Args:
-        given: What the answer gave.
-        where: For which inputs: "For 3 tokens".
-        like: What has the right shape, and is boolean if that is needed.
-        what: What is required: "the mask".
-        axes: What is told of the right shape, behind it.
-        known: The mistakes that can be named, as for `hold`; those that are tensors may have another shape.
+    The others are those of `hold`. A known mistake that is a tensor may have another shape.
     """
     if not isinstance(given, Tensor):
         raise Wrong(_sentence(where, f"it returned {type(given).__name__}; return a tensor."))
@@ -269,11 +257,9 @@ def survives(weights: object) -> str | None:
 
 
 def judge(answer: Callable[[Any], object], tried: Sequence[tuple[str, bool, Any, str]]) -> None:
-    """Require a test to accept and to refuse what it should.
+    """Require a test of one thing to accept and to refuse what it should.
 
-    Args:
-        answer: The reader's test, a function of one thing.
-        tried: What each thing is, what should be said of it, the thing, and what is told of it, which may be nothing.
+    What is tried are rows: what a thing is, what should be said of it, the thing, and what is told, if only "".
     """
     said = [bool(answer(thing)) for _, _, thing, _ in tried]
     always = " It says so of everything." if len(set(said)) == 1 else ""

@@ -100,7 +100,7 @@ def norms(size: int, *, samples: int, keys: int) -> tuple[dict[str, Any], ...]:
 
 
 def half_precision(sizes: Sequence[float]) -> dict[str, list[str]]:
-    """Attend to three tokens of 64 features of each size in float16, in four ways: "finite" or "NaN"."""
+    """Attend in float16 to three tokens of 64 equal features, in four ways: for each size "finite" or "NaN"."""
     found: dict[str, list[str]] = {}
     for size in sizes:
         x = torch.full((1, 1, 3, 64), size, dtype=torch.float16)
