@@ -9,7 +9,7 @@ import importlib
 import math
 import pkgutil
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -27,14 +27,15 @@ class Wrong(Exception):  # noqa: N818  # it is what a check finds, not a fault o
     """What is wrong with an answer: a sentence or two for its author, and the museum's entry for the mistake.
 
     Args:
-        message: What was given, what came out, and what should have.
+        message: What was given, what came out, and what should have; behind it may stand the cause, in brackets.
         cause: The slug of the mistake in the museum, if it is one of those shown there.
     """
 
     def __init__(self, message: str, cause: str | None = None):
-        super().__init__(message)
-        assert cause is None or cause in ENTRIES, f"the museum has no {cause!r}"
-        self.cause = cause
+        told, slug = re.fullmatch(r"(.*?)(?: \[([a-z0-9-]+)\])?", message.strip(), re.DOTALL).groups()  # type: ignore[union-attr]
+        super().__init__(told)
+        self.cause = cause or slug
+        assert self.cause is None or self.cause in ENTRIES, f"the museum has no {self.cause!r}"
 
 
 @dataclass(frozen=True)
@@ -153,13 +154,7 @@ def short(row: Tensor) -> list[float]:
 
 
 def ask(answer: Callable[..., Any], *inputs: Any, keep: str = "") -> Any:
-    """Call an answer with copies of what it is given.
-
-    Args:
-        answer: The reader's function.
-        inputs: What it is called with.
-        keep: What the tensors among the inputs are called, if they must stay as they were: "scores".
-    """
+    """Call an answer with copies of what it is given, which have a name to `keep` if they must stay as they were."""
     given = [each.clone() if isinstance(each, Tensor) else copy.copy(each) for each in inputs]
     result = answer(*given)
     if keep and not all(torch.equal(*pair) for pair in zip(inputs, given, strict=True) if isinstance(pair[0], Tensor)):
@@ -168,15 +163,17 @@ def ask(answer: Callable[..., Any], *inputs: Any, keep: str = "") -> Any:
     return result
 
 
-def tensor(given: object, where: str = "", like: Tensor | None = None, what: str = "it", axes: str = "") -> Tensor:
-    """Require a tensor, boolean and of a shape if need be, and take it off its graph and its device.
+def tensor(
+    given: object,
+    where: str = "",
+    like: Tensor | None = None,
+    what: str = "it",
+    axes: str = "",
+    known: Known | None = None,
+) -> Tensor:
+    """Require a tensor, of the shape of another one and boolean if that is; take it off its graph and its device.
 
-    Args:
-        given: What the answer gave.
-        where: For which inputs: "For 3 tokens".
-        like: What has the right shape, and is boolean if that is needed.
-        what: What is required: "the mask".
-        axes: What is told of the right shape, behind it.
+    The others are those of `hold`. A known mistake that is a tensor may have another shape.
     """
     if not isinstance(given, Tensor):
         raise Wrong(_sentence(where, f"it returned {type(given).__name__}; return a tensor."))
@@ -184,9 +181,18 @@ def tensor(given: object, where: str = "", like: Tensor | None = None, what: str
         raise Wrong(_sentence(where, f"the dtype is {given.dtype}; return torch.bool."))
     if like is not None and given.shape != like.shape:
         of = "" if what == "it" else f" of {what}"
-        shape = f"the shape{of} is {tuple(given.shape)}; it should be {tuple(like.shape)}{axes}."
-        raise Wrong(_sentence(where, shape))
+        told = f"the shape{of} is {tuple(given.shape)}; it should be {tuple(like.shape)}{axes}."
+        others = {sentence: mistake for sentence, mistake in (known or {}).items() if isinstance(mistake, Tensor)}
+        name(given, _sentence(where, told), others)
     return given.detach().cpu()
+
+
+def parts(given: object, *names: str) -> list[Any]:
+    """Require something for each of the names."""
+    found = list(given) if isinstance(given, Iterable) and not isinstance(given, Tensor) else [given]
+    if len(found) != len(names):
+        raise Wrong(f"It returned {len(found)}; return {len(names)}: {', '.join(names)}.")
+    return found
 
 
 def rows(given: object) -> Tensor:
@@ -225,7 +231,7 @@ def hold(
         Wrong: What was given, what came out and what should have; and the mistake, if it is known.
     """
     if isinstance(right, Tensor):
-        given = tensor(given, where, right, "it" if shown else what, axes)
+        given = tensor(given, where, right, "it" if shown else what, axes, known)
     elif isinstance(given, bool) or not (
         isinstance(given, int | float) or (isinstance(given, Tensor) and not given.dim())
     ):
@@ -239,14 +245,8 @@ def name(given: Any, told: str, known: Known, tolerance: float = 1e-5) -> NoRetu
     for sentence, mistake in known.items():
         made = bool(mistake(given)) if callable(mistake) else mistake
         if made if isinstance(made, bool) else same(given, made, tolerance):
-            raise wrong(f"{told} {sentence}")
+            raise Wrong(f"{told} {sentence}")
     raise Wrong(told)
-
-
-def wrong(sentence: str) -> Wrong:
-    """A sentence, and behind it the slug of the mistake in brackets, where the museum shows it."""
-    told, slug = re.fullmatch(r"(.*?)(?: \[([a-z0-9-]+)\])?", sentence.strip(), re.DOTALL).groups()  # type: ignore[union-attr]
-    return Wrong(told, slug)
 
 
 def survives(weights: object) -> str | None:
@@ -257,17 +257,15 @@ def survives(weights: object) -> str | None:
 
 
 def judge(answer: Callable[[Any], object], tried: Sequence[tuple[str, bool, Any, str]]) -> None:
-    """Require a test to accept and to refuse what it should.
+    """Require a test of one thing to accept and to refuse what it should.
 
-    Args:
-        answer: The reader's test, a function of one thing.
-        tried: What each thing is, what should be said of it, the thing, and what is told of it, which may be nothing.
+    What is tried are rows: what a thing is, what should be said of it, the thing, and what is told, if only "".
     """
     said = [bool(answer(thing)) for _, _, thing, _ in tried]
     always = " It says so of everything." if len(set(said)) == 1 else ""
     for mine, (what, right, _, told) in zip(said, tried, strict=True):
         if mine != right:
-            raise wrong(f"It says {mine} of {what}; it should say {right}.{always} {told}")
+            raise Wrong(f"It says {mine} of {what}; it should say {right}.{always} {told}")
 
 
 def same(given: Any, right: Any, tolerance: float = 1e-5) -> bool:

@@ -12,8 +12,7 @@ from unmasked.exercises._check import Wrong, exercise
 
 
 @exercise("get-past-the-doctor", "A leak from the future that the doctor does not find.")
-def get_past(answer: Callable[[Tensor], Tensor]) -> str:
-    """Hold a function to passing the doctor's checks, and to leaking in a sequence longer than those."""
+def _get_past(answer: Callable[[Tensor], Tensor]) -> str:
     report = diagnose(answer, embed_dim=6, num_heads=1, causal=True)
     if not report.ok:
         found = report.findings[0]
@@ -25,8 +24,7 @@ def get_past(answer: Callable[[Tensor], Tensor]) -> str:
 
 
 @exercise("plant-a-mistake", "Attention with one mistake, which the doctor names.")
-def plant_a_mistake(answer: Any) -> str:
-    """Hold a planted mistake to its name."""
+def _plant_a_mistake(answer: Any) -> str:
     if not (isinstance(answer, tuple) and len(answer) == 2):
         raise Wrong("Pass the function and the mistake's name: (attend, 'missing-scale').")
     f, slug = answer

@@ -11,19 +11,7 @@ from unmasked.functional import self_attention
 
 
 def moved(arrows: Tensor, names: Sequence[str], axes: tuple[str, str]) -> Figure:
-    """An arrow for each word, and a ring where attention moves its tip.
-
-    Args:
-        arrows: The words' vectors (words, 2).
-        names: The words.
-        axes: What the two numbers of a vector say.
-
-    Returns:
-        The figure.
-
-    Raises:
-        ValueError: There are not as many names as arrows, or the arrows lie in no plane.
-    """
+    """An arrow for each word, (words, 2), and a ring where attention moves its tip; axes say what the numbers mean."""
     if arrows.shape != (len(names), 2):
         raise ValueError(f"arrows has shape {tuple(arrows.shape)}, expected ({len(names)}, 2): two numbers a name")
     context = self_attention(arrows).context
@@ -41,10 +29,5 @@ def moved(arrows: Tensor, names: Sequence[str], axes: tuple[str, str]) -> Figure
 
 
 def angle(a: Tensor, b: Tensor) -> float:
-    """The angle between two arrows, in degrees.
-
-    Args:
-        a: One of them (features,).
-        b: The other.
-    """
+    """The angle between two arrows, in degrees."""
     return math.degrees(math.acos((a @ b / a.norm() / b.norm()).item()))

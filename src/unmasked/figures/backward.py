@@ -31,17 +31,8 @@ class Gradients(NamedTuple):
 def of_retrieval(examples: int, *, keys: int, width: int, root: bool) -> Gradients:
     """Let each example ask for the first of its keys, and measure the gradients of its squared error.
 
-    A word has a random name, which queries and keys are made of, and random contents, which are its value. Every call
-    with the same sizes draws the same.
-
-    Args:
-        examples: Queries, each with keys of its own.
-        keys: Words that each example chooses, out of 64.
-        width: Features of names, queries and keys.
-        root: Whether scores are divided by the root of the width.
-
-    Returns:
-        What comes back to the matrix that makes queries of names.
+    A word has a random name, which queries and keys are made of, and random contents, which are its value. Each example
+    chooses its keys out of 64 words. Every call with the same sizes draws the same.
     """
     random = torch.Generator().manual_seed(2)
     names = torch.randn(64, width, generator=random).double()
@@ -74,15 +65,8 @@ def of_retrieval(examples: int, *, keys: int, width: int, root: bool) -> Gradien
 def left_out(grad_context: Tensor, query: Tensor, key: Tensor, value: Tensor) -> dict[str, list[float]]:
     """Leave a part of the backward pass out, and compare the gradients with autograd's.
 
-    Args:
-        grad_context: (..., queries, value features), the gradient of the loss by the context.
-        query: (..., queries, head_dim), which requires grad, as the next two do.
-        key: (..., keys, head_dim).
-        value: (..., keys, value features).
-
-    Returns:
-        By what is left out, the largest differences of the gradients of query, key and value, each as a share of the
-        largest entry of autograd's.
+    Query, key and value require grad. By what is left out, the largest differences of their gradients, each as a share
+    of the largest entry of autograd's.
     """
     weights = attention_weights(attention_scores(query, key))
     exact = torch.autograd.grad(weights @ value, (query, key, value), grad_context, retain_graph=True)
@@ -116,16 +100,7 @@ class _Products(TorchDispatchMode):
 
 
 def products(function: Callable[..., object], *args: Any, **options: Any) -> int:
-    """Count the matrix products that a call takes.
-
-    Args:
-        function: What is called.
-        args: Its positional arguments.
-        options: Its named arguments.
-
-    Returns:
-        How many products ran.
-    """
+    """How many matrix products a call takes."""
     counter = _Products()
     with counter:
         function(*args, **options)

@@ -10,38 +10,21 @@ from torch import Tensor, nn
 
 from unmasked import plot
 from unmasked.figures._drawing import AMBER, TEAL, VIOLET
+from unmasked.museum import reach
 from unmasked.teaching import Singer, verse
 
 NORM, PART, ADD, END = 0.55, 1.35, 3.75, 4.35  # heights within a part: its norm, itself, the sum, the next part
 
 
 def moves(part: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-    """Which words' outputs change when one word changes.
-
-    Args:
-        part: From words to words, in one shape.
-        x: One sentence (1, words, features).
-
-    Returns:
-        Boolean (words, words): rows are outputs, columns the words that change.
-    """
-    columns = []
-    for place in range(x.size(1)):
-        changed = x.clone()
-        changed[:, place] += 1
-        columns.append((part(changed) - part(x)).abs().amax(-1)[0] > 1e-4)
-    return torch.stack(columns, dim=1)
+    """Which words' outputs, in the rows, change when one word of a sentence, (1, words, features), changes."""
+    return torch.tensor(reach(part, x)) > 1e-4
 
 
 def block(moved: Mapping[str, Tensor], words: Sequence[str]) -> Figure:
     """A block from the bottom up: before each of its two parts a norm, after it a sum, and a way around both.
 
-    Args:
-        moved: For each part what `moves` finds in it, under its name.
-        words: What goes in.
-
-    Returns:
-        The figure, whose lines within a part lead from each word to those that learn from it.
+    Lines within a part lead from each word to those that learn from it, as `moves` found for the part of this name.
     """
     with plot.figure(3.9, 5.0) as drawn:
         axes = drawn.subplots()
@@ -76,14 +59,7 @@ def _around(axes: Any, place: int, bottom: float) -> None:
 
 
 def parameters(layer: nn.TransformerEncoderLayer) -> dict[str, int]:
-    """How many parameters each part of PyTorch's block has.
-
-    Args:
-        layer: The block.
-
-    Returns:
-        Those of its "attention", of its "MLP", and of its "norms".
-    """
+    """How many parameters the "attention", the "MLP" and the "norms" of PyTorch's block have."""
     parts: dict[str, list[nn.Module]] = {
         "attention": [layer.self_attn],
         "MLP": [layer.linear1, layer.linear2],
@@ -93,30 +69,15 @@ def parameters(layer: nn.TransformerEncoderLayer) -> dict[str, int]:
 
 
 def multiplications(width: int, length: int) -> tuple[int, int]:
-    """What a block costs each word of a text, without a mask.
+    """What a block costs each word of a text, without a mask, in attention and in the MLP.
 
-    Args:
-        width: How many numbers a word has.
-        length: How many words the text has.
-
-    Returns:
-        The multiplications of attention, with its four matrices, and those of an MLP that is four times as wide inside.
+    Attention has four matrices; the MLP is four times as wide inside.
     """
     return 4 * width**2 + 2 * length * width, 2 * 4 * width**2
 
 
 def costs(lengths: Sequence[int], attention: Sequence[float], mlp: Sequence[float], crossing: int) -> Figure:
-    """What each word costs in attention and in the MLP of a block, over the length of the text.
-
-    Args:
-        lengths: How many words a text has.
-        attention: Multiplications for each word, at each length.
-        mlp: The same of the MLP.
-        crossing: The length at which both cost the same.
-
-    Returns:
-        The figure: two curves, and a line at the crossing.
-    """
+    """What a word costs in attention and in the MLP of a block, over the text's length, and where both cost alike."""
     with plot.figure(3.9, 2.6) as drawn:
         axes = drawn.subplots()
         axes.plot(lengths, [cost / 1e6 for cost in attention])
@@ -136,16 +97,8 @@ PARTS = ("attention", "MLP", "residual", "norms")
 def without(singer: Singer, part: str) -> Iterator[None]:
     """Within the block, a trained singer has to do without a part of its blocks.
 
-    Args:
-        singer: The model, which is put back at the end.
-        part: "attention" or "MLP", which then finds nothing but zeros; "residual", so that what a part finds replaces
-            the words; or "norms", which then leave the words as they are.
-
-    Yields:
-        Nothing.
-
-    Raises:
-        ValueError: `part` names none of these.
+    "attention" or "MLP" then find nothing but zeros; without the "residual" what a part finds replaces the words;
+    without "norms" these leave the words as they are.
     """
     if part not in PARTS:
         raise ValueError(f"part is {part!r}; pass one of {', '.join(PARTS)}")
@@ -187,15 +140,7 @@ class Song(TypedDict):
 
 
 def songs(singer: Singer, number: int) -> list[Song]:
-    """A verse as a singer sings it, whole and without each of its parts, after three *la* and the verse's first words.
-
-    Args:
-        singer: A trained model.
-        number: The verse.
-
-    Returns:
-        A song for the whole singer, and one for each part that is taken away.
-    """
+    """A verse as a singer sings it, whole and without each part, after three *la* and the verse's first words."""
     first, green, *rest = verse(number).split()
 
     def sung(name: str) -> Song:

@@ -9,15 +9,7 @@ from unmasked.bypass import bypass_
 
 
 def before_and_after(module: nn.MultiheadAttention) -> dict[str, Tensor]:
-    """Bypass a module, and keep its matrices of both times.
-
-    Args:
-        module: A layer whose matrices are square; it is bypassed.
-
-    Returns:
-        Under "as initialized" and "bypassed" the matrices of query, key, value and output, one below another:
-        (4 features, features).
-    """
+    """Bypass a module, and keep its square matrices of both times: query, key, value and output, one below another."""
     found = {}
     for name in ("as initialized", "bypassed"):
         found[name] = torch.cat([module.in_proj_weight, module.out_proj.weight]).detach()
@@ -28,11 +20,7 @@ def before_and_after(module: nn.MultiheadAttention) -> dict[str, Tensor]:
 def broken(tokens: Tensor) -> dict[str, nn.MultiheadAttention]:
     """Make modules that are plain self-attention but for one condition each. Draws from the global generator.
 
-    Args:
-        tokens: (tokens, features), what the modules have seen that took a step of training.
-
-    Returns:
-        A bypassed module under "nothing", and the others under what is broken.
+    They stand under what is broken. Those that took a step of training have seen `tokens`, (tokens, features).
     """
 
     def made(heads: int = 1, **options: Any) -> nn.MultiheadAttention:

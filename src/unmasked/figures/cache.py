@@ -28,18 +28,9 @@ class Story(TypedDict):
 
 
 def story(model: Singer, prompt: Tensor, steps: int) -> Story:
-    """Write on from a prompt, without a cache and with one, and note what each step did.
+    """Write on from a prompt, (1, words), without a cache and with one, and note what each step did.
 
-    Args:
-        model: The model that writes.
-        prompt: Words as numbers, (1, words).
-        steps: How many words it writes.
-
-    Returns:
-        What was done.
-
-    Raises:
-        AssertionError: The scores with a cache are others than without.
+    The scores must be the same.
     """
     counted: list[int] = []  # words that go through the layer that makes keys and values
 
@@ -72,15 +63,7 @@ def story(model: Singer, prompt: Tensor, steps: int) -> Story:
 
 
 def computed(told: Story, steps: int) -> dict[str, Tensor]:
-    """For which words the first steps compute keys and values.
-
-    Args:
-        told: A story.
-        steps: How many of its steps are drawn.
-
-    Returns:
-        Under "without a cache" and "with a cache" a one for each of these words, (steps, words).
-    """
+    """For which words the first steps compute keys and values: by the side, a one for each of these, (steps, words)."""
     until = told["prompt"] + torch.arange(steps)[:, None]
     places = torch.arange(int(until.max()))
     found = {}

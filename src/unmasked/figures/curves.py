@@ -18,20 +18,7 @@ def curves(
     marker: str = "",
     height: float = 2.5,
 ) -> Figure:
-    """Two curves, the first drawn through and the second dashed, with a legend.
-
-    Args:
-        named: The numbers of each curve, under its name.
-        at: Where they are on the horizontal axis: at 0, 1, 2 and so on, unless it is given.
-        xlabel: What the horizontal axis counts.
-        ylabel: What the vertical axis measures.
-        ylim: Its range: what the curves need, unless it is given.
-        marker: matplotlib's sign for each number.
-        height: Of the figure, in inches.
-
-    Returns:
-        The figure.
-    """
+    """Two curves, the first drawn through and the second dashed, with a legend; at 0, 1, 2 and so on by default."""
     with plot.figure(3.9, height) as drawn:
         axes = drawn.subplots()
         for (name, numbers), line in zip(named.items(), ("-", "--"), strict=True):

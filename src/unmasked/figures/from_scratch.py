@@ -36,14 +36,10 @@ CALL: Mapping[str, Sequence[Any]] = {
 def differences(combinations: Iterable[Sequence[Any]]) -> dict[str, float]:
     """Run PyTorch's layer and its copy in the package, with random matrices, biases, inputs and masks, in float64.
 
-    Both run under one seed, so that even their dropout is the same. The rest is drawn from the global generator.
-
-    Args:
-        combinations: Of each option of `CONSTRUCTOR`, then of each of `CALL`, one value.
-
-    Returns:
-        The largest difference of an entry of the "output", of the "weights" and of the "gradients" of the output's mean
-        square, by inputs and parameters.
+    Both run under one seed, so that even their dropout is the same. The rest is drawn from the global generator. A
+    combination has a value of each option of `CONSTRUCTOR`, then of each of `CALL`. Found is the largest difference of
+    an entry of the "output", of the "weights" and of the "gradients" of the output's mean square, by inputs and
+    parameters.
     """
     largest = {"output": 0.0, "weights": 0.0, "gradients": 0.0}
     for values in combinations:
@@ -103,20 +99,11 @@ def _run(layer: nn.Module, inputs: list[Tensor], call: Mapping[str, Any]) -> tup
 def slips(
     module: nn.MultiheadAttention, query: Tensor, key: Tensor, value: Tensor, allowed: Tensor
 ) -> tuple[nn.MultiheadAttention, Tensor, Tensor, Tensor, Tensor]:
-    """Invert a mask, exchange two axes, and forget the mode.
+    """Invert a mask, exchange two axes, and forget the mode of a layer with `batch_first=True`, which stays as it is.
 
-    Args:
-        module: A layer with `batch_first=True`, which stays as it is.
-        query: (batch, queries, features).
-        key: (batch, keys, features).
-        value: (batch, keys, features).
-        allowed: (queries, keys), boolean, True where a query may see a key.
-
-    Returns:
-        The module, but that it takes the first axis for the tokens; the output under a mask of the other polarity,
-        (batch, queries, features); the output where the first axis was taken for the tokens, and what it should have
-        been, (batch, keys, features); and the weights that training makes, half of them dropped by the global
-        generator, (batch, heads, queries, keys).
+    Given back are the module, but that it takes the first axis for the tokens; the output under a mask of the other
+    polarity; the output where the first axis was taken for the tokens, and what it should have been; and the weights
+    that training makes, half of them dropped by the global generator, (batch, heads, queries, keys).
     """
     inverted, _ = module(query, key, value, attn_mask=allowed)  # should be blocked
     tokens_first, training = deepcopy(module), deepcopy(module).train()

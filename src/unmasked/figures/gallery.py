@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from unmasked import masks
 from unmasked._generators import forked
-from unmasked.exercises.museum.index import WRONG, right
+from unmasked.exercises.museum.index import WRONG, in_heads, right
 from unmasked.functional import attention_scores, attention_weights, self_attention
 from unmasked.museum import ENTRIES, SYMPTOMS, Entry, drawn, reach
 from unmasked.plot import table
@@ -45,20 +45,9 @@ _FINISH: dict[str, Callable[[Any, Tensor], Tensor]] = {
 
 
 def pairs(x: Tensor, num_heads: int) -> dict[str, dict[str, Map]]:
-    """What `museum.reach` gives for the wrong and the right version of each mistake that two maps can tell.
-
-    Args:
-        x: (batch, tokens, features).
-        num_heads: How many heads the features are split into.
-
-    Returns:
-        By slug, the map of the version "wrong" and that of the version "right".
-    """
-    sound = reach(lambda x: right(x, num_heads), x)
-    both = {
-        slug: {"wrong": reach(lambda x, wrong=wrong: wrong(x, num_heads), x), "right": sound}  # type: ignore[misc]
-        for slug, wrong in WRONG.items()
-    }
+    """What `museum.reach` gives for the "wrong" and the "right" version of each mistake that two maps can tell."""
+    sound = reach(in_heads(right, num_heads), x)
+    both = {slug: {"wrong": reach(in_heads(wrong, num_heads), x), "right": sound} for slug, wrong in WRONG.items()}
     for slug in _FINISH:
         entry = ENTRIES[slug]
         both[slug] = {
@@ -69,15 +58,9 @@ def pairs(x: Tensor, num_heads: int) -> dict[str, dict[str, Map]]:
 
 
 def context_of(slug: str, line: str, num_heads: int) -> Callable[[Tensor], Tensor]:
-    """A line of one of the museum's mistakes as a function of (batch, tokens, features), which runs it.
+    """One of a mistake's lines, an expression, as a function of (batch, tokens, features) that gives the context.
 
-    Args:
-        slug: The mistake.
-        line: Its wrong line or its right one, an expression.
-        num_heads: How many heads the features are split into.
-
-    Returns:
-        What gives the context; with a cache, that of the last two tokens alone.
+    With a cache, the context is that of the last two tokens alone.
     """
     code = compile(line, slug, "eval")
 

@@ -12,14 +12,7 @@ WAYS = {"math": ":", "by hand": "--", "efficient": "-.", "flash": "-", "cudnn": 
 
 
 def over_length(record: Mapping[str, Any]) -> Figure:
-    """Time and memory of each way over the length, on axes that grow by factors.
-
-    Args:
-        record: With "kernels", as `unmasked.measure.recorded` gives it.
-
-    Returns:
-        The figure.
-    """
+    """Time and memory of each way over the length, on axes that grow by factors, from the record's "kernels"."""
     lengths = sorted(map(int, record["kernels"]))
     with plot.figure(6.8, 2.9) as drawn:
         panels = drawn.subplots(1, 2)
@@ -35,15 +28,7 @@ def over_length(record: Mapping[str, Any]) -> Figure:
 
 
 def choices(record: Mapping[str, Any], names: Mapping[str, str]) -> Figure:
-    """How long each call took, as bars, amber where no fused kernel ran.
-
-    Args:
-        record: With "choices".
-        names: What each call is called in the picture.
-
-    Returns:
-        The figure.
-    """
+    """How long each call of the record's "choices" took, as bars, amber where no fused kernel ran."""
     found = [record["choices"][name] for name in names]
     with plot.figure(5.4, 0.29 * len(names) + 0.6) as drawn:
         axes = drawn.subplots()

@@ -11,17 +11,9 @@ from unmasked.latent import LatentAttention
 def bytes_per_token(
     kinds: Mapping[str, int | None], *, layers: int, head_dim: int, dtype: torch.dtype
 ) -> dict[str, int]:
-    """Say what a model keeps of a token, by the kind of its attention.
+    """The bytes that a model keeps of a token, by the kind of its attention.
 
-    Args:
-        kinds: By its name, how many heads of keys and values it has; None for a latent of 512 features and 64 more for
-            positions.
-        layers: Layers, each of which has a cache.
-        head_dim: Features of a head.
-        dtype: Type of what is kept.
-
-    Returns:
-        The bytes by the same names.
+    A kind has so many heads of keys and values; with None it is a latent of 512 features and 64 more for positions.
     """
     return {
         kind: KVCache.bytes_per_token(heads, head_dim, num_layers=layers, dtype=dtype)

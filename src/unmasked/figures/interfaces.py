@@ -23,12 +23,7 @@ MODES = {"train": (True, True), "eval": (False, True), "eval, no_grad": (False, 
 def by_mode(parts: nn.Module, ask: Callable[[], Answer]) -> list[Answer]:
     """What a question gets in each of `MODES`, and at last without gradients and without PyTorch's fast path.
 
-    Args:
-        parts: The modules that are asked. Afterwards they train.
-        ask: The question.
-
-    Returns:
-        Four answers.
+    The modules that are asked train afterwards.
     """
     answers = []
     try:
@@ -46,16 +41,9 @@ def by_mode(parts: nn.Module, ask: Callable[[], Answer]) -> list[Answer]:
 def meanings(
     x: Tensor, module: nn.MultiheadAttention, layer: nn.TransformerEncoderLayer, ours: MultiheadAttention
 ) -> dict[str, Callable[[], str]]:
-    """What `True` means to each interface: one key is marked with it for every query, and then changed.
+    """What `True` means to each interface, as a question without arguments: "may attend" or "may not attend".
 
-    Args:
-        x: (batch, tokens, features).
-        module: Attention of PyTorch's that takes (batch, tokens, features).
-        layer: A layer of PyTorch's that does.
-        ours: Attention of this library that does.
-
-    Returns:
-        By interface and argument, a question without arguments: "may attend" or "may not attend".
+    One key is marked with it for every query, and then changed.
     """
     batch, tokens, _ = x.shape
     marked = torch.zeros(tokens, tokens, dtype=torch.bool)
@@ -80,32 +68,14 @@ def meanings(
 
 
 def after_attention(layer: nn.TransformerEncoderLayer, x: Tensor, attended: Tensor) -> Tensor:
-    """What a layer that normalizes last, without dropout, makes of what its attention gives.
-
-    Args:
-        layer: The layer.
-        x: Its input, (..., features).
-        attended: The output of its attention, (..., features).
-
-    Returns:
-        The layer's output, (..., features).
-    """
+    """What a layer that normalizes last, without dropout, makes of what its attention gives."""
     hidden: Tensor = layer.norm1(x + attended)
     output: Tensor = layer.norm2(hidden + layer.linear2(layer.linear1(hidden).relu()))
     return output
 
 
 def adding(layer: nn.TransformerEncoderLayer, x: Tensor, bias: Tensor) -> Tensor:
-    """What a layer gives if it adds a floating mask to the scores, whatever its mode.
-
-    Args:
-        layer: The layer, as for `after_attention`.
-        x: (batch, tokens, features).
-        bias: (tokens, tokens), what is added.
-
-    Returns:
-        (batch, tokens, features).
-    """
+    """What such a layer gives if it adds a floating mask, (tokens, tokens), to the scores, whatever its mode."""
     attention = layer.self_attn
     with forked():  # its own weights are not used
         twin = MultiheadAttention(attention.embed_dim, attention.num_heads, batch_first=True)
@@ -116,13 +86,7 @@ def adding(layer: nn.TransformerEncoderLayer, x: Tensor, bias: Tensor) -> Tensor
 def causality(part: nn.Module, x: Tensor, **options: object) -> str:
     """Whether attention that is told `is_causal=True` lets no token see a later one.
 
-    Args:
-        part: PyTorch's attention, or this library's.
-        x: (batch, tokens, features).
-        options: What else it is told.
-
-    Returns:
-        "causal", "not causal", or "raises" where it asks for a mask.
+    "causal", "not causal", or "raises" where it asks for a mask.
     """
     try:
         seen = probes.sees_the_future(lambda x: part(x, x, x, is_causal=True, **options)[0], x)
@@ -141,15 +105,9 @@ def blind(
 ) -> dict[tuple[str, str], Callable[[], str]]:
     """What a query that may see nothing gets from each interface, by a boolean mask and by a floating one.
 
-    Args:
-        x: (batch, tokens, features).
-        allowed: Boolean (tokens, tokens), True where a query may see a token; the first may see none.
-        modules: Attention that takes (batch, tokens, features), by its name.
-        layers: Layers that do, without dropout, by their names.
-
-    Returns:
-        By interface and kind of mask, "bool" or "float", a question without arguments: "NaN", "zeros" for a context of
-        zeros, of which the bias of the last layer is left, or "numbers".
+    The first token is allowed to see none; layers have no dropout. By interface and kind of mask, "bool" or "float", a
+    question without arguments: "NaN", "zeros" for a context of zeros, of which the bias of the last layer is left, or
+    "numbers".
     """
 
     def function(mask: Tensor) -> str:
@@ -182,12 +140,6 @@ def _left(row: Tensor, zero: Tensor) -> str:
 def by_kind(answers: Mapping[tuple[str, str], Sequence[str]]) -> list[tuple[str, ...]]:
     """The rows of a table of what interfaces answer to a boolean mask and to a floating one.
 
-    Args:
-        answers: By interface and kind of mask, "bool" or "float", the answers, one for each column.
-
-    Returns:
-        A row for each interface: its name, and its answers, both where they differ.
-
     Examples:
         >>> by_kind({("f", "bool"): ["NaN", "NaN"], ("f", "float"): ["NaN", "zeros"]})
         [('f', 'NaN', 'bool NaN, float zeros')]
@@ -208,13 +160,9 @@ WAYS_TO_HIDE: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 def hiding_everything(scores: Tensor) -> list[str]:
-    """What the weights are where each of `WAYS_TO_HIDE` hides every key.
+    """What the weights are where each of `WAYS_TO_HIDE` hides every key of scores, (queries, keys).
 
-    Args:
-        scores: floating, (queries, keys).
-
-    Returns:
-        For each way "NaN", "equal weights", "as if nothing were masked", or "raises" where the dtype cannot hold it.
+    "NaN", "equal weights", "as if nothing were masked", or "raises" where the dtype cannot hold it.
     """
     return [_weights_told(hide, scores) for hide in WAYS_TO_HIDE.values()]
 

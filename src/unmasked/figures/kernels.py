@@ -32,13 +32,8 @@ class Change(NamedTuple):
 def changes(q: Tensor, k: Tensor, v: Tensor) -> dict[str, Change]:
     """Change a causal call, see what runs, and try the remedy. Draws from the global generator.
 
-    Args:
-        q: (batch, heads, tokens, head_dim), as are the next two.
-        k: Keys.
-        v: Values, of an even width.
-
-    Returns:
-        What each change does, by its name in Markdown; the first is none.
+    Query, key and value are (batch, heads, tokens, head_dim), values of an even width. The changes go by their names in
+    Markdown; the first is none.
     """
 
     def attend(
@@ -84,12 +79,8 @@ def changes(q: Tensor, k: Tensor, v: Tensor) -> dict[str, Change]:
 def errors(qkv: Tensor) -> dict[str, list[float]]:
     """Round query, key and value, and compare three ways to attend with the same numbers in float64.
 
-    Args:
-        qkv: (3, batch, heads, tokens, head_dim), in float64.
-
-    Returns:
-        In float32, bfloat16 and float16, by their names, the errors of the contexts as shares of their norm: of the
-        kernel that PyTorch chooses, of the formula written by hand, and of the math backend.
+    `qkv` is (3, batch, heads, tokens, head_dim), in float64. By the name of the dtype, the errors of the contexts as
+    shares of their norm: of the kernel that PyTorch chooses, of the formula written by hand, and of the math backend.
     """
     found = {}
     for dtype in (torch.float32, torch.bfloat16, torch.float16):

@@ -31,12 +31,7 @@ class Rounding(NamedTuple):
 def rounding(layer: CausalSelfAttention, x: Tensor) -> dict[str, Rounding]:
     """Compare steps with a cache, the whole sequence, and the same layer and input in float64.
 
-    Args:
-        layer: Stays as it is; copies of it are rounded.
-        x: (batch, tokens, features).
-
-    Returns:
-        What is found in float32, float16 and bfloat16, by their names.
+    Found in float32, float16 and bfloat16, by their names. The layer stays as it is; copies of it are rounded.
     """
     batch, tokens, _ = x.shape
     found = {}
@@ -55,14 +50,9 @@ def rounding(layer: CausalSelfAttention, x: Tensor) -> dict[str, Rounding]:
 
 
 def sizes(kv_heads: Sequence[int], *, tokens: int) -> dict[str, tuple[float, float]]:
-    """Say what a model of 32 layers, with heads of 128 features in bfloat16, keeps of its tokens.
+    """What a model of 32 layers, with heads of 128 features in bfloat16, keeps of its tokens.
 
-    Args:
-        kv_heads: How many heads of keys it has, one number after another.
-        tokens: How many tokens it keeps.
-
-    Returns:
-        For each number of heads the KiB of a token, and the GiB of all of them.
+    For each number of heads of keys the KiB of a token, and the GiB of all of them.
     """
     found = {}
     for heads in kv_heads:
@@ -72,16 +62,10 @@ def sizes(kv_heads: Sequence[int], *, tokens: int) -> dict[str, tuple[float, flo
 
 
 class ByHand:
-    """A layer with a cache that is written by hand, and one mistake.
+    """A rotary layer with a cache that is written by hand, and one mistake.
 
     With "top left" the causal mask is aligned at the first key, with "memory" unused memory is read, which is NaN, and
     with "positions" each part begins at position zero. Any other name is no mistake.
-
-    Args:
-        layer: A rotary layer.
-        mistake: One of these names.
-        batch: How many sequences there are.
-        max_tokens: What the cache has room for.
     """
 
     def __init__(self, layer: CausalSelfAttention, mistake: str, *, batch: int, max_tokens: int) -> None:
@@ -112,16 +96,9 @@ class ByHand:
 
 @torch.no_grad()
 def by_hand(layer: CausalSelfAttention, x: Tensor, lengths: Sequence[int], mistake: str) -> tuple[Tensor, Tensor]:
-    """Hand a layer its tokens part by part, with a mistake in its cache.
+    """Hand a layer its tokens in parts of these lengths, with a mistake in its cache; and what it should give.
 
-    Args:
-        layer: A rotary layer.
-        x: (batch, tokens, features).
-        lengths: Of the parts.
-        mistake: One of `ByHand`, or "beams": after the first part the sequences change places, the keys alone.
-
-    Returns:
-        The outputs, and what they should be, both of the shape of x.
+    The mistake is one of `ByHand`, or "beams": after the first part the sequences change places, the keys alone.
     """
     cached, outputs, first = ByHand(layer, mistake, batch=len(x), max_tokens=x.size(1)), [], lengths[0]
     for part in x.split([*lengths], dim=1):
@@ -136,15 +113,6 @@ def by_hand(layer: CausalSelfAttention, x: Tensor, lengths: Sequence[int], mista
 
 
 def shares(found: Tensor, expected: Tensor, lengths: Sequence[int]) -> list[float]:
-    """Say how far parts of a sequence are off.
-
-    Args:
-        found: (batch, tokens, features).
-        expected: The same, as it should be.
-        lengths: Of the parts.
-
-    Returns:
-        For each part the difference as a share of the size of all that is expected.
-    """
+    """How far each part of a sequence is off, as a share of the size of all that is expected."""
     off = (found - expected).square().split([*lengths], dim=1)
     return [(part.mean() / expected.square().mean()).sqrt().item() for part in off]

@@ -14,16 +14,7 @@ _TURNS = {"gpt_neox": "each half with the other", "llama": "each half with the o
 
 
 def described(state: Mapping[str, Tensor], layout: Layout, *, num_heads: int) -> list[str]:
-    """Say what shape the matrices of a layout have, and which of the packed rows stand where.
-
-    Args:
-        state: Attention weights in the layout "packed".
-        layout: The layout to which they are converted.
-        num_heads: Number of heads.
-
-    Returns:
-        The shape of a matrix, and the order of its rows.
-    """
+    """What shape the matrices of a layout have, and the order of their rows, for a state in the layout "packed"."""
     places = torch.arange(float(len(state["in_proj_weight"])))[:, None].expand_as(state["in_proj_weight"])
     marked = convert({**state, "in_proj_weight": places}, source="packed", target=layout, num_heads=num_heads)
     first = next(iter(marked.values()))
@@ -39,14 +30,10 @@ def described(state: Mapping[str, Tensor], layout: Layout, *, num_heads: int) ->
 
 
 def blocks(places: Tensor, num_heads: int) -> list[tuple[int, int]]:
-    """Say whose rows follow one another in a matrix of query, key and value.
+    """Whose rows follow one another in a matrix of query, key and value, from top to bottom.
 
-    Args:
-        places: (rows,), the place of each row in the layout "packed".
-        num_heads: Number of heads.
-
-    Returns:
-        The head and the part, a place in `PARTS`, of each block from top to bottom.
+    `places` has the place of each row in the layout "packed", (rows,). A block is a head and a part, a place in
+    `PARTS`.
     """
     rows = len(places) // len(PARTS)
     head_dim = rows // num_heads
@@ -55,11 +42,7 @@ def blocks(places: Tensor, num_heads: int) -> list[tuple[int, int]]:
 
 
 def families() -> list[list[str]]:
-    """List the families of checkpoints that `layouts.load` reads.
-
-    Returns:
-        For each its name, the names of a layer's matrices, their layout, and what rotary embeddings turn together.
-    """
+    """The families that `layouts.load` reads: name, a layer's matrices, their layout, what rotary embeddings turn."""
     return [
         [
             f"`{family}`",
@@ -72,15 +55,10 @@ def families() -> list[list[str]]:
 
 
 def shades(blocks: Mapping[str, Sequence[int]], rows: int) -> dict[str, Tensor]:
-    """Give the rows of a matrix the shade of their part, as a heat map of a few equal columns.
+    """The rows of each layout's matrix in the shade of their part, (rows, 6): zero for the query, one for the value.
 
-    Args:
-        blocks: By its name, which part each block of a layout holds, from top to bottom: a place in `PARTS`. The blocks
-            of a layout have as many rows each.
-        rows: Rows of the matrix.
-
-    Returns:
-        By the name of the layout, (rows, 6), from zero for the query to one for the value.
+    `blocks` says which part each block of a layout holds, from top to bottom; the blocks of a layout have as many rows
+    each.
     """
     return {
         name: (torch.tensor(parts).repeat_interleave(rows // len(parts)) / 2)[:, None].expand(-1, 6)
@@ -89,15 +67,7 @@ def shades(blocks: Mapping[str, Sequence[int]], rows: int) -> dict[str, Tensor]:
 
 
 def labelled(figure: Figure, blocks: Mapping[str, Sequence[int]]) -> Figure:
-    """Write on the heat maps of `shades` what their blocks are, in the place of a scale.
-
-    Args:
-        figure: What `plot.heatmap` makes of the shades; it is changed.
-        blocks: As they were given to `shades`.
-
-    Returns:
-        The same figure.
-    """
+    """Write on the heat maps of `shades` what their blocks are, in the place of a scale; the figure is changed."""
     *drawn, scale = figure.axes
     scale.remove()
     for axes, parts in zip(drawn, blocks.values(), strict=True):

@@ -17,15 +17,10 @@ def recalled(
 ) -> dict[int, Tensor]:
     """How wrong the answers are when pairs of random keys and values are written, and each is asked for.
 
-    Args:
-        linear: The rule that adds, of query, key and value: the outputs and the last state.
-        gated_delta: The rule that corrects, of these and of what is kept and written.
-        size: Features of a key and of a value.
-        counts: How many pairs are written.
-
-    Returns:
-        For each count the distance of each answer from the value that was written, as a share of its length, in the
-        order of writing, (3, pairs): by plain attention with sharp scores, by the first rule and by the second.
+    Of query, key and value, `linear` makes the outputs and the last state by the rule that adds; `gated_delta` by the
+    rule that corrects, of these and of what is kept and written. For each count of pairs the distance of each answer
+    from the value that was written, as a share of its length, in the order of writing, (3, pairs): by plain attention
+    with sharp scores, by the first rule and by the second.
     """
     generator = torch.Generator().manual_seed(0)
     errors = {}

@@ -9,14 +9,9 @@ from unmasked import masks
 
 
 def leaks(scores: Tensor, caps: Sequence[float]) -> dict[float, float]:
-    """Cap scores after the causal mask, and weigh what the first query then sees of the future.
+    """Cap scores, (heads, tokens, tokens), after the causal mask, and weigh what the first query sees of the future.
 
-    Args:
-        scores: (heads, tokens, tokens).
-        caps: Bounds of the scores, one after another.
-
-    Returns:
-        By the cap, what the first query gives to all later keys, in the head that gives most.
+    By the cap, what it gives to all later keys, in the head that gives most.
     """
     future = ~masks.causal(scores.size(-1))
     found = {}

@@ -115,15 +115,7 @@ def _shapes(config: SimpleNamespace, model: str) -> dict[str, tuple[int, ...]]:
 
 
 def layer(model: str, *, tokens: int = 12) -> tuple[SimpleNamespace, dict[str, Tensor], Tensor]:
-    """A small layer of a model, with random weights, and words for it.
-
-    Args:
-        model: One of those of `CONFIGS`.
-        tokens: How many words there are.
-
-    Returns:
-        The config; the weights by the names that checkpoints give them; the words, (1, tokens, features).
-    """
+    """A small layer of one of `CONFIGS`: its config, random weights by checkpoints' names, and words for it."""
     config = SimpleNamespace(**CONFIGS[model])
     generator = torch.Generator().manual_seed(0)
     weights = {}
@@ -136,15 +128,7 @@ def layer(model: str, *, tokens: int = 12) -> tuple[SimpleNamespace, dict[str, T
 
 
 def slipped(function: Callable[..., Tensor], slip: Slip) -> Callable[..., Tensor]:
-    """The function with the slip in its line.
-
-    Args:
-        function: A model's attention.
-        slip: What is written instead of what.
-
-    Raises:
-        ValueError: The function has no such line, or several.
-    """
+    """The function with the slip in its line, which must stand there once."""
     source = inspect.getsource(function)
     if source.count(slip.right) != 1:
         raise ValueError(f"function has {slip.right!r} {source.count(slip.right)} times; a slip changes one place")
@@ -155,11 +139,7 @@ def slipped(function: Callable[..., Tensor], slip: Slip) -> Callable[..., Tensor
 
 
 def moved(functions: Mapping[str, Callable[..., Tensor]]) -> dict[Slip, float]:
-    """How much the output moves by each slip, as a share of its size, in the layer where it moves most.
-
-    Args:
-        functions: Each model's attention, by its name.
-    """
+    """How much each model's output moves by each slip, as a share of its size, in the layer where it moves most."""
     found = {}
     for slip in SLIPS:
         function, (config, weights, x) = functions[slip.model], layer(slip.model)

@@ -13,16 +13,7 @@ Attention = Callable[..., Tensor]
 
 
 def with_sinusoids(x: Tensor, positions: Tensor, allowed: Tensor | None = None) -> Tensor:
-    """Attend to tokens to which the sinusoids of their positions were added.
-
-    Args:
-        x: (heads, tokens, features).
-        positions: (tokens,).
-        allowed: (tokens, tokens), beside the causal mask.
-
-    Returns:
-        The context, with the shape of x.
-    """
+    """Attend causally to x, (heads, tokens, features), to which the sinusoids of its positions were added."""
     x = x + sinusoids(positions, x.size(-1))
     return attend(x, x, x, allowed=allowed, is_causal=True).context
 
@@ -30,13 +21,8 @@ def with_sinusoids(x: Tensor, positions: Tensor, allowed: Tensor | None = None) 
 def gaps(ways: Mapping[str, Attention], x: Tensor, lengths: Sequence[int]) -> dict[str, list[float]]:
     """Attend to documents end to end, under the mask of documents, and compare with each document alone.
 
-    Args:
-        ways: By their names, functions of tokens, positions and a mask, such as `with_sinusoids`.
-        x: (heads, tokens, features), the documents end to end.
-        lengths: Tokens of each document.
-
-    Returns:
-        By the same names the largest differences, where positions run on and where they begin anew.
+    The ways are functions of tokens, positions and a mask, such as `with_sinusoids`. For each the largest differences,
+    where positions run on and where they begin anew.
     """
     ids = torch.arange(len(lengths)).repeat_interleave(torch.tensor(lengths))
     anew = torch.cat([torch.arange(length) for length in lengths])

@@ -18,17 +18,12 @@ def answer(row: Tensor) -> str:
 
 
 def interfaces(module: nn.MultiheadAttention, y: Tensor, allows: Mapping[str, bool]) -> list[dict[str, Any]]:
-    """List the interfaces that take a painted mask, for the script of the figure.
+    """The interfaces that take a painted mask, for the script of the figure.
 
-    Args:
-        module: A layer with `batch_first=True`, in training.
-        y: (batch, tokens, features), what it is tried with.
-        allows: Whether True means that a query may attend: to the "function", to the "module" as `attn_mask`, and to it
-            as "padding".
-
-    Returns:
-        For each its kind, its name, whether True (or a zero, in a floating mask) allows, and what the weights of a
-        query that may see nothing are, "NaN" or "zeros".
+    The module has `batch_first=True`, and trains. `allows` says whether True means that a query may attend: to the
+    "function", to the "module" as `attn_mask`, and to it as "padding". Each interface has its kind, its name, whether
+    True (or a zero, in a floating mask) allows, and what the weights of a query that may see nothing are, "NaN" or
+    "zeros".
     """
     batch, tokens, _ = y.shape
     q = split_heads(y, module.num_heads)
@@ -48,15 +43,9 @@ def interfaces(module: nn.MultiheadAttention, y: Tensor, allows: Mapping[str, bo
 
 
 def answers(module: nn.MultiheadAttention, y: Tensor, allowed: Tensor) -> dict[str, str]:
-    """Ask each interface for the context of a first query that may see nothing.
+    """What each interface gives a first query that may see nothing, by its name and mode, as `answer` says it.
 
-    Args:
-        module: A layer with `batch_first=True`, which is left in evaluation.
-        y: (batch, tokens, features), what it is asked with.
-        allowed: (queries, keys), boolean, True where a query may attend; the first row is False.
-
-    Returns:
-        By the name of the interface and of its mode: "NaN", "zeros" or "numbers".
+    The module has `batch_first=True`, and is left in evaluation. The first row of `allowed` is False.
     """
     found = {"F.scaled_dot_product_attention": F.scaled_dot_product_attention(y, y, y, attn_mask=allowed)}
     for mode in ("train", "eval, no_grad"):
@@ -71,15 +60,7 @@ def answers(module: nn.MultiheadAttention, y: Tensor, allowed: Tensor) -> dict[s
 
 
 def readings(x: Tensor, allowed: Tensor) -> dict[str, Tensor]:
-    """The weights that PyTorch's function and its module give for one boolean mask.
-
-    Args:
-        x: A sentence (words, features), which is queries, keys and values alike.
-        allowed: Boolean (words, words), True where a query may look, which both are given as it is.
-
-    Returns:
-        Weights (words, words), by the names "the function" and "the module".
-    """
+    """The weights that PyTorch's function and its module give a sentence, (words, features), for one boolean mask."""
     one = x[None]  # a batch of one sentence
     unit = torch.eye(len(x), dtype=x.dtype)[None]  # as values, it shows the weights
     by_function = F.scaled_dot_product_attention(one, one, unit, attn_mask=allowed)

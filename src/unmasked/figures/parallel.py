@@ -10,15 +10,7 @@ from unmasked.parallel.ring import Layout
 
 
 def pairs(tokens: int, ranks: int) -> dict[str, Tensor]:
-    """Count the pairs of a query and a key that each rank computes at each step of a causal ring.
-
-    Args:
-        tokens: Length of the whole sequence.
-        ranks: How many ranks share it.
-
-    Returns:
-        By the layout, (ranks, steps).
-    """
+    """The pairs of a query and a key that each rank of a causal ring computes at each step, (ranks, steps)."""
     layouts: tuple[Layout, ...] = ("contiguous", "zigzag", "striped")
     found: dict[str, Tensor] = {}
     for layout in layouts:
@@ -30,18 +22,9 @@ def pairs(tokens: int, ranks: int) -> dict[str, Tensor]:
 
 
 def sent(lengths: Sequence[int], *, kv_heads: int, head_dim: int, width: int, ranks: int) -> dict[str, list[float]]:
-    """Say what a rank sends in one forward pass of a layer in bfloat16.
+    """The MiB that a rank sends in one forward pass of a layer in bfloat16, by the number of tokens.
 
-    Args:
-        lengths: Tokens of the sequence, one number after another.
-        kv_heads: Heads of keys.
-        head_dim: Features of each.
-        width: Features of the layer's input and output.
-        ranks: How many ranks there are.
-
-    Returns:
-        By the number of tokens the MiB that it sends in a ring, and those that it hands over to be summed where heads
-        are computed in parallel.
+    First what it sends in a ring, then what it hands over to be summed where heads are computed in parallel.
     """
     bfloat16 = torch.bfloat16
     return {

@@ -34,15 +34,7 @@ def lowered(x: Tensor, places: Tensor) -> Tensor:
 
 
 def partners(rotary: Rotary, head_dim: int) -> list[int]:
-    """Say with which other feature each one turns.
-
-    Args:
-        rotary: What turns queries and keys.
-        head_dim: Number of features.
-
-    Returns:
-        For each feature the number of its partner.
-    """
+    """The number of the feature with which each one turns."""
     moved = rotary(torch.eye(head_dim)[:, None], torch.tensor([1]))[:, 0]  # each feature alone, turned by one position
     return [next(n for n in row.nonzero().flatten().tolist() if n != own) for own, row in enumerate(moved)]
 
@@ -55,17 +47,10 @@ def scores(
     places: Sequence[int],
     offset: int,
 ) -> dict[str, list[float]]:
-    """Give a query and a key their positions, farther and farther on, and take their dot product.
+    """Give a query and a key positions, farther and farther on, and take their dot product at each.
 
-    Args:
-        ways: By their names, functions of tokens (tokens, features) and positions (tokens,) that give the tokens back.
-        query: (1, features).
-        key: (1, features).
-        places: Where the query stands, one after another.
-        offset: How far before it the key stands.
-
-    Returns:
-        By the same names, the dot product at each place.
+    A way makes of tokens, (tokens, features), and positions, (tokens,), the tokens that have them. The key stands by
+    `offset` before the query.
     """
     return {
         name: [
@@ -89,14 +74,9 @@ class _Buffered(nn.Module):
 
 
 def angles(positions: Tensor, rates: Tensor) -> dict[str, Tensor]:
-    """Multiply positions by frequencies, as models in bfloat16 do.
+    """Multiply positions, (tokens,), by frequencies, (pairs,) in float32, as models in bfloat16 do.
 
-    Args:
-        positions: (tokens,), integers.
-        rates: (pairs,), in float32.
-
-    Returns:
-        By the line of code the angles, (tokens, pairs), in the type in which it computes them.
+    By the line of code the angles, (tokens, pairs), in the type in which it computes them.
     """
     with torch.autocast("cpu", dtype=torch.bfloat16):
         by_matmul = positions[:, None].float() @ rates[None]
@@ -110,30 +90,14 @@ def angles(positions: Tensor, rates: Tensor) -> dict[str, Tensor]:
 
 
 def map_of(matrix: Tensor, xlabel: str, ylabel: str) -> Figure:
-    """Draw a matrix in the colours of its signs, and say what its columns and rows are.
-
-    Args:
-        matrix: (rows, columns).
-        xlabel: What the columns are.
-        ylabel: What the rows are.
-
-    Returns:
-        The figure.
-    """
+    """Draw a matrix in the colours of its signs, and say what its columns and rows are."""
     figure = plot.signed(matrix)
     figure.axes[0].set(xlabel=xlabel, ylabel=ylabel)
     return figure
 
 
 def slopes(drawn: Mapping[str, Tensor]) -> Figure:
-    """Draw the slopes of heads on a logarithmic axis: the first as dots, the second as crosses.
-
-    Args:
-        drawn: By their labels the slopes, (heads,), of two kinds.
-
-    Returns:
-        The figure.
-    """
+    """Draw two kinds of slopes of heads, by their labels, on a logarithmic axis: the first as dots, then as crosses."""
     with plot.figure(5.2, 2.6) as figure:
         axes = figure.subplots()
         for (label, each), marker in zip(drawn.items(), "ox", strict=True):

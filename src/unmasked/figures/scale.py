@@ -24,17 +24,10 @@ WRONG_SCALES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 
 
 def drawn(sizes: Sequence[int], shares: Tensor, *, samples: int, keys: int) -> dict[str, list[Any]]:
-    """Draw random queries and keys of each size, and say what the softmax gives them and sends back.
+    """Draw random queries, each with keys of its own, of each size; what the softmax gives them and sends back.
 
-    Args:
-        sizes: Features of a head, one after another.
-        shares: (shares,), which quantiles of the gradients' lengths are kept.
-        samples: How many queries are drawn, each with keys of its own.
-        keys: How many keys each query has.
-
-    Returns:
-        Under "sizes" the sizes; under "scaled" and "unscaled" for each size the mean weights in falling order, (keys,);
-        under "gradient_scaled" and "gradient_unscaled" the quantiles of the gradients' lengths, (shares,).
+    Under "scaled" and "unscaled" for each size the mean weights in falling order, (keys,); under "gradient_scaled" and
+    "gradient_unscaled" the quantiles of the gradients' lengths that `shares` asks for.
     """
     random = torch.Generator().manual_seed(6)
     found: dict[str, list[Any]] = {"sizes": list(sizes)}
@@ -49,14 +42,7 @@ def drawn(sizes: Sequence[int], shares: Tensor, *, samples: int, keys: int) -> d
 
 
 def panels(found: Mapping[str, list[Any]]) -> tuple[Figure, Any]:
-    """Draw the weights and the gradients of the largest size: on the left without the root, on the right with it.
-
-    Args:
-        found: What `drawn` gives.
-
-    Returns:
-        The figure, and its axes as an array of two rows, weights above gradients, and two columns.
-    """
+    """Draw what `drawn` gives for the largest size, weights above gradients: without the root, and with it."""
     with plot.figure(5.2, 4.0) as figure:
         axes = figure.subplots(2, 2, sharex="row", sharey="row", height_ratios=[3, 1])
         for side, (name, title) in enumerate((("unscaled", "without the root"), ("scaled", "with the root"))):
@@ -75,14 +61,8 @@ def curves(
 ) -> Figure:
     """Draw what was measured over the number of features, unscaled and scaled, one plot below another.
 
-    Args:
-        sizes: Features of a head, the horizontal axis.
-        measured: Under "unscaled" and "scaled", the numbers of each size under the name of what was measured.
-        titles: What is drawn, from top to bottom: its name in `measured`, and what stands above. The first and the last
-            have a logarithmic axis.
-
-    Returns:
-        The figure.
+    `titles` has from top to bottom the name of what was measured, and what stands above. The first and the last have a
+    logarithmic axis.
     """
     with plot.figure(5.2, 7.6) as figure:
         below = figure.subplots(len(titles), 1, sharex=True)
@@ -99,17 +79,11 @@ def curves(
 
 
 def norms(size: int, *, samples: int, keys: int) -> tuple[dict[str, Any], ...]:
-    """Draw random queries and keys, and measure the gradients of the queries, unscaled and scaled.
+    """Draw random queries, each with keys of its own, and measure their gradients, unscaled and scaled.
 
-    Args:
-        size: Features of queries, keys and values.
-        samples: How many queries are drawn, each with keys of its own.
-        keys: How many keys each query has.
-
-    Returns:
-        What is found for the same draws, each under "unscaled" and "scaled": the mean of each query's largest weight;
-        the norms of the queries' gradients, the largest first, (samples,); the norm of all gradients together; what the
-        tenth with the largest norms has of the sum of squares; and the largest weights in the order of the norms.
+    Found for the same draws, each under "unscaled" and "scaled": the mean of each query's largest weight; the norms of
+    the queries' gradients, the largest first, (samples,); the norm of all gradients together; what the tenth with the
+    largest norms has of the sum of squares; and the largest weights in the order of the norms.
     """
     random = torch.Generator().manual_seed(5)
     q, upstream = torch.randn(2, samples, 1, size, dtype=torch.float64, generator=random)
@@ -126,14 +100,7 @@ def norms(size: int, *, samples: int, keys: int) -> tuple[dict[str, Any], ...]:
 
 
 def half_precision(sizes: Sequence[float]) -> dict[str, list[str]]:
-    """Attend to three tokens of 64 equal features in float16, in four ways.
-
-    Args:
-        sizes: How large the features are, one after another.
-
-    Returns:
-        By the name of the way, for each size "finite" or "NaN", as the contexts are.
-    """
+    """Attend in float16 to three tokens of 64 equal features, in four ways: for each size "finite" or "NaN"."""
     found: dict[str, list[str]] = {}
     for size in sizes:
         x = torch.full((1, 1, 3, 64), size, dtype=torch.float16)
@@ -149,15 +116,10 @@ def half_precision(sizes: Sequence[float]) -> dict[str, list[str]]:
 
 
 def fresh_matrices(width: int, num_heads: int = 8) -> dict[str, tuple[float, float, float, float]]:
-    """Project random tokens by matrices as they are drawn for new layers.
+    """Project random tokens by matrices as they are drawn for new layers. Draws from the global generator.
 
-    Args:
-        width: Features of the tokens, and of all heads together.
-        num_heads: How many heads share them.
-
-    Returns:
-        For each way to draw, the bound of the entries, the variance of the queries' features that follows from it, and
-        the variances that are measured of the queries' features and of the scores. Draws from the global generator.
+    For each way to draw, the bound of the entries, the variance of the queries' features that follows from it, and the
+    variances that are measured of the queries' features and of the scores.
     """
     x = torch.randn(2_000, width)
     ways = {
@@ -177,18 +139,7 @@ def fresh_matrices(width: int, num_heads: int = 8) -> dict[str, tuple[float, flo
 def of_queries(
     q: Tensor, k: Tensor, v: Tensor, upstream: Tensor, *, scale: float | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Attend, and go back to the queries.
-
-    Args:
-        q: (..., queries, head_dim).
-        k: (..., keys, head_dim).
-        v: (..., keys, value_dim).
-        upstream: (..., queries, value_dim), the gradient of the loss by the contexts.
-        scale: What dot products are multiplied by; one over the root of head_dim by default.
-
-    Returns:
-        The weights, (..., queries, keys), and the gradient of the queries, with their shape.
-    """
+    """Attend, and go back from the gradient of the contexts to that of the queries: the weights, and this gradient."""
     query = q.clone().requires_grad_()
     weights = attention_weights(attention_scores(query, k, scale=scale))
     (gradient,) = torch.autograd.grad(weights @ v, query, upstream)

@@ -103,18 +103,7 @@ def _line(word: str, weight: float, place: int, start: int, most: float) -> str:
 
 
 def ask(word: str, *sentences: str) -> list[Asked]:
-    """Ask a word what it takes from the others in each of several sentences.
-
-    Args:
-        word: The word.
-        sentences: Texts of words that `common_vectors` knows, with the word among them.
-
-    Returns:
-        The sentences, with what self-attention gives.
-
-    Raises:
-        ValueError: A sentence lacks the word.
-    """
+    """Ask a word what it takes from the others in each of several sentences, of words that `common_vectors` knows."""
     vectors, asked = common_vectors(), []
     rarer = Embeddings(vectors.words[COMMON:], vectors.vectors[COMMON:])
     for sentence in sentences:
@@ -137,27 +126,12 @@ def _others(vectors: Embeddings, vector: Tensor, word: str) -> list[str]:
 
 
 def given(asked: Sequence[Asked], *, compact: bool = False) -> dict[str, object]:
-    """What the script is given.
-
-    Args:
-        asked: The sentences that it begins with.
-        compact: Whether it has little room.
-
-    Returns:
-        The data.
-    """
+    """What the script is given of the sentences that it begins with, and whether it has little room."""
     sentences = [each.data for each in asked]
     return {"sentences": sentences, "common": COMMON, "nearest": NEAREST, "compact": compact}
 
 
 def side_by_side(asked: Sequence[Asked]) -> str:
-    """The drawings of sentences as HTML, beside each other where there is room.
-
-    Args:
-        asked: The sentences.
-
-    Returns:
-        An element for a page.
-    """
+    """The drawings of sentences as HTML, beside each other where there is room."""
     drawings = "".join(each.svg() for each in asked)
     return f'<div style="display:flex;flex-wrap:wrap;gap:1rem;align-items:flex-start">{drawings}</div>'

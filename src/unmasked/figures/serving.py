@@ -5,16 +5,10 @@ from torch import Tensor
 
 
 def pages(tables: Tensor, lengths: Tensor, page: int) -> tuple[dict[str, Tensor], Tensor]:
-    """Say what lies in each place of the pages that the texts name.
+    """Say what lies in each place of the pages that the texts, of these lengths, name: (texts, pages).
 
-    Args:
-        tables: (texts, pages), the pages of each text, in the order of its words.
-        lengths: (texts,), how many words each text has.
-        page: How many words a page holds.
-
-    Returns:
-        The number of the text and that of the word in it, (pages, places) each, up to the last page that is named; and
-        where these mean something, since other places are free.
+    The number of the text and that of the word in it, (pages, places) each, up to the last page that is named; and
+    where these mean something, since other places are free.
     """
     of_text, of_word = torch.zeros(2, int(tables.max()) + 1, page, dtype=torch.long)
     taken = torch.zeros_like(of_text, dtype=torch.bool)

@@ -22,15 +22,7 @@ class Story(TypedDict):
 
 
 def story(singer: Singer, hums: int = 3) -> Story:
-    """Let a singer sing all verses, whole and without each of its heads.
-
-    Args:
-        singer: The model.
-        hums: How many *la* stand before each verse.
-
-    Returns:
-        What it sang.
-    """
+    """Let a singer sing all verses, each behind so many *la*, whole and without each of its heads."""
     right = [["la"] * hums + verse(number).split() for number in range(10, 0, -1)]
     given = hums + 2
 
@@ -48,15 +40,7 @@ def story(singer: Singer, hums: int = 3) -> Story:
 
 
 def kept(told: Story) -> dict[str, tuple[int, int]]:
-    """How many verses keep their lines, and how many repeat their number.
-
-    Args:
-        told: A story.
-
-    Returns:
-        For each way of singing: how many verses have every word but the numbers right, and how many have the number
-        right with which their second line begins.
-    """
+    """How many verses have every word but the numbers right, and how many the number at their second line's start."""
 
     def lines(words: list[str]) -> list[str]:
         return ["number" if word in NAMES else word for word in words]

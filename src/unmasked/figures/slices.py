@@ -13,14 +13,7 @@ from unmasked.figures._drawing import AMBER, TEAL, VIOLET
 
 
 def two_heads(width: int) -> Figure:
-    """The way of queries, keys and values through two heads, from the top down.
-
-    Args:
-        width: How many numbers a query has, and so have a key and a value.
-
-    Returns:
-        The figure.
-    """
+    """The way of queries, keys and values, of so many numbers each, through two heads, from the top down."""
     with plot.figure(3.9, 3.6) as drawn:
         axes = drawn.subplots()
         axes.set(xlim=(0, 10), ylim=(0, 10.2))
@@ -44,13 +37,7 @@ def two_heads(width: int) -> Figure:
 def costs(width: int, tokens: int, numbers: Sequence[int]) -> dict[int, tuple[int, int, int, int]]:
     """What attention costs with each number of heads, as PyTorch's module computes it.
 
-    Args:
-        width: Of the model.
-        tokens: How many words a text has.
-        numbers: Of heads; each divides the width.
-
-    Returns:
-        For each of them: the width of a slice, parameters, multiplications, and weights of attention.
+    For each of them: the width of a slice, parameters, multiplications, and weights of attention.
     """
     found = {}
     for heads in numbers:

@@ -5,17 +5,10 @@ from torch import Tensor
 
 
 def splits(tokens: int, heads: int, head_dim: int) -> tuple[Tensor, ...]:
-    """Split tokens whose features say where they come from.
+    """Split tokens whose tens are the token and whose ones the feature, of so many heads and features of a head.
 
-    Args:
-        tokens: How many tokens.
-        heads: How many heads.
-        head_dim: Features of a head.
-
-    Returns:
-        The tokens (tokens, heads * head_dim), whose tens are the token and whose ones the feature; their heads, right,
-        by a view that lacks the transpose, and by a view whose last axes are exchanged, each (heads, tokens, head_dim);
-        and the right heads merged without transposing back, (tokens, heads * head_dim).
+    The tokens; their heads, right, by a view that lacks the transpose, and by a view whose last axes are exchanged,
+    each (heads, tokens, head_dim); and the right heads merged without transposing back.
     """
     few = 10 * torch.arange(tokens)[:, None] + torch.arange(heads * head_dim)
     into_heads = few.view(tokens, heads, head_dim).transpose(0, 1)

@@ -31,31 +31,13 @@ class Told(TypedDict):
 
 
 def told(model: Singer, texts: Sequence[str]) -> Told:
-    """The scores of the word after each text.
-
-    Args:
-        model: The model that is asked.
-        texts: What it reads, each in its vocabulary.
-
-    Returns:
-        What the script shows.
-    """
+    """The scores of the word after each text."""
     found: list[Text] = [{"text": f"{text} …", "scores": model(model.numbers_of(text))[0, -1]} for text in texts]
     return {"words": model.vocabulary, "texts": found}
 
 
 def bars(words: Sequence[str], scores: Tensor, temperatures: Sequence[float], shown: int = 6) -> Figure:
-    """Draw the chances of the likeliest words, a panel for each temperature.
-
-    Args:
-        words: Those that a model knows.
-        scores: Of each as the next one, (vocabulary,).
-        temperatures: What the scores are divided by.
-        shown: How many words have a bar.
-
-    Returns:
-        The figure.
-    """
+    """Draw the chances of the likeliest words, a panel for each temperature by which their scores are divided."""
     places = scores.argsort(descending=True)[:shown]
     with plot.figure(5.2, 2.2) as figure:
         panels = figure.subplots(1, len(temperatures), sharey=True)

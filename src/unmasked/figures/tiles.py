@@ -16,13 +16,7 @@ from unmasked.tiles import attention as tiled_attention
 def stairs(scores: Tensor, largest: Tensor, *, tile: int) -> Figure:
     """Draw the scores of a query as bars, their largest so far as a dashed line, and where tiles end.
 
-    Args:
-        scores: (keys,), minus infinity where the query may not see a key: it has no bar.
-        largest: (keys,), the largest of the scores up to each key.
-        tile: Keys of a tile.
-
-    Returns:
-        The figure.
+    A score is minus infinity where the query may not see a key: it has no bar.
     """
     visible = scores.isfinite().nonzero().flatten().tolist()
     with plot.figure(5.2, 2.4) as figure:
@@ -37,16 +31,9 @@ def stairs(scores: Tensor, largest: Tensor, *, tile: int) -> Figure:
 
 
 def memory(q: Tensor, k: Tensor, v: Tensor, sizes: Sequence[int]) -> dict[str, list[float]]:
-    """Measure the peak of the memory that one call of attention takes: of the whole table, of tiles, and of a kernel.
+    """The peak of the memory that one call of attention takes, in MiB: of the whole table, of tiles, and of a kernel.
 
-    Args:
-        q: (batch, heads, tokens, head_dim).
-        k: The same shape.
-        v: The same shape.
-        sizes: How many of the tokens take part, in one call after another.
-
-    Returns:
-        By the name of the way, for each size its MiB.
+    So many of the tokens take part, in one call after another.
     """
     ways: dict[str, Callable[..., Any]] = {
         "whole table": lambda *qkv: attend(*qkv, implementation="eager"),

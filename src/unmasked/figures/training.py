@@ -34,16 +34,9 @@ def story(
     queries: Sequence[str],
     keys: Sequence[str],
 ) -> Story:
-    """Train, and look before the first step and after each five.
+    """Train with one of PyTorch's optimizers, and look before the first step and after each five.
 
-    Args:
-        train: Takes steps of one of PyTorch's optimizers.
-        look: Gives the loss and the weights as they are, (queries, keys).
-        queries: The names of the rows.
-        keys: The names of the columns.
-
-    Returns:
-        What was seen.
+    A look gives the loss and the weights as they are, whose rows and columns have these names.
     """
     told: Story = {"steps": [], "loss": [], "weights": [], "queries": [*queries], "keys": [*keys]}
     taken = 0

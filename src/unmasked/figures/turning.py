@@ -11,14 +11,7 @@ from unmasked.figures._drawing import AMBER, TEAL
 
 
 def clocks(moments: Mapping[str, tuple[Tensor, Tensor]]) -> Figure:
-    """Draw a clock for each moment, side by side, with a hand for the key and one for the query.
-
-    Args:
-        moments: Under the title of each clock its hands, a key (2,) and a query (2,).
-
-    Returns:
-        The figure.
-    """
+    """Draw a clock for each moment, side by side, with a hand for the key, (2,), and one for the query."""
     longest = max(hand.norm().item() for hands in moments.values() for hand in hands)
     with plot.figure(2.2 * len(moments), 2.4) as drawn:
         for plane, (title, hands) in zip(

@@ -215,11 +215,7 @@ def joined(timeout: float, **where: Any) -> Iterator[None]:
         if dist.get_backend() == "gloo":  # which connects at once: nobody may be done while another still does
             dist.barrier()
     except RuntimeError as error:  # of PyTorch's store or of gloo, which tells nothing but addresses
-        reason = str(error).strip().splitlines()[0]
-        raise RuntimeError(
-            "while the group was formed: this rank has lost another rank, which died, ended, or takes longer than "
-            f"{timeout:g} s ({reason})"
-        ) from error
+        raise _lost("while the group was formed: this rank has lost another rank", f"{timeout:g} s", error) from error
     try:
         yield
     finally:
@@ -232,11 +228,12 @@ def lost(what: str, peers: str, group: dist.ProcessGroup | None) -> Iterator[Non
     try:
         yield
     except RuntimeError as error:
-        reason = str(error).strip().splitlines()[0]
-        raise RuntimeError(
-            f"{what}: rank {dist.get_rank(group)} has lost {peers}, which died, ended, or takes longer than the "
-            f"group's timeout ({reason})"
-        ) from error
+        raise _lost(f"{what}: rank {dist.get_rank(group)} has lost {peers}", "the group's timeout", error) from error
+
+
+def _lost(told: str, timeout: str, error: RuntimeError) -> RuntimeError:
+    reason = str(error).strip().splitlines()[0]
+    return RuntimeError(f"{told}, which died, ended, or takes longer than {timeout} ({reason})")
 
 
 def agree(what: str, group: dist.ProcessGroup | None, **told: object) -> None:

@@ -15,10 +15,15 @@ from unmasked.exercises import check, exercises
 
 HERE = Path(__file__).parent
 PAGES = [
-    import_module(f".{path.parent.name}.{path.stem}", __package__)
-    for path in sorted(HERE.glob("*/*.py"))
+    import_module("." + ".".join(path.relative_to(HERE).with_suffix("").parts), __package__)
+    for path in sorted(HERE.glob("**/*.py"))
     if not path.stem.startswith("test_")
 ]
+MORE = {  # what is said of a right answer where it is more than the task
+    "test-of-your-own": "Your test passes",
+    "get-past-the-doctor": "The doctor passes it, and with 128 tokens it leaks: what was not tried is not proved.",
+    "plant-a-mistake": "The doctor names it: ",
+}
 RIGHT = [(name, answer) for page in PAGES for name, answers in page.RIGHT.items() for answer in answers]
 WRONG = [(name, *row) for page in PAGES for name, rows in page.WRONG.items() for row in rows]
 
@@ -27,7 +32,7 @@ WRONG = [(name, *row) for page in PAGES for name, rows in page.WRONG.items() for
 def test_right_answers_are_accepted(name: str, answer: Any):
     feedback = check(name, answer)
     assert feedback
-    assert feedback.message == exercises()[name].task or feedback.message.startswith("Your test passes")
+    assert feedback.message == exercises()[name].task or feedback.message.startswith(MORE.get(name, "nothing else"))
 
 
 @pytest.mark.parametrize(("name", "told", "answer"), WRONG)
@@ -39,6 +44,5 @@ def test_wrong_answers_are_named(name: str, told: str, answer: Any):
     assert (bool(feedback), feedback.cause) == (feedback.message.startswith("Right, but "), cause)
 
 
-def test_every_exercise_but_those_of_the_doctor_has_right_and_wrong_answers():
-    asked = {name for name, exercise in exercises().items() if exercise.page != "doctor"}
-    assert asked == {name for name, _ in RIGHT} == {name for name, *_ in WRONG}
+def test_every_exercise_has_right_and_wrong_answers():
+    assert {*exercises()} == {name for name, _ in RIGHT} == {name for name, *_ in WRONG}

@@ -44,15 +44,6 @@ def test_an_exercise_whose_page_checks_another_is_found():
     assert amiss("bag-of-words", told.replace('"solution"', '"hide-input"')).startswith("its own answer is not checked")
 
 
-@pytest.mark.parametrize("page", sorted({each.page for each in exercises().values()}))
-def test_each_page_has_exercises_with_hints_and_solutions(page: str):
-    text = (DOCS / f"{page}.py").read_text()
-    asked = [each for each in exercises().values() if each.page == page]
-    assert asked
-    assert text.count('??? question "Hint') >= len(asked)
-    assert text.count("solution") >= len(asked)
-
-
 def test_an_exercise_that_is_not_there_is_told_with_those_that_are_near():
     with pytest.raises(ValueError, match=r"name \('causal-msk'\) is no exercise; try 'causal-mask'"):
         check("causal-msk", None)

@@ -14,11 +14,8 @@ Rows = Sequence[Sequence[float]]
 
 
 @exercise("by-hand", "Scores, exponentials, their sum, an average: that is all there is.")
-def by_hand(answer: Callable[[Rows], Any]) -> None:
-    """Hold a function of rows of numbers to the context of self-attention.
-
-    Equation: (1.1, 1.2)
-    """
+def _by_hand(answer: Callable[[Rows], Any]) -> None:
+    """Equation: (1.1, 1.2)."""
     three = [[1.0, 0.0, 0.0, 1.0], [0.0, 1.5, 1.0, 1.0], [0.0, 1.0, 1.0, 1.0]]
     for told in ([[1.0, 2.0]], [[1.0, 0.0], [0.0, 2.0]], three):
         x = torch.tensor(told, dtype=torch.float64)
@@ -30,8 +27,7 @@ def by_hand(answer: Callable[[Rows], Any]) -> None:
 
 
 @exercise("pull-to-machine", "A machine beside it makes the mouse a machine.")
-def pull_to_machine(answer: Any) -> None:
-    """Hold a word to what it makes of the mouse among the three words of the page."""
+def _pull_to_machine(answer: Any) -> None:
     word = rows(answer)
     if word.shape != (2,):
         raise Wrong(f"The shape is {tuple(word.shape)}; give one list of two numbers: animal and machine.")
@@ -47,11 +43,8 @@ def pull_to_machine(answer: Any) -> None:
 
 
 @exercise("three-lines", "Scores of queries and keys, a softmax, an average of values.")
-def three_lines(answer: Callable[[Tensor, Tensor, Tensor], Any]) -> None:
-    """Hold a function of query, key and value to attention.
-
-    Equation: (1.3)
-    """
+def _three_lines(answer: Callable[[Tensor, Tensor, Tensor], Any]) -> None:
+    """Equation: (1.3)."""
     for queries, keys, d_k, d_v in ((3, 3, 4, 4), (2, 5, 7, 3)):  # of one size first, where a mistake can be named
         q, k, v = draw((queries, d_k), (keys, d_k), (keys, d_v))
         right = (q @ k.mT / math.sqrt(d_k)).softmax(-1) @ v

@@ -27,8 +27,7 @@ _STAYS: dict[str, _Part] = {
 
 
 @exercise("moves-information", "It tells the parts that move information from those that do not.")
-def moves_information(answer: Callable[[_Part, Tensor], object]) -> None:
-    """Hold a test of parts to parts of both kinds."""
+def _moves_information(answer: Callable[[_Part, Tensor], object]) -> None:
     (x,) = draw((5, 4))
     tried = [(f"'{what}'", True, part, "An output depends on another word.") for what, part in _MOVES.items()]
     tried += [(f"'{what}'", False, part, "Each output depends on its own word.") for what, part in _STAYS.items()]
@@ -36,8 +35,7 @@ def moves_information(answer: Callable[[_Part, Tensor], object]) -> None:
 
 
 @exercise("post-norm", "Each sum is normed, and what was normed goes on.")
-def post_norm(answer: Callable[[Tensor, _Part, _Part, _Part, _Part], Any]) -> None:
-    """Hold a function of x, attention, a norm, an MLP and a norm to the block of the first transformer."""
+def _post_norm(answer: Callable[[Tensor, _Part, _Part, _Part, _Part], Any]) -> None:
     (x,) = draw((3, 4))
 
     def attention(x: Tensor) -> Tensor:
@@ -72,8 +70,7 @@ def post_norm(answer: Callable[[Tensor, _Part, _Part, _Part, _Part], Any]) -> No
 
 
 @exercise("same-cost", "At twice the width, both multiply eight times the square of the width.")
-def same_cost(answer: Callable[[int], Any]) -> None:
-    """Hold a function of the width to the number of words at which attention costs as much as the MLP."""
+def _same_cost(answer: Callable[[int], Any]) -> None:
     for width in (6, 768):
         known = {
             "Attention has four matrices of its own, too.": 4 * width,

@@ -8,11 +8,8 @@ from unmasked.exercises._check import ask, draw, exercise, hold, of_attention
 
 
 @exercise("cross-attention", "Every token of x gets an average of the memory's tokens.")
-def cross_attention(answer: Callable[[Tensor, Tensor], Tensor]) -> None:
-    """Hold a function of x and memory to cross-attention without matrices.
-
-    Equation: (7.1)
-    """
+def _cross_attention(answer: Callable[[Tensor, Tensor], Tensor]) -> None:
+    """Equation: (7.1)."""
     for tokens, remembered in ((3, 3), (2, 5), (4, 1)):  # of one length first, where a mistake runs and can be named
         x, memory = draw((2, tokens, 4), (2, remembered, 4))
         right = (x @ memory.mT / 2).softmax(-1) @ memory

@@ -13,7 +13,7 @@ _WORDS = 7
 
 
 @exercise("write-on", "Each word is handed to the model once, and the likeliest word comes next.")
-def write_on(answer: Callable[[Callable[..., Any], list[int], int], list[int]]) -> None:
+def _write_on(answer: Callable[[Callable[..., Any], list[int], int], list[int]]) -> None:
     """Hold a loop that writes to the words of a small model, and to handing over each word once, with what was kept."""
     for text, count in (([3, 1, 4], 4), ([2], 3), ([5, 0], 1)):
         when = f"For the text {text} and {count} new words"
@@ -34,8 +34,7 @@ def write_on(answer: Callable[[Callable[..., Any], list[int], int], list[int]]) 
 
 
 @exercise("cache-size", "A key and a value for each token, in each head of each layer.")
-def cache_size(answer: Callable[[int, int, int, int], float]) -> None:
-    """Hold a function of layers, heads, head_dim and tokens to how many numbers a cache keeps."""
+def _cache_size(answer: Callable[[int, int, int, int], float]) -> None:
     for sizes in ((3, 5, 7, 11), (1, 1, 1, 1), (32, 8, 128, 1)):
         right = 2 * math.prod(sizes)
         where = "For {} layers, {} heads, {} features and {} tokens".format(*sizes)

@@ -10,8 +10,7 @@ from unmasked.exercises._check import ask, exercise, hold
 
 
 @exercise("silence-head", "The slice of one head is zero, and all else is as it was.")
-def silence_head(answer: Callable[[Tensor, int, int], Any]) -> None:
-    """Hold a function of averages, a number of heads and a head to the averages without that head."""
+def _silence_head(answer: Callable[[Tensor, int, int], Any]) -> None:
     for tokens, heads, wide, head in ((1, 2, 3, 0), (1, 2, 3, 1), (4, 3, 2, 0), (4, 3, 2, 2), (3, 4, 5, 1)):
         averages = torch.arange(1.0, tokens * heads * wide + 1).view(tokens, heads * wide)
         every = torch.arange(heads * wide)
@@ -28,8 +27,7 @@ def silence_head(answer: Callable[[Tensor, int, int], Any]) -> None:
 
 
 @exercise("count-parameters", "Four matrices and four biases, whatever the number of heads.")
-def count_parameters(answer: Callable[[int, int], Any]) -> None:
-    """Hold a function of a width and a number of heads to the number of the module's parameters."""
+def _count_parameters(answer: Callable[[int, int], Any]) -> None:
     for width, heads in ((2, 1), (12, 3), (32, 8)):
         module = nn.MultiheadAttention(width, heads, device="meta")
         right = sum(each.numel() for each in module.parameters())

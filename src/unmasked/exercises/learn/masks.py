@@ -10,8 +10,7 @@ from unmasked.exercises._check import ask, exercise, hold, of_masks
 
 
 @exercise("window-mask", "Each query sees itself and the keys right before it, and no others.")
-def window_mask(answer: Callable[[int, int], Tensor]) -> None:
-    """Hold a function of the number of tokens and the window's width to the mask of a causal window."""
+def _window_mask(answer: Callable[[int, int], Tensor]) -> None:
     for tokens, width in ((4, 2), (6, 3), (3, 5), (3, 1)):
         right = masks.sliding_window(tokens, window=width)
         known = {
@@ -25,8 +24,7 @@ def window_mask(answer: Callable[[int, int], Tensor]) -> None:
 
 
 @exercise("blind-queries", "A query is blind if the mask allows it no key.")
-def blind_queries(answer: Callable[[Tensor], Tensor]) -> None:
-    """Hold a function of a mask to which of its queries may see nothing."""
+def _blind_queries(answer: Callable[[Tensor], Tensor]) -> None:
     one = torch.tensor([[True, True, False], [False, False, False]])
     for allowed in (one, torch.stack([one, ~one])[:, None]):  # batch 1 queries keys
         known = {

@@ -33,20 +33,14 @@ _TRIED: list[tuple[str, bool, _Map, str]] = [
 
 
 @exercise("is-equivariant", "It tells the functions that know order from those that do not.")
-def is_equivariant(answer: Callable[[_Map], object]) -> None:
-    """Hold a test of functions to functions of both kinds.
-
-    Equation: (4.1, 4.2, 4.3)
-    """
+def _is_equivariant(answer: Callable[[_Map], object]) -> None:
+    """Equation: (4.1, 4.2, 4.3)."""
     judge(answer, _TRIED)
 
 
 @exercise("bag-of-words", "The words and how often each occurs are all that attention needs.")
-def bag_of_words(answer: Callable[[Tensor, Tensor], Tensor]) -> None:
-    """Hold a function of distinct words and their counts to attention over the sentence.
-
-    Equation: (4.4)
-    """
+def _bag_of_words(answer: Callable[[Tensor, Tensor], Tensor]) -> None:
+    """Equation: (4.4)."""
     # Not as many words as features, nor the identity: the order of factors would make no difference.
     small, large = torch.tensor([[1, 0], [0, 1], [1, 1]], dtype=torch.float64), draw((4, 7))[0]
     for x, times in ((small, [3, 1, 2]), (large, [1, 2, 5, 3])):
@@ -68,8 +62,7 @@ def bag_of_words(answer: Callable[[Tensor, Tensor], Tensor]) -> None:
 
 
 @exercise("tell-apart", "Equal rows at different places get different contexts.")
-def tell_apart(answer: _Map) -> None:
-    """Hold a function that adds positions to what it is for."""
+def _tell_apart(answer: _Map) -> None:
     (rows,) = draw((2, 6))
     for x in (rows[[0, 0]], rows[[0, 1, 0, 0]], rows[:1].expand(9, 6)):
         given = tensor(ask(answer, x, keep="x")).to(x)

@@ -10,8 +10,7 @@ from unmasked.exercises._check import ask, draw, exercise, hold, name, tensor
 
 
 @exercise("keys-for-queries", "Each question has its largest score with its own key: they only meet.")
-def keys_for_queries(answer: Callable[[Tensor], Any]) -> None:
-    """Hold a function of queries to keys that each question finds its own of."""
+def _keys_for_queries(answer: Callable[[Tensor], Any]) -> None:
     for shape in ((3, 8), (6, 16), (6, 7)):
         (W_q,) = draw(shape)
         where = f"For queries of {shape}"
@@ -27,8 +26,7 @@ def keys_for_queries(answer: Callable[[Tensor], Any]) -> None:
 
 
 @exercise("same-product", "Only the product of queries and keys counts.")
-def same_product(answer: Callable[[Tensor, Tensor], Any]) -> None:
-    """Hold a function of keys and a matrix to keys that give the same scores."""
+def _same_product(answer: Callable[[Tensor, Tensor], Any]) -> None:
     for rows, width in ((3, 2), (5, 4), (4, 7)):
         W_k, M = draw((rows, width), (width, width))
         M = M + 3 * torch.eye(width, dtype=M.dtype)

@@ -7,24 +7,21 @@ from torch import Tensor
 
 from unmasked import probes
 from unmasked.embeddings import ship_vectors
-from unmasked.exercises._check import Wrong, ask, draw, exercise, hold, judge, same, tensor
+from unmasked.exercises._check import Wrong, ask, draw, exercise, hold, judge, parts, same, tensor
 from unmasked.functional import attention_scores, cosine_weights
 
 _Attend = Callable[[Tensor, Tensor, Tensor, float, bool], tuple[Tensor, Tensor]]
 
 
 @exercise("mended-attention", "An average with the right weights; dropout in training alone.")
-def mended_attention(answer: _Attend) -> None:
-    """Hold a function of query, key, value, dropout and training to attention."""
+def _mended_attention(answer: _Attend) -> None:
     for d in (4, 9):  # two, so that no constant fits
         q, k, v = draw((2, 3, d), (2, 5, d), (2, 5, d))
-        given = ask(answer, q, k, v, 0.0, False, keep="query, key or value")
-        if not isinstance(given, tuple | list) or len(given) != 2:
-            raise Wrong(f"It returned {type(given).__name__}; return two tensors, the context and the weights.")
-        _eval_weights(given[1], attention_scores(q, k), d)
+        context, weights = parts(ask(answer, q, k, v, 0.0, False, keep="query, key or value"), "context", "weights")
+        _eval_weights(weights, attention_scores(q, k), d)
         right = attention_scores(q, k).softmax(-1) @ v
         wrong_value = {"It is not the product of the weights with the values. [wrong-value]": True}
-        hold(given[0], right, "The weights are right, but", "the context", wrong_value)
+        hold(context, right, "The weights are right, but", "the context", wrong_value)
     if probes.changes_from_call_to_call(lambda x: answer(x, k, v, 0.5, False)[0], q):
         raise Wrong("With training=False and a dropout of 0.5, two calls differ.", "dropout-in-eval")
     with torch.random.fork_rng(devices=[]):
@@ -93,6 +90,5 @@ def _cases() -> list[tuple[str, bool, Tensor, str]]:
 
 
 @exercise("are-weights", "It accepts rows that are an average's, or empty, and no others.")
-def are_weights(answer: Callable[[Tensor], object]) -> None:
-    """Hold a test of weights to weights and to what only looks like them."""
+def _are_weights(answer: Callable[[Tensor], object]) -> None:
     judge(lambda weights: ask(answer, weights), _cases())

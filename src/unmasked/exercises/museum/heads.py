@@ -15,8 +15,7 @@ from unmasked.probes import differs
 
 
 @exercise("sizes-that-tell", "At these sizes every wrong version gives other numbers than the right one.")
-def sizes_that_tell(answer: Any) -> None:
-    """Hold batch, tokens, heads and head_dim to what they can show."""
+def _sizes_that_tell(answer: Any) -> None:
     sizes = tuple(answer.values()) if isinstance(answer, dict) else tuple(answer)
     if len(sizes) != 4 or not all(isinstance(size, int) and size > 0 for size in sizes):
         raise Wrong(f"You gave {sizes}; give four whole numbers above zero: batch, tokens, heads, head_dim.")
@@ -31,8 +30,7 @@ def sizes_that_tell(answer: Any) -> None:
 
 
 @exercise("undo-a-bare-merge", "What a bare reshape has merged is put right.")
-def undo_a_bare_merge(answer: Callable[[Tensor, int], Tensor]) -> None:
-    """Hold a function of an output merged by a bare reshape, and of num_heads, to the right output."""
+def _undo_a_bare_merge(answer: Callable[[Tensor, int], Tensor]) -> None:
     for heads, context in ((2, torch.arange(12.0).view(1, 2, 3, 2)), (3, draw((2, 3, 5, 4))[0])):
         expected = merge_heads(context)
         spoiled = context.reshape(expected.shape)

@@ -22,6 +22,11 @@ from unmasked.probes import differs
 Attend = Callable[[Tensor, int], Tensor]
 
 
+def in_heads(f: Attend, num_heads: int) -> Callable[[Tensor], Tensor]:
+    """The same, with its number of heads."""
+    return lambda x: f(x, num_heads)
+
+
 def right(x: Tensor, num_heads: int) -> Tensor:
     """Attend: (batch, tokens, features) to the same."""
     heads = split_heads(x, num_heads)
@@ -71,12 +76,11 @@ WRONG: dict[str, Attend] = {
 
 
 @exercise("test-of-your-own", "Your test passes what is right, and none of the wrong versions.")
-def own_test(answer: Callable[[Callable[[Tensor], Tensor]], object]) -> str:
-    """Hold a test of causal self-attention in three heads to right versions and to wrong ones."""
+def _own_test(answer: Callable[[Callable[[Tensor], Tensor]], object]) -> str:
     for name, correct in (("the package's", right), ("one by PyTorch's function", _by_pytorch), ("a loop", _loop)):
-        if not _passes(answer, lambda x, f=correct: f(x, 3)):  # type: ignore[misc]
+        if not _passes(answer, in_heads(correct, 3)):
             raise Wrong(f"Your test refuses a right version, {name}. Compare with a tolerance, as rounding differs.")
-    through = [slug for slug, f in WRONG.items() if _passes(answer, lambda x, f=f: f(x, 3))]  # type: ignore[misc]
+    through = [slug for slug, f in WRONG.items() if _passes(answer, in_heads(f, 3))]
     if through:
         told = f"Your test lets through {len(through)} of {len(WRONG)} wrong versions"
         raise Wrong(f"{told}, such as this: {ENTRIES[through[0]].title}.", through[0])
@@ -109,12 +113,11 @@ _MYSTERIES = ("mask-after-softmax", "swapped-view", "batch-and-tokens-swapped")
 
 def mysteries() -> list[Callable[[Tensor], Tensor]]:
     """Return three functions of (batch, tokens, features), in three heads, each wrong in one of the ways of `WRONG`."""
-    return [lambda x, f=WRONG[slug]: f(x, 3) for slug in _MYSTERIES]  # type: ignore[misc]
+    return [in_heads(WRONG[slug], 3) for slug in _MYSTERIES]
 
 
 @exercise("which-mistake", "All three mistakes have their names.")
-def which_mistake(answer: Any) -> None:
-    """Hold the names of three mistakes to what the functions do."""
+def _which_mistake(answer: Any) -> None:
     named = [answer] if isinstance(answer, str) else list(answer)
     if len(named) != len(_MYSTERIES):
         raise Wrong(f"You named {len(named)}; name {len(_MYSTERIES)} mistakes, in the order of mysteries().")

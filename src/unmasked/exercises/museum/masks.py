@@ -7,45 +7,25 @@ from torch import Tensor
 
 from unmasked import masks
 from unmasked.exercises._check import Wrong, ask, draw, exercise, hold, judge, same, tensor
-from unmasked.functional import attention_scores, attention_weights, self_attention
+from unmasked.exercises.museum.index import WRONG, in_heads
+from unmasked.functional import self_attention
+from unmasked.museum import ENTRIES
 
 _Map = Callable[[Tensor], Tensor]
 
 
-def _weighed(weigh: Callable[[Tensor, Tensor], Tensor]) -> _Map:
-    return lambda x: weigh(attention_scores(x, x), masks.causal(x.size(-2))) @ x
-
-
 def _seen(allowed: Callable[[Tensor], Tensor]) -> _Map:
-    return _weighed(lambda s, a: attention_weights(s, allowed=allowed(a)))
+    return lambda x: self_attention(x, allowed=allowed(masks.causal(x.size(-2)))).context
 
 
 _TOLD = "Change each later token, and compare all earlier outputs."
+_LEAKS = ("no-causal-mask", "mask-polarity", "boolean-mask-added", "float-mask-of-ones", "mask-after-softmax")
 _TRIED: list[tuple[str, bool, _Map, str]] = [
     ("causal attention", False, lambda x: self_attention(x, is_causal=True).context, ""),
     ("a window of two tokens", False, _seen(lambda a: a.triu(-1)), ""),
     ("the identity", False, lambda x: x.clone(), ""),
     ("a running mean", False, lambda x: x.cumsum(-2) / torch.arange(1.0, x.size(-2) + 1, dtype=x.dtype)[:, None], ""),
-    ("attention without a mask", True, _seen(torch.ones_like), f"{_TOLD} [no-causal-mask]"),
-    ("attention with the mask of the other polarity", True, _seen(torch.logical_not), f"{_TOLD} [mask-polarity]"),
-    (
-        "attention with a boolean mask added",
-        True,
-        _weighed(lambda s, a: (s + ~a).softmax(-1)),
-        f"{_TOLD} [boolean-mask-added]",
-    ),
-    (
-        "attention with a float mask of ones",
-        True,
-        _weighed(lambda s, a: (s + a.float()).softmax(-1)),
-        f"{_TOLD} [float-mask-of-ones]",
-    ),
-    (
-        "attention masked after the softmax",
-        True,
-        _weighed(lambda s, a: s.softmax(-1) * a),
-        f"{_TOLD} [mask-after-softmax]",
-    ),
+    *((f"'{ENTRIES[slug].title}'", True, in_heads(WRONG[slug], 1), f"{_TOLD} [{slug}]") for slug in _LEAKS),
     ("attention that sees one token ahead", True, _seen(lambda a: torch.ones_like(a).tril(1)), _TOLD),
     (
         "attention in which the last token alone is seen too early",
@@ -57,15 +37,13 @@ _TRIED: list[tuple[str, bool, _Map, str]] = [
 
 
 @exercise("leak-test", "It finds every function that looks ahead, and no other.")
-def leak_test(answer: Callable[[_Map, Tensor], object]) -> None:
-    """Hold a test of functions f(x), given an x, to functions that look ahead and to some that do not."""
+def _leak_test(answer: Callable[[_Map, Tensor], object]) -> None:
     (x,) = draw((2, 5, 6))
     judge(lambda f: ask(answer, f, x, keep="x"), _TRIED)
 
 
 @exercise("module-mask", "One mask for each sequence and head, in which True means: may not attend.")
-def module_mask(answer: Callable[[Tensor, int], Tensor]) -> None:
-    """Hold a function of ``allowed`` and a number of heads to the attn_mask of nn.MultiheadAttention."""
+def _module_mask(answer: Callable[[Tensor, int], Tensor]) -> None:
     lengths, heads = torch.tensor([2, 3]), 4
     allowed = (masks.padding(lengths) & masks.causal(3))[:, 0]  # batch queries keys
     right = allowed.logical_not().repeat_interleave(heads, dim=0)

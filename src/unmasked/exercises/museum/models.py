@@ -11,8 +11,7 @@ from unmasked.exercises._check import ask, draw, exercise, hold
 
 
 @exercise("positions-of-a-pack", "How many tokens of its own document stand before each token.")
-def positions_of_a_pack(answer: Callable[[Tensor], Tensor]) -> None:
-    """Hold a function of document numbers to counting."""
+def _positions_of_a_pack(answer: Callable[[Tensor], Tensor]) -> None:
     for ids in ([[0, 0, 0, 1, 1, 2]], [[0] * 5, [3, 4, 4, 7, 7]], [[2]]):
         right = torch.tensor([[row[:i].count(each) for i, each in enumerate(row)] for row in ids])
         known = {"They run on. [positions-not-reset]": torch.arange(right.size(1)).expand_as(right)}
@@ -20,8 +19,7 @@ def positions_of_a_pack(answer: Callable[[Tensor], Tensor]) -> None:
 
 
 @exercise("grouped-heads", "Causal attention whose query heads share heads of keys and values.")
-def grouped_heads(answer: Callable[[Tensor, Tensor, Tensor], Tensor]) -> None:
-    """Hold attention with grouped heads to the package's."""
+def _grouped_heads(answer: Callable[[Tensor, Tensor, Tensor], Tensor]) -> None:
     for heads, kv_heads, queries, keys in ((6, 2, 5, 5), (4, 4, 3, 3), (6, 3, 2, 5), (3, 1, 4, 4)):
         q, k, v = draw((2, heads, queries, 4), (2, kv_heads, keys, 4), (2, kv_heads, keys, 4))
         allowed, groups = masks.causal(queries, keys), heads // kv_heads

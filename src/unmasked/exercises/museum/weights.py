@@ -5,7 +5,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from unmasked.exercises._check import Wrong, draw, exercise, tensor, wrong
+from unmasked.exercises._check import Wrong, draw, exercise, tensor
 from unmasked.exercises.pytorch.from_scratch import of_weights
 from unmasked.probes import differs
 
@@ -19,8 +19,7 @@ def _module() -> nn.MultiheadAttention:
 
 
 @exercise("weights-that-tell", "On a module that is filled so, every mistake with the weights shows.")
-def weights_that_tell(answer: Callable[[nn.MultiheadAttention], object]) -> None:
-    """Hold a function that fills a module to what the module can then show."""
+def _weights_that_tell(answer: Callable[[nn.MultiheadAttention], object]) -> None:
     module = _module()
     shapes = [parameter.shape for parameter in module.parameters()]
     with torch.random.fork_rng(devices=[]):
@@ -35,12 +34,11 @@ def weights_that_tell(answer: Callable[[nn.MultiheadAttention], object]) -> None
             raise Wrong("The module's output is not finite: fill it with numbers of ordinary size.")
         for told, given in of_weights((_X, _X, _X), module.state_dict()).items():
             if not differs(given, expected):
-                raise wrong(f"On the filled module this mistake gives the right numbers: {told}")
+                raise Wrong(f"On the filled module this mistake gives the right numbers: {told}")
 
 
 @exercise("mend-the-class", "The class gives PyTorch's numbers, with PyTorch's weights.")
-def mend_the_class(answer: Callable[[nn.MultiheadAttention], Callable[[Tensor], Tensor]]) -> None:
-    """Hold a class that takes its weights from nn.MultiheadAttention to that module."""
+def _mend_the_class(answer: Callable[[nn.MultiheadAttention], Callable[[Tensor], Tensor]]) -> None:
     module = _module()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(9)
@@ -53,7 +51,7 @@ def mend_the_class(answer: Callable[[nn.MultiheadAttention], Callable[[Tensor], 
         if gap := differs(given, expected):
             for told, mistaken in of_weights((_X, _X, _X), module.state_dict()).items():
                 if not differs(given, mistaken):
-                    raise wrong(f"Off by up to {gap:.2f}. One mistake is left: {told}")
+                    raise Wrong(f"Off by up to {gap:.2f}. One mistake is left: {told}")
             raise Wrong(f"Off by up to {gap:.2f} from PyTorch's output, and by more than one mistake.")
         for parameter in module.parameters():
             parameter.add_(1.0)

@@ -4,18 +4,15 @@ from collections.abc import Callable, Sequence
 
 from torch import Tensor
 
-from unmasked.exercises._check import Wrong, draw, exercise, hold
+from unmasked.exercises._check import draw, exercise, hold, parts
 from unmasked.gradients import attention_backward
 
 _SHAPES = (2, 3, 4, 2), (2, 3, 4, 6), (2, 3, 5, 6), (2, 3, 5, 2)  # of the context's gradient, query, key and value
 
 
 @exercise("row-sums", "The context is the weighted sum already, so its features are enough.")
-def row_sums(answer: Callable[[Tensor, Tensor], Tensor]) -> None:
-    """Hold a function of the context and its gradient to the row sums of the backward pass.
-
-    Equation: (9.3)
-    """
+def _row_sums(answer: Callable[[Tensor, Tensor], Tensor]) -> None:
+    """Equation: (9.3)."""
     grad_context, query, key, value = draw(*_SHAPES)
     weights = (query @ key.mT / 6**0.5).softmax(-1)
     right = (weights * (grad_context @ value.mT)).sum(-1, keepdim=True)
@@ -28,16 +25,10 @@ def row_sums(answer: Callable[[Tensor, Tensor], Tensor]) -> None:
 
 
 @exercise("attention-backward", "All three gradients are autograd's.")
-def backward(answer: Callable[[Tensor, Tensor, Tensor, Tensor], Sequence[Tensor]]) -> None:
-    """Hold a function of the context's gradient, query, key and value to their gradients.
-
-    Equation: (9.2)
-    """
+def _backward(answer: Callable[[Tensor, Tensor, Tensor, Tensor], Sequence[Tensor]]) -> None:
+    """Equation: (9.2)."""
     drawn = draw(*_SHAPES)
-    given, right = list(answer(*drawn)), attention_backward(*drawn)
-    shapes = [tuple(each.shape) for each in given]
-    if shapes != [tuple(each.shape) for each in right]:
-        raise Wrong(f"The shapes are {shapes}; they should be those of query, key and value.")
+    given, right = parts(list(answer(*drawn)), "query", "key", "value"), attention_backward(*drawn)
     grad_context, query, key, value = drawn
     without = (query @ key.mT / 6**0.5).softmax(-1) * (grad_context @ value.mT)
     no_sum = (without @ key, without.mT @ query, right.value)

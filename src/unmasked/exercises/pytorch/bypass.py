@@ -12,8 +12,7 @@ _EXACT = 1e-3  # what a module in float32 may be off by
 
 
 @exercise("undo-the-root", "The query's or the key's matrix is multiplied by the root.")
-def undo_the_root(answer: Any) -> None:
-    """Hold a module to plain self-attention without the scale."""
+def _undo_the_root(answer: Any) -> None:
     x, context, weights = _try(answer)
     d = x.size(-1)
     known = {
@@ -27,8 +26,7 @@ def undo_the_root(answer: Any) -> None:
 
 
 @exercise("plain-average", "Equal scores give equal weights, and the output is the mean of all tokens.")
-def plain_average(answer: Any) -> None:
-    """Hold a module to the mean of all tokens."""
+def _plain_average(answer: Any) -> None:
     x, context, weights = _try(answer)
     right = torch.full_like(weights, 1 / x.size(-2))
 
@@ -40,8 +38,7 @@ def plain_average(answer: Any) -> None:
 
 
 @exercise("hidden-matrix", "Averaging and multiplying by a matrix may change places.")
-def hidden_matrix(answer: Any) -> None:
-    """Hold a module whose value has a matrix of its own to plain self-attention."""
+def _hidden_matrix(answer: Any) -> None:
     x, context, weights = _try(answer)
     d = x.size(-1)
     matrix, output = answer.in_proj_weight[2 * d :].detach(), answer.out_proj.weight.detach()

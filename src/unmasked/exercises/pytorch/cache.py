@@ -10,8 +10,7 @@ from unmasked.exercises._check import Wrong, ask, exercise, hold, name, of_masks
 
 
 @exercise("chunk-mask", "Each new token sees all that is in the cache, and the new ones up to itself.")
-def chunk_mask(answer: Callable[[int, int], Tensor]) -> None:
-    """Hold a function of the tokens in the cache and the new ones to the causal mask that is aligned at the end."""
+def _chunk_mask(answer: Callable[[int, int], Tensor]) -> None:
     for past, tokens in ((2, 3), (4, 1), (0, 3), (1, 2)):
         right = masks.causal(tokens, past + tokens)
         known = {"The new tokens are the last ones, not the first. [top-left-causal]": torch.ones_like(right).tril()}
@@ -20,8 +19,7 @@ def chunk_mask(answer: Callable[[int, int], Tensor]) -> None:
 
 
 @exercise("padded-positions", "The first real token of each sequence stands at position zero.")
-def padded_positions(answer: Callable[[Tensor], Tensor]) -> None:
-    """Hold a function of what is real to the positions of real tokens; those of padding must exist, and no more."""
+def _padded_positions(answer: Callable[[Tensor], Tensor]) -> None:
     for lengths, left in (([3, 5], True), ([4], True), ([0, 2, 1], True), ([2, 4], False)):
         real = masks.padding(torch.tensor(lengths), side="left" if left else "right")[:, 0, 0]
         where, right = f"For {real.int().tolist()}", masks.positions_of(real)
@@ -41,8 +39,7 @@ def padded_positions(answer: Callable[[Tensor], Tensor]) -> None:
 
 
 @exercise("ring-slots", "The ring holds the last tokens, and the newest one in the place of the oldest.")
-def ring_slots(answer: Callable[[int, int], Tensor]) -> None:
-    """Hold a function of the tokens so far and the window to the positions in the slots of a ring."""
+def _ring_slots(answer: Callable[[int, int], Tensor]) -> None:
     for length, window in ((5, 3), (4, 4), (12, 5), (7, 1)):
         right = length - 1 - (length - 1 - torch.arange(window)) % window
         where = f"For {length} tokens and a window of {window}"

@@ -12,8 +12,7 @@ Rule = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 
 
 @exercise("packed-rule", "A token sees its own document in its own text, and nothing later.")
-def packed_rule(answer: Callable[[Tensor], Rule]) -> None:
-    """Hold a function of ids to the mask of packed documents, text by text."""
+def _packed_rule(answer: Callable[[Tensor], Rule]) -> None:
     from torch.nn.attention.flex_attention import create_mask  # it imports the compiler
 
     ids = torch.tensor([[0, 0, 0, 1, 1], [4, 7, 7, 7, 9]])

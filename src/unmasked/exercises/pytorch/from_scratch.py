@@ -8,15 +8,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from unmasked import masks
-from unmasked.exercises._check import Wrong, draw, exercise, hold, same, wrong
+from unmasked.exercises._check import Wrong, draw, exercise, hold, parts, same, tensor
 from unmasked.heads import merge_heads, split_heads
 
 _HEADS, _EMBED_DIM = 3, 12
 
 
 @exercise("multi-head", "It gives what PyTorch's layer gives, biases and every head included.")
-def multi_head(answer: Callable[[Tensor, Tensor, Tensor, Mapping[str, Tensor], int], Tensor]) -> None:
-    """Hold a function of query, key, value, a state_dict and a number of heads to nn.MultiheadAttention."""
+def _multi_head(answer: Callable[[Tensor, Tensor, Tensor, Mapping[str, Tensor], int], Tensor]) -> None:
     layer = nn.MultiheadAttention(_EMBED_DIM, _HEADS, batch_first=True, device="meta", dtype=torch.float64)
     shapes = {name: parameter.shape for name, parameter in layer.named_parameters()}
     *drawn, query, key, value = draw(*shapes.values(), (2, 5, _EMBED_DIM), (2, 7, _EMBED_DIM), (2, 7, _EMBED_DIM))
@@ -28,18 +27,16 @@ def multi_head(answer: Callable[[Tensor, Tensor, Tensor, Mapping[str, Tensor], i
 
 
 @exercise("weights-dropout", "What is returned is what averaged the values, each weight zero or enlarged.")
-def weights_dropout(answer: Callable[[Tensor, Tensor, Tensor, Tensor, float], tuple[Tensor, Tensor]]) -> None:
-    """Hold a function of q, k, v, allowed and p to dropout on the weights."""
+def _weights_dropout(answer: Callable[[Tensor, Tensor, Tensor, Tensor, float], tuple[Tensor, Tensor]]) -> None:
     q, k, v = draw((2, 3, 20, 4), (2, 3, 30, 4), (2, 3, 30, 5))
     allowed = masks.causal(20, 30)
     plain = (q @ k.mT / 2).masked_fill(~allowed, -torch.inf).softmax(-1)
     with torch.random.fork_rng():
         torch.manual_seed(0)
         for p in (0.0, 0.5, 0.25):
-            context, weights = answer(q, k, v, allowed, p)
-            if weights.shape != plain.shape or context.shape != (2, 3, 20, 5):
-                shapes_given = f"{tuple(context.shape)} and {tuple(weights.shape)}"
-                raise Wrong(f"The shapes are {shapes_given}; they should be (2, 3, 20, 5) and {tuple(plain.shape)}.")
+            context, weights = parts(answer(q, k, v, allowed, p), "context", "weights")
+            tensor(weights, "", plain, "the weights")
+            tensor(context, "", plain @ v, "the context")
             kept = weights != 0
             dropped = 1 - kept.masked_select(allowed).double().mean().item()
             one = torch.ones(1, dtype=torch.float64).expand(2, 3, 20)
@@ -63,8 +60,7 @@ def weights_dropout(answer: Callable[[Tensor, Tensor, Tensor, Tensor, float], tu
 
 
 @exercise("bias-never-missed", "It adds one number to all scores of a query, which no softmax sees.")
-def bias_never_missed(answer: str) -> None:
-    """Hold a name to the bias that no output depends on."""
+def _bias_never_missed(answer: str) -> None:
     product = "Without the query's bias a score loses a number that differs from key to key: its product with them."
     told = {
         "b_q": product,
@@ -76,7 +72,7 @@ def bias_never_missed(answer: str) -> None:
     if name not in told:
         raise Wrong(f"It is {answer!r}; give one of {', '.join(map(repr, told))}.")
     if told[name]:
-        raise wrong(told[name])
+        raise Wrong(told[name])
 
 
 def of_weights(inputs: Sequence[Tensor], state: Mapping[str, Tensor]) -> dict[str, Any]:

@@ -29,8 +29,7 @@ class _Shapes(TorchFunctionMode):
 
 
 @exercise("shared-heads", "Neighbors share a head of keys, and nothing is copied.")
-def shared_heads(answer: Callable[[Tensor, Tensor, Tensor], Tensor]) -> None:
-    """Hold a function of query, key and value to attention whose heads share keys."""
+def _shared_heads(answer: Callable[[Tensor, Tensor, Tensor], Tensor]) -> None:
     for heads, kv_heads in ((6, 2), (4, 4), (3, 1), (12, 3)):
         q, k, v = draw((2, heads, 4, 5), (2, kv_heads, 7, 5), (2, kv_heads, 7, 5))
         right = F.scaled_dot_product_attention(q, k, v, enable_gqa=True)
@@ -46,8 +45,7 @@ def shared_heads(answer: Callable[[Tensor, Tensor, Tensor], Tensor]) -> None:
 
 
 @exercise("tokens-that-fit", "Half as many heads of keys, twice as many tokens.")
-def tokens_that_fit(answer: Callable[[int, int, int, int, int], int]) -> None:
-    """Hold a function of memory and sizes to the number of tokens of a cache."""
+def _tokens_that_fit(answer: Callable[[int, int, int, int, int], int]) -> None:
     dtypes = {2: torch.bfloat16, 4: torch.float32}
     for sizes in ((2**30, 32, 8, 128, 2), (100_000, 3, 2, 5, 4), (1, 1, 1, 1, 2)):
         memory, layers, kv_heads, head_dim, itemsize = sizes
@@ -62,8 +60,7 @@ def tokens_that_fit(answer: Callable[[int, int, int, int, int], int]) -> None:
 
 
 @exercise("absorbed-scores", "No key was made: the query took the matrix in.")
-def absorbed_scores(answer: Callable[[Tensor, Tensor, Tensor], Tensor]) -> None:
-    """Hold a function of queries, a matrix for each head, and latents to the scores of the keys that it never makes."""
+def _absorbed_scores(answer: Callable[[Tensor, Tensor, Tensor], Tensor]) -> None:
     for heads, queries, keys, head_dim, latent_dim in ((3, 2, 11, 5, 7), (2, 6, 13, 4, 3)):
         q, up, latent = draw((heads, queries, head_dim), (heads, head_dim, latent_dim), (keys, latent_dim))
         right = q @ (latent @ up.mT).mT / head_dim**0.5

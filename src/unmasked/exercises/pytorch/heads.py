@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from unmasked.exercises._check import Wrong, ask, draw, exercise, hold, same
+from unmasked.exercises._check import ask, draw, exercise, hold, parts, same
 from unmasked.functional import attend
 from unmasked.heads import split_heads
 
@@ -15,8 +15,7 @@ _SPLIT, _MERGED = ": batch, heads, tokens, head_dim", ": batch, tokens, features
 
 
 @exercise("split-heads", "Head h has the h-th block of every token's features.")
-def split(answer: Callable[[Tensor, int], Tensor]) -> None:
-    """Hold a function of features and a number of heads to the split."""
+def _split(answer: Callable[[Tensor, int], Tensor]) -> None:
     for batch, tokens, heads, head_dim in _SIZES:
         x = _tagged(batch, tokens, heads * head_dim)
         right = split_heads(x, heads)
@@ -32,8 +31,7 @@ def split(answer: Callable[[Tensor, int], Tensor]) -> None:
 
 
 @exercise("merge-heads", "Each token has the features of its heads side by side.")
-def merge(answer: Callable[[Tensor], Tensor]) -> None:
-    """Hold a function of the heads' context to the merge."""
+def _merge(answer: Callable[[Tensor], Tensor]) -> None:
     for batch, tokens, heads, head_dim in _SIZES:
         right = _tagged(batch, tokens, heads * head_dim)
         x = split_heads(right, heads).contiguous()
@@ -48,55 +46,41 @@ def merge(answer: Callable[[Tensor], Tensor]) -> None:
 
 
 @exercise("packed-projection", "The rows of query, key and value stand one below the other.")
-def packed_projection(answer: Callable[[Tensor, Tensor, int], Sequence[Tensor]]) -> None:
-    """Hold a function of x, the packed weight and a number of heads to three projections."""
+def _packed_projection(answer: Callable[[Tensor, Tensor, int], Sequence[Tensor]]) -> None:
     for batch, tokens, heads, head_dim in _SIZES:
         x, weight = draw((batch, tokens, 7), (3 * heads * head_dim, 7))
         rows = F.linear(x, weight)  # batch tokens 3·heads·head_dim
         right = [split_heads(part, heads) for part in rows.chunk(3, dim=-1)]
-        parts = list(ask(answer, x, weight, heads))
-        if len(parts) != 3:
-            raise Wrong(f"It returned {len(parts)} tensors; return three: query, key and value.")
+        three = parts(list(ask(answer, x, weight, heads)), "query", "key", "value")
         viewed = [part.reshape(right[0].shape) for part in rows.chunk(3, dim=-1)]
         exchanged = [right[1], right[0], right[2]]
         known = {  # of all three, as another mistake may give one of them
             "The rows are read head by head; here all of the query's come first. [interleaved-qkv]": (
-                all(map(same, parts, split_heads(rows, heads).chunk(3, dim=-1)))
+                all(map(same, three, split_heads(rows, heads).chunk(3, dim=-1)))
             ),
             "A view alone fills the heads in the order of memory. [view-without-transpose]": (
-                all(map(same, parts, viewed))
+                all(map(same, three, viewed))
             ),
-            "Query and key are exchanged.": all(map(same, parts, exchanged)),
+            "Query and key are exchanged.": all(map(same, three, exchanged)),
         }
         where = f"For x of {tuple(x.shape)}, weight of {tuple(weight.shape)} and {heads} heads"
-        for what, given, exact in zip(("query", "key", "value"), parts, right, strict=True):
+        for what, given, exact in zip(("query", "key", "value"), three, right, strict=True):
             hold(given, exact, where, f"the {what}", known, axes=_SPLIT)
 
 
 @exercise("appended-pair", "The pair is one key and one value more, for every query.")
-def appended_pair(answer: Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]) -> None:
-    """Hold a function of q, k, v, bias_k and bias_v to what add_bias_kv does, and not to a shift.
-
-    Equation: (6.4, 6.5, 6.6)
-    """
+def _appended_pair(answer: Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]) -> None:
+    """Equation: (6.4, 6.5, 6.6)."""
     for leading in ((), (2, 3)):
         q, k, v, bias_k, bias_v = draw((*leading, 4, 7), (*leading, 5, 7), (*leading, 5, 7), (1, 7), (1, 7))
         longer = [torch.cat([x, b.expand(*leading, 1, 7)], dim=-2) for x, b in ((k, bias_k), (v, bias_v))]
         scores = q @ longer[0].mT
         right = (scores / 7**0.5).softmax(-1)
-        try:
-            context, weights = answer(q, k, v, bias_k, bias_v)
-        except (TypeError, ValueError) as error:
-            raise Wrong(f"Return two tensors, context and weights ({error}).") from None
+        context, weights = parts(answer(q, k, v, bias_k, bias_v), "context", "weights")
         shifted = attend(q, k + bias_k, v + bias_v, need_weights=True).weights
-        if isinstance(weights, Tensor) and same(weights, shifted):
-            raise Wrong(
-                f"For k of {tuple(k.shape)} the weights have {k.size(-2)} columns; they should have {k.size(-2) + 1}. "
-                "What is added to all keys changes no weight: append the pair.",
-                "bias-kv-as-shift",
-            )
         where = f"For q of {tuple(q.shape)} and k of {tuple(k.shape)}"
         known = {
+            "What is added to all keys changes no weight: append the pair. [bias-kv-as-shift]": shifted,
             "The pair stands before the others; the last column should be its own.": right.roll(1, dims=-1),
             "The scale is missing. [missing-scale]": scores.softmax(-1),
         }
@@ -106,11 +90,8 @@ def appended_pair(answer: Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], tup
 
 
 @exercise("softmax-one", "A row sums to less than one, by the share of a score of zero.")
-def softmax_one(answer: Callable[[Tensor], Tensor]) -> None:
-    """Hold a function of scores to the weights that add_zero_attn leaves to the real keys.
-
-    Equation: (6.7)
-    """
+def _softmax_one(answer: Callable[[Tensor], Tensor]) -> None:
+    """Equation: (6.7)."""
     (drawn,) = draw((2, 3, 5))
     for size, scores in {"of a few units": drawn, "about 1000": drawn + 1000, "about -1000": drawn - 1000}.items():
         mixed = (scores - scores.amax(-1, keepdim=True)).exp()

@@ -11,8 +11,7 @@ from unmasked.kernels import kernels_of
 
 
 @exercise("back-to-the-kernel", "The fused kernel runs, and the result is the same.")
-def back(answer: Callable[[Tensor, Tensor, Tensor], Tensor]) -> None:
-    """Hold a function of tensors that make PyTorch leave its fused kernel to one that does not."""
+def _back(answer: Callable[[Tensor, Tensor, Tensor], Tensor]) -> None:
     query, key, narrow = draw((3, 5, 8), (3, 7, 8), (3, 4, 7), dtype=torch.float32)
     value = narrow.mT  # of another width, and its last axis is not contiguous
     hold(answer(query, key, value), F.scaled_dot_product_attention(query, key, value))
@@ -23,8 +22,7 @@ def back(answer: Callable[[Tensor, Tensor, Tensor], Tensor]) -> None:
 
 
 @exercise("bytes-of-scores", "Heads times queries times keys, and the bytes of a number.")
-def bytes_of_scores(answer: Callable[[int, int, int, torch.dtype], float]) -> None:
-    """Hold a function of batch, heads, tokens and dtype to the bytes that one table of scores takes."""
+def _bytes_of_scores(answer: Callable[[int, int, int, torch.dtype], float]) -> None:
     for sizes in ((1, 8, 4096, torch.float32), (3, 5, 7, torch.float16), (2, 1, 9, torch.float64)):
         batch, heads, tokens, dtype = sizes
         numbers = batch * heads * tokens**2

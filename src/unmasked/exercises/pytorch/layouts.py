@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from unmasked import layouts
-from unmasked.exercises._check import Wrong, ask, draw, exercise, hold
+from unmasked.exercises._check import Wrong, ask, draw, exercise, hold, parts
 
 _HEADS, _HEAD_DIM, _EMBED_DIM = 3, 2, 6
 _ROWS = torch.arange(float(3 * _EMBED_DIM * _EMBED_DIM)).view(3 * _EMBED_DIM, _EMBED_DIM)
@@ -19,12 +19,9 @@ def _numbers(given: Tensor) -> list[int]:
 
 
 @exercise("one-head-of-packed", "Part, head and place are three axes of the rows.")
-def one_head(answer: Callable[[Tensor, int, int], Sequence[Tensor]]) -> None:
-    """Hold a function of the packed weight to one head's three matrices."""
+def _one_head(answer: Callable[[Tensor, int, int], Sequence[Tensor]]) -> None:
     for head in range(_HEADS):
-        given = list(answer(_ROWS.clone(), _HEADS, head))
-        if len(given) != 3:
-            raise Wrong(f"It returned {len(given)} tensors; return three: query, key and value.")
+        given = parts(list(ask(answer, _ROWS, _HEADS, head)), "query", "key", "value")
         for place, what in enumerate(("query", "key", "value")):
             right = _ROWS.view(3, _HEADS, _HEAD_DIM, _EMBED_DIM)[place, head]
             known = {"The rows are not packed head by head. [interleaved-qkv]": _BLOCKS[head, place]}
@@ -33,16 +30,14 @@ def one_head(answer: Callable[[Tensor, int, int], Sequence[Tensor]]) -> None:
 
 
 @exercise("interleaved-to-packed", "All rows of the query come first, then the key's, then the value's.")
-def to_packed(answer: Callable[[Tensor, int], Tensor]) -> None:
-    """Hold a function of the interleaved weight to the packed order."""
+def _to_packed(answer: Callable[[Tensor, int], Tensor]) -> None:
     given, right = ask(answer, _ROWS, _HEADS, keep="weight"), _BLOCKS.transpose(0, 1).reshape(_ROWS.shape)
     known = {"They still stand head by head. [interleaved-qkv]": _ROWS}
     hold(given, right, "", "the row order", known, shown=_numbers)
 
 
 @exercise("conv1d-to-packed", "Both matrices are transposed, and both biases stay.")
-def conv1d_to_packed(answer: Callable[[Mapping[str, Tensor], int], Mapping[str, Tensor]]) -> None:
-    """Hold a function of a state in GPT-2's layout to the state of nn.MultiheadAttention."""
+def _conv1d_to_packed(answer: Callable[[Mapping[str, Tensor], int], Mapping[str, Tensor]]) -> None:
     shapes = {"c_attn.weight": (6, 18), "c_attn.bias": (18,), "c_proj.weight": (6, 6), "c_proj.bias": (6,)}
     state = dict(zip(shapes, draw(*shapes.values(), dtype=torch.float32), strict=True))
     right = layouts.convert(state, source="conv1d", target="packed", num_heads=_HEADS)
@@ -52,7 +47,7 @@ def conv1d_to_packed(answer: Callable[[Mapping[str, Tensor], int], Mapping[str, 
         raise Wrong(f"It gives {names}; it should give {sorted(right)}.")
     for what, tensor in right.items():
         known = {
-            "It fits, but is not transposed. [weight-not-transposed]": tensor.dim() == 2 and tensor.T,
+            "It is not transposed. [weight-not-transposed]": tensor.dim() == 2 and tensor.T,
             "A view is no transpose. [weight-not-transposed]": state["c_attn.weight"].reshape(18, 6),
         }
         hold(given[what], tensor, f"For {what}", known=known)

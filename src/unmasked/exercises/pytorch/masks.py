@@ -10,20 +10,19 @@ from unmasked.exercises._check import Wrong, ask, draw, exercise, hold, of_masks
 
 
 @exercise("causal-mask", "Each token may see itself and what stands before it, and nothing else.")
-def causal_mask(answer: Callable[[int], Tensor]) -> None:
-    """Hold a function of the number of tokens to the causal mask; axes of length one before the two are welcome."""
+def _causal_mask(answer: Callable[[int], Tensor]) -> None:
     for tokens in (2, 3, 5, 1):
         where = f"For {tokens} token{'s' * (tokens > 1)}"
         right = masks.causal(tokens)
         given = _boolean(answer(tokens), where)
+        # Axes of length one before the two are welcome.
         if given.shape[-2:] == right.shape and given.numel() == right.numel():
             given = given.reshape(right.shape)
         hold(given, right, where, "the mask", of_masks(right))
 
 
 @exercise("padding-mask", "No query sees padding, and every query sees all that is real.")
-def padding_mask(answer: Callable[[Tensor, int], Tensor]) -> None:
-    """Hold a function of lengths and the number of keys to the padding mask, in any shape that broadcasts."""
+def _padding_mask(answer: Callable[[Tensor, int], Tensor]) -> None:
     for lengths, keys in (([2, 1], 3), ([2, 5, 1, 4], 7), ([3, 0], 3)):
         where = f"For the lengths {' and '.join(map(str, lengths))} and {keys} keys"
         shape = (len(lengths), 5, 6, keys)
@@ -46,8 +45,7 @@ def padding_mask(answer: Callable[[Tensor, int], Tensor]) -> None:
 
 
 @exercise("masked-softmax", "Rows that may see nothing are zero, and all others sum to one.")
-def masked_softmax(answer: Callable[[Tensor, Tensor], Tensor]) -> str | None:
-    """Hold a function of scores and what is allowed to a softmax that gives no NaN."""
+def _masked_softmax(answer: Callable[[Tensor, Tensor], Tensor]) -> str | None:
     (scores,) = draw((2, 3, 4, 5), dtype=torch.float32)
     blind = masks.causal(4, 5) & (torch.arange(4)[:, None] != 2)
     for allowed in (masks.causal(4, 5), blind):

@@ -6,15 +6,14 @@ import torch
 from torch import Tensor
 
 from unmasked import masks
-from unmasked.exercises._check import Wrong, ask, exercise, hold, name, of_masks, same, tensor
+from unmasked.exercises._check import Wrong, ask, exercise, hold, of_masks
 
 _IDS = [torch.tensor(ids) for ids in ([0, 0, 1], [4, 4, 4, 2, 2, 7], [5, 5, 3, 5], [0])]
 _BACK = "An id that comes back is another document."
 
 
 @exercise("packed-causal", "A token sees its own document, up to itself.")
-def packed_causal(answer: Callable[[Tensor], Tensor]) -> None:
-    """Hold a function of ids to the mask of packed documents under a causal mask."""
+def _packed_causal(answer: Callable[[Tensor], Tensor]) -> None:
     for ids in _IDS:
         own, before = masks.documents(ids), masks.causal(len(ids))
         known = {
@@ -28,24 +27,21 @@ def packed_causal(answer: Callable[[Tensor], Tensor]) -> None:
 
 
 @exercise("cumulative-lengths", "They begin with zero, end with all tokens, and are int32.")
-def cumulative_lengths(answer: Callable[[Tensor], Tensor]) -> None:
-    """Hold a function of lengths to the cumulative lengths of kernels for varying lengths."""
+def _cumulative_lengths(answer: Callable[[Tensor], Tensor]) -> None:
     for lengths in ([3, 4, 2], [1], [5, 1, 1, 6]):
         right = torch.tensor([0, *lengths]).cumsum(0)
         known = {
             "The zero is missing: the first document begins there.": right[1:],
             "The end is missing: the last document ends there.": right[:-1],
         }
-        given, where = tensor(answer(torch.tensor(lengths))), f"For the lengths {lengths}"
-        if not same(given, right):
-            name(given, f"{where} it is {given.tolist()}; it should be {right.tolist()}.", known)
+        given = answer(torch.tensor(lengths))
+        hold(given, right, f"For the lengths {lengths}", known=known)
         if given.dtype != torch.int32:
             raise Wrong(f"The numbers are right, and their dtype is {given.dtype}; kernels take torch.int32.")
 
 
 @exercise("restarted-positions", "Each document begins at zero.")
-def restarted_positions(answer: Callable[[Tensor], Tensor]) -> None:
-    """Hold a function of ids to positions that begin anew in each document."""
+def _restarted_positions(answer: Callable[[Tensor], Tensor]) -> None:
     for ids in _IDS:
         before = masks.causal(len(ids))
         right = (masks.documents(ids) & before).sum(-1) - 1

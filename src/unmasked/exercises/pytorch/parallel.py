@@ -13,8 +13,7 @@ from unmasked.parallel import positions_of_rank, ring_bytes
 
 
 @exercise("row-parallel", "What every rank gives is added up, and the bias once.")
-def row_parallel(answer: Callable[[Sequence[Tensor], Sequence[Tensor], Tensor], Tensor]) -> None:
-    """Hold a function of the ranks' contexts and columns to the output of the whole layer."""
+def _row_parallel(answer: Callable[[Sequence[Tensor], Sequence[Tensor], Tensor], Tensor]) -> None:
     for ranks, shape, d_out in ((2, (5, 6), 4), (3, (2, 5, 12), 7), (1, (3, 4), 5)):
         context, weight, bias = draw(shape, (d_out, shape[-1]), (d_out,))
         product = context @ weight.T
@@ -28,8 +27,7 @@ def row_parallel(answer: Callable[[Sequence[Tensor], Sequence[Tensor], Tensor], 
 
 
 @exercise("zigzag-block", "The ranks before give half of their keys, those behind see half of them.")
-def zigzag_block(answer: Callable[[int, int, int], int]) -> None:
-    """Hold a function of two ranks to how many quarters of their block have pairs that a causal mask allows."""
+def _zigzag_block(answer: Callable[[int, int, int], int]) -> None:
     for ranks, rank, owner in ((n, rank, owner) for n in (1, 2, 3, 5) for rank in range(n) for owner in range(n)):
         queries, keys = (positions_of_rank(4 * ranks, rank=r, ranks=ranks) for r in (rank, owner))
         pairs = (queries[:, None] >= keys).unflatten(1, (2, 2)).unflatten(0, (2, 2))
@@ -39,11 +37,8 @@ def zigzag_block(answer: Callable[[int, int, int], int]) -> None:
 
 
 @exercise("ring-traffic", "All keys and values visit every other rank.")
-def ring_traffic(answer: Callable[[int, int, int, int, int], int]) -> None:
-    """Hold a function of sizes to the bytes that all ranks of a ring send.
-
-    Equation: (41.1)
-    """
+def _ring_traffic(answer: Callable[[int, int, int, int, int], int]) -> None:
+    """Equation: (41.1)."""
     dtypes = {2: torch.bfloat16, 4: torch.float32}
     for sizes in ((2, 32, 8, 4, 4), (3, 60, 5, 2, 2), (1, 8, 4, 1, 4)):
         kv_heads, tokens, head_dim, ranks, itemsize = sizes

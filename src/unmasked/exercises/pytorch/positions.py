@@ -15,8 +15,7 @@ Turn = Callable[[Tensor, Tensor], Tensor]
 
 
 @exercise("turn-by-hand", "The halves of each head are turned, each pair by its own angle.")
-def turn_by_hand(answer: Turn) -> str | None:
-    """Hold a function of features and positions to a rotary embedding of halves."""
+def _turn_by_hand(answer: Turn) -> str | None:
     for shape, places in (((1, 4), [3]), ((2, 3, 5, 8), [0, 1, 2, 3, 4]), ((3, 6), [7, 1003, 12])):
         (x,), positions, size = draw(shape), torch.tensor(places), shape[-1]
         rates = 10_000.0 ** (-torch.arange(size // 2, dtype=x.dtype) / size)
@@ -50,8 +49,7 @@ def turn_by_hand(answer: Turn) -> str | None:
 
 
 @exercise("read-the-pairing", "A single feature, turned, tells its partner.")
-def read_the_pairing(answer: Callable[[Turn], object]) -> None:
-    """Hold a function of a rotary embedding to whether it pairs neighbors."""
+def _read_the_pairing(answer: Callable[[Turn], object]) -> None:
 
     def backwards(x: Tensor, positions: Tensor) -> Tensor:
         return Rotary(8, pairing="interleaved")(x, -positions)
@@ -72,11 +70,8 @@ def read_the_pairing(answer: Callable[[Turn], object]) -> None:
 
 
 @exercise("alibi-bias", "Each score is lowered by the distance, times the slope of its head.")
-def alibi_bias(answer: Callable[[Tensor, int, int], Tensor]) -> None:
-    """Hold a function of slopes, queries and keys to ALiBi's bias.
-
-    Equation: (25.2)
-    """
+def _alibi_bias(answer: Callable[[Tensor, int, int], Tensor]) -> None:
+    """Equation: (25.2)."""
     for heads, queries, keys in ((2, 3, 3), (4, 2, 5), (3, 1, 4)):
         slopes = alibi_slopes(heads)
         seen = torch.ones(queries, keys).tril(keys - queries)  # what hides the future comes later

@@ -10,15 +10,12 @@ import torch
 from torch import Tensor
 
 from unmasked.exercises._check import Wrong, ask, draw, exercise, hold, judge, name, rows, same, short, tensor
-from unmasked.functional import cosine_weights, self_attention
+from unmasked.functional import cosine_weights
 
 
 @exercise("scaled-scores", "The dot products are divided by the root of the number of features.")
-def scaled_scores(answer: Callable[[Tensor, Tensor], Tensor]) -> None:
-    """Hold a function of queries and keys to the scores.
-
-    Equation: (2.2)
-    """
+def _scaled_scores(answer: Callable[[Tensor, Tensor], Tensor]) -> None:
+    """Equation: (2.2)."""
     q, k = torch.tensor([[2.0, 0.0, 1.0, 3.0]]).double(), torch.tensor([[1.0, 4.0, 2.0, 2.0]]).double()
     under = {4: _under_the_root(answer, q, k)}
     for shape, keys, d in (((), 3, 9), ((2,), 5, 2), ((2, 3), 7, 6)):
@@ -46,8 +43,7 @@ def scaled_scores(answer: Callable[[Tensor, Tensor], Tensor]) -> None:
 
 
 @exercise("is-cosines", "The diagonal tells: each vector points the same way as itself.")
-def is_cosines(answer: Callable[[Tensor], Any]) -> None:
-    """Hold a function of a table to whether it can be one of cosines."""
+def _is_cosines(answer: Callable[[Tensor], Any]) -> None:
     x, other = draw((2, 4, 6))[0]
     foreign, larger = x / other.norm(dim=-1, keepdim=True), x / (2 * x.norm(dim=-1, keepdim=True))
     tried = [
@@ -60,8 +56,7 @@ def is_cosines(answer: Callable[[Tensor], Any]) -> None:
 
 
 @exercise("sum-of-zero", "They point in opposite directions: one plus minus one is zero.")
-def sum_of_zero(answer: Any) -> None:
-    """Hold two vectors to a sum of cosines that nothing can be divided by."""
+def _sum_of_zero(answer: Any) -> None:
     x = rows(answer)
     if x.dim() != 2 or x.size(0) != 2:
         raise Wrong(f"The shape is {tuple(x.shape)}; give two rows, one a vector.")
@@ -70,9 +65,6 @@ def sum_of_zero(answer: Any) -> None:
     sums = cosine_weights(x).sum(-1)
     if sums.abs().max() > 1e-5:
         raise Wrong(f"Their cosines sum to {sums[0].item():.3g}, by which one can divide.")
-    weights = self_attention(x).weights
-    assert weights is not None
-    assert torch.allclose(weights.sum(-1), torch.ones_like(sums))  # a softmax has no such trouble
 
 
 def _under_the_root(answer: Callable[[Tensor, Tensor], Tensor], q: Tensor, k: Tensor) -> float:
@@ -89,11 +81,8 @@ def _under_the_root(answer: Callable[[Tensor, Tensor], Tensor], q: Tensor, k: Te
 
 
 @exercise("divisor", "The standard deviation of the dot products is the variance times the root of d.")
-def divisor(answer: Callable[[int, float], float]) -> None:
-    """Hold a function of the number of features and their variance to the divisor.
-
-    Equation: (2.1)
-    """
+def _divisor(answer: Callable[[int, float], float]) -> None:
+    """Equation: (2.1)."""
     given = {(d, v): float(answer(d, v)) for d, v in ((4, 1.0), (9, 2.0), (5, 0.25))}
 
     def like(rule: Callable[[int, float], float]) -> bool:
@@ -110,11 +99,8 @@ def divisor(answer: Callable[[int, float], float]) -> None:
 
 
 @exercise("softmax-backward", "The gradient of the scores comes out of the weights alone.")
-def softmax_backward(answer: Callable[[Tensor, Tensor], Tensor]) -> None:
-    """Hold a function of weights and their gradient to the gradient of the scores.
-
-    Equation: (2.5)
-    """
+def _softmax_backward(answer: Callable[[Tensor, Tensor], Tensor]) -> None:
+    """Equation: (2.5)."""
     for shape in ((2,), (3,), (4, 5), (2, 3, 4, 5)):
         scores, gradient = draw(shape, shape)
         weights = scores.softmax(-1)

@@ -10,8 +10,7 @@ from unmasked.exercises._check import exercise, hold, of_masks
 
 
 @exercise("tree-mask", "Each word of the tree sees its ancestors and itself.")
-def tree_mask(answer: Callable[[list[int]], Tensor]) -> None:
-    """Hold a function of parents to the mask that keeps the branches of a tree apart."""
+def _tree_mask(answer: Callable[[list[int]], Tensor]) -> None:
     for parents in ([-1, 0, 0], [-1, 0, 1, 2], [-1, 0, 0, 1, 2, 2], [-1, -1, 0, 1, 2]):
         right = masks.tree(torch.tensor(parents))
         parent = torch.tensor(parents)[:, None] == torch.arange(len(parents))

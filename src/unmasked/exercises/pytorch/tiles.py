@@ -7,15 +7,12 @@ import torch
 from torch import Tensor
 
 from unmasked import tiles
-from unmasked.exercises._check import Wrong, ask, draw, exercise, hold, same
+from unmasked.exercises._check import Wrong, ask, draw, exercise, hold, parts, same
 
 
 @exercise("running-softmax", "One pass, and the two numbers are those of the whole row.")
-def running(answer: Callable[[Sequence[Sequence[float]]], tuple[float, float]]) -> None:
-    """Hold a function of the tiles of a row to the largest score and the sum of the exponentials.
-
-    Equation: (10.1)
-    """
+def _running(answer: Callable[[Sequence[Sequence[float]]], tuple[float, float]]) -> None:
+    """Equation: (10.1)."""
     rows = (
         [[0.5, 2.0], [1.0]],
         [[3.0], [1.0, -2.0], [0.0]],
@@ -25,11 +22,9 @@ def running(answer: Callable[[Sequence[Sequence[float]]], tuple[float, float]]) 
     for row in rows:
         scores = torch.tensor([score for tile in row for score in tile], dtype=torch.float64)
         try:
-            given = torch.tensor([float(each) for each in answer(row)], dtype=torch.float64)
+            given = torch.tensor([float(each) for each in parts(answer(row), "maximum", "sum")], dtype=torch.float64)
         except OverflowError:
             raise Wrong(f"For {row} it raises OverflowError: measure every score from the largest so far.") from None
-        if len(given) != 2:
-            raise Wrong(f"For {row} it returns {len(given)} numbers; return two, the largest score and the sum.")
         right = torch.stack([scores.max(), (scores - scores.max()).exp().sum()])
         known = {
             "Minus infinity less minus infinity is NaN: a tile that shows nothing has no largest score.": bool(
@@ -41,11 +36,8 @@ def running(answer: Callable[[Sequence[Sequence[float]]], tuple[float, float]]) 
 
 
 @exercise("merge-parts", "Every part counts by its share of the exponentials.")
-def merge(answer: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]) -> None:
-    """Hold a function of two contexts and their log-sum-exps to the context of both parts.
-
-    Equation: (10.2)
-    """
+def _merge(answer: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]) -> None:
+    """Equation: (10.2)."""
     query, key, value = draw((2, 3, 4), (2, 7, 4), (2, 7, 4))
     for size in (1.0, 400.0):
         parts = [tiles.attention(size * query, key[:, part], value[:, part]) for part in (slice(0, 2), slice(2, 7))]

@@ -9,8 +9,7 @@ from unmasked.exercises._check import ask, draw, exercise, hold
 
 
 @exercise("previous-token-heads", "The diagonal below the main one has the weights, a mean for each head.")
-def looks_back(answer: Callable[[Tensor], Tensor]) -> None:
-    """Hold a function of weights to each head's mean weight on the token before."""
+def _looks_back(answer: Callable[[Tensor], Tensor]) -> None:
     weights = draw((2, 3, 5, 5))[0].exp().tril().float()
     weights = weights / weights.sum(-1, keepdim=True)
     right = torch.stack([weights[:, :, i, i - 1] for i in range(1, 5)]).mean((0, 1))
@@ -24,8 +23,7 @@ def looks_back(answer: Callable[[Tensor], Tensor]) -> None:
 
 
 @exercise("ablate-by-hand", "The last axis has two parts, heads and features.")
-def without(answer: Callable[[Tensor, list[int]], Tensor]) -> None:
-    """Hold a function of merged contexts to what is left without some heads."""
+def _without(answer: Callable[[Tensor, list[int]], Tensor]) -> None:
     (context,) = draw((2, 4, 6))
     for heads in ([1], [0, 2], []):
         right = context.clone()

@@ -81,7 +81,7 @@ WRONG = {
             "a row of the weights [weights-not-normalized]",
             lambda q, k, v, p, t: ((q @ k.mT).exp() @ v, (q @ k.mT).exp()),
         ),
-        ("return two tensors", lambda q, k, v, p, t: by_hand(q, k, v, p, t)[0]),
+        ("It returned 1; return 2: context, weights.", lambda q, k, v, p, t: by_hand(q, k, v, p, t)[0]),
         ("(2, 5, 3); it should be (2, 3, 5)", lambda q, k, v, p, t: (v, (q @ k.mT).softmax(-1).mT)),
     ],
     "are-weights": [

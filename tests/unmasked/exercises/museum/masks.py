@@ -62,7 +62,7 @@ WRONG = {
         ("It says True of causal attention; it should say False. It says so of everything.", lambda f, x: True),
         ("It says False of attention that sees one token ahead; it should say True. Change each late", first_only),
         (
-            "It says False of attention without a mask; it should say True. Change each [no-causal-mask]",
+            "It says False of 'No causal mask at all'; it should say True. Change each [no-causal-mask]",
             lambda f, x: not torch.allclose(f(torch.ones_like(x)), torch.ones_like(x)),
         ),
         ("The x that you were given was changed: clone before you write. [input-overwritten]", changing),

@@ -95,13 +95,13 @@ RIGHT = {
 }
 WRONG = {
     "appended-pair": [
-        ("For k of (5, 7) the weights have 5 columns; they should have 6. [bias-kv-as-shift]", shift),
+        ("(4, 5); it should be (4, 6). What is added to all keys changes no weight [bias-kv-as-shift]", shift),
         ("The pair stands before the others", lambda *given: append(*given, place=-1)),
         ("The scale is missing. [missing-scale]", lambda *given: append(*given, scale=1.0)),
         ("q of (4, 7) and k of (5, 7) the weights are off by up to 0.27.", lambda *given: append(*given, scale=0.1)),
         ("It averages the keys. [wrong-value]", appended_key_as_value),
         ("7) and k of (5, 7) the weights are right, but the context is off by up to 0.19.", appended_key_alone),
-        ("Return two tensors", lambda *given: append(*given)[0]),
+        ("It returned 1; return 2: context, weights.", lambda *given: append(*given)[0]),
         ("7) the shape of the weights is (4, 7); it should be (4, 6).", lambda *given: append(*given)[::-1]),
     ],
     "softmax-one": [
@@ -142,7 +142,7 @@ WRONG = {
         ("Query and key are exchanged", lambda x, w, n: [_in_turn(x, w, n)[i] for i in (1, 0, 2)]),
         ("the value is off by up to", lambda x, w, n: [_in_turn(x, w, n)[i] for i in (0, 1, 1)]),
         ("2, 6); it should be (1, 3, 2, 2): batch, heads, tokens,", lambda x, w, n: F.linear(x, w).chunk(3, dim=-1)),
-        ("It returned 2 tensors", lambda x, w, n: _in_turn(x, w, n)[:2]),
+        ("It returned 2; return 3: query, key, value.", lambda x, w, n: _in_turn(x, w, n)[:2]),
         ("RuntimeError", lambda x, w, n: _in_turn(x, w.T, n)),
     ],
 }

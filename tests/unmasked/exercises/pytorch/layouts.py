@@ -43,8 +43,11 @@ WRONG = {
     ],
     "conv1d-to-packed": [
         ("3.86. A view is no transpose. [weight-not-transposed]", lambda state, h: loaded(state, h, first=(18, 6))),
-        ("18); it should be (18, 6).", lambda state, h: loaded(state, h, first=(6, 18))),
-        ("It fits, but is not transposed. [weight-not-transposed]", lambda state, h: loaded(state, h, second=(6, 6))),
+        (
+            "18); it should be (18, 6). It is not transposed. [weight-not-transposed]",
+            lambda state, h: loaded(state, h, first=(6, 18)),
+        ),
+        ("It is not transposed. [weight-not-transposed]", lambda state, h: loaded(state, h, second=(6, 6))),
         ("is off by up to 3.93.", lambda state, h: {name: x.flip(0) for name, x in loaded(state, h).items()}),
         ("'out_proj.weight']; it should give", lambda state, h: loaded(state, h, bias=False)),
     ],

@@ -50,13 +50,16 @@ WRONG = {
     ],
     "capped-weights": [
         (
-            "the cap comes after the mask, and raises what the mask has hidden. [softcap-after-mask]",
+            "What is not allowed keeps a weight: the cap comes after the mask. [softcap-after-mask]",
             lambda s, a, c: (c * torch.tanh(s.masked_fill(~a, -torch.inf) / c)).softmax(-1),
         ),
         ("The scores are not capped.", lambda s, a, c: s.masked_fill(~a, -torch.inf).softmax(-1)),
         ("cap is smooth: tanh, not clamp.", lambda s, a, c: s.clamp(-c, c).masked_fill(~a, -torch.inf).softmax(-1)),
         ("multiply by the cap again.", lambda s, a, c: torch.tanh(s / c).masked_fill(~a, -torch.inf).softmax(-1)),
-        ("With a cap of 3 the shape is (4, 4); it should be (2, 4, 4).", lambda s, a, c: capped(s, a, c)[0]),
-        ("With a cap of 3 a weight is off by up to 1.00.", lambda s, a, c: 0 * s),
+        (
+            "With a cap of 3 the shape of the weights is (4, 4); it should be (2, 4, 4).",
+            lambda s, a, c: capped(s, a, c)[0],
+        ),
+        ("With a cap of 3 the weights are off by up to 1.00.", lambda s, a, c: 0 * s),
     ],
 }

@@ -43,7 +43,7 @@ WRONG = {
         ("The zero is missing: the first document begins there.", lambda lengths: lengths.cumsum(0)),
         ("The end is missing: the last document ends there.", lambda lengths: lengths.cumsum(0) - lengths),
         ("kernels take torch.int32.", lambda lengths: F.pad(lengths.cumsum(0), (1, 0))),
-        ("For the lengths [3, 4, 2] it is [3, 4, 2]; it should be [0, 3, 7, 9].", lambda lengths: lengths),
+        ("For the lengths [3, 4, 2] the shape is (3,); it should be (4,).", lambda lengths: lengths),
     ],
     "restarted-positions": [
         ("is [1, 2, 1]; it should be [0, 1, 0]. Positions are counted from zero.", lambda ids: by_hand(ids).sum(-1)),

@@ -50,7 +50,7 @@ WRONG = {
         ),
         ("infinity is NaN: a tile that shows nothing has no largest score.", lambda row: running(row, guards=False)),
         ("For [[0.5, 2.0], [1.0]] it is 1 and 1; it should be 2 and 1.591.", lambda row: (max(row[-1]), 1.0)),
-        ("it returns 1 numbers; return two", lambda row: (1.0,)),
+        ("It returned 1; return 2: maximum, sum.", lambda row: (1.0,)),
     ],
     "merge-parts": [
         ("mean is right only where both parts have the same sum of exponentials.", lambda a, b, c, d: (a + c) / 2),
