@@ -1,4 +1,4 @@
-"""Code on Markdown pages marks only what has a colour: each mark is an element that a browser styles before it draws."""
+"""Code on Markdown pages marks only what has a colour: each mark is an element that a browser styles first."""
 
 from __future__ import annotations
 
