@@ -136,14 +136,18 @@
   window.document$ ? document$.subscribe(setup) : setup()
 })();
 
-/* What is wider than the page scrolls by itself, and can be reached without a mouse. */
+/* What is wider than the page scrolls by itself, and can be reached without a mouse. All is measured before anything is
+   changed: else the page would be styled anew for each. */
 (() => {
-  const reach = () =>
-    document.querySelectorAll(".jp-OutputArea-output, .jp-RenderedText pre, .math-display").forEach((each) => {
-      if (each.scrollWidth > each.clientWidth) each.tabIndex = 0
-      else each.removeAttribute("tabindex")
+  const sizes = new ResizeObserver((entries) => {
+    const wide = entries.map(({ target }) => target.scrollWidth > target.clientWidth)
+    entries.forEach(({ target }, place) => {
+      if (wide[place]) target.tabIndex = 0
+      else target.removeAttribute("tabindex")
     })
-  addEventListener("load", reach)
-  addEventListener("resize", reach)
-  addEventListener("toggle", reach, true)
+  })
+  addEventListener("load", () => {
+    const boxes = document.querySelectorAll(".jp-OutputArea-output, .jp-RenderedText pre, .math-display")
+    boxes.forEach((each) => sizes.observe(each))
+  })
 })()
