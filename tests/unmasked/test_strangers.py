@@ -35,6 +35,13 @@ UNSEEN = {
     "gqa-repeat": "key heads dealt out in turn are right by some checkpoints: a caution",
     "kv-expanded-as-tiles": "key heads dealt out in turn are right by some checkpoints: a caution",
     "strip-padding-visible": "its windows are padded inside, where no token is",
+    "linear-epsilon-of-one": "attention that makes no table of weights is not looked into",
+    "kernel-efficient": "attention that makes no table of weights is not looked into",
+    "sums-not-rescaled": "attention over blocks of keys is not looked into",
+    "skew-from-the-start": "positions that are more than a turn or a bias are left open",
+    "query-turned-into-key": "a turn that is no linear map is left open",
+    "window-one-short-on-the-left": "whether a window should be longer on one side is left open",
+    "qk-layernorm-large-epsilon": "norms are taken as given, their epsilons too",
 }
 # What is found under another name than the museum's for it.
 OTHERWISE: dict[str, str | None] = {

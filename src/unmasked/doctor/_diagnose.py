@@ -156,7 +156,7 @@ def _examine(subject: Subject) -> list[Outcome]:
             outcomes += narrow
         else:
             outcomes += _outputs(subject)
-    outcomes += structure(subject, _findings(outcomes))
+    outcomes += structure(subject)
     return outcomes
 
 

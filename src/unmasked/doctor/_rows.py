@@ -105,11 +105,6 @@ def turning(view: View, call: Call) -> Iterator[Outcome]:
         else:
             yield view.wrong(None, "values are turned with their places, as queries and keys may be")
         return
-    for name, other in (("key", "query"), ("query", "key")):
-        if turns[name] is None and turns[other] is not None and _turned_with(view, call, name, other):
-            told = f"{PLURAL[name]} are turned with their places into the {PLURAL[other]}: a part of one is added"
-            yield view.wrong(None, f"{told} to the other")
-            return
     centred = [x - x.mean(0) for x in (call.query, call.key)]
     if centred[0].size(-1) == centred[1].size(-1) and q is not None and k is not None and _still(q) and _still(k):
         return
@@ -162,22 +157,6 @@ def _turned_back(view: View, call: Call) -> bool:
 
     output = view.run(same, {call.place: put}).output
     return not view.near(output, output[:, :1].expand_as(output), output.abs().max().item())
-
-
-def _turned_with(view: View, call: Call, name: str, other: str) -> bool:
-    """Whether what is made of one's features at the first place becomes, further on, a sum with the other's.
-
-    So many features must not be all that both are made of, of which every map is such a sum.
-    """
-    own, others = ((x - x.mean(0)).permute(1, 2, 0, 3) for x in (getattr(call, name), getattr(call, other)))
-    if own.shape != others.shape:
-        return False
-    both = torch.cat([own[:, :1], others[:, :1]], -1)
-    every = torch.cat([x[head, place] for x in (own, others) for head in range(len(x)) for place in (0, -1)], -1)
-    if int(torch.linalg.matrix_rank(every, rtol=1e-6)) < both.size(-1) + 2:
-        return False
-    made = both @ (_inverse(view, both) @ own)
-    return view.near(made, own, own.abs().max().item() * 10)
 
 
 def _inverse(view: View, x: Tensor) -> Tensor:
