@@ -197,7 +197,8 @@ class Layer:
     Attributes:
         name: The qualified name of the module that called.
         kind: "causal", "every token sees every", "masked", or "keys of another length".
-        kernel: What ran: "flash", "efficient", "math", "flex", "eager", or "written out".
+        kernel: What ran: "math" for PyTorch's function, whose fused kernels rest while it is watched, "flex" for
+            FlexAttention, "eager" for PyTorch's layer without its function, or "written out".
         heads: Heads of the queries.
         kv_heads: Different heads of the keys.
         head_dim: Features of a head.
