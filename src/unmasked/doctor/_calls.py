@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
 
 from unmasked import probes
+from unmasked.doctor._hear import heard
 from unmasked.doctor._report import Finding, Open, Outcome, Passed
 from unmasked.doctor._subject import Because, Subject, explained
 from unmasked.probes import changed, differs, moved
 
-__all__ = ["Heard", "behaviour", "obeys_its_mask"]
+__all__ = ["behaviour", "obeys_its_mask"]
 
 _MASK = "mask polarity, and padding respected"
 _SUM = "weights sum to one"
@@ -207,7 +207,7 @@ def _why_it_leaks(subject: Subject) -> Iterator[Because]:
     told = "a token sees what comes after it, and not what came before"
     yield Because("mask-polarity", told, not reach[:-1].tril(-1).any())
     last = _last_alone_averages(subject, x)
-    silent = last and not Heard.in_(lambda: f(x), *Heard.softmaxes, *Heard.exponentials)
+    silent = last and not _softmaxed(subject, x)
     told = "later tokens count in the sum that the weights of earlier ones are divided by"
     yield Because(None if silent else after, told, last)
     told = "later tokens count, though not as much as earlier ones: the mask adds too little"
@@ -282,29 +282,8 @@ def _has_order(subject: Subject) -> Iterator[Outcome]:
 # Weights that sum to one
 
 
-class Heard(TorchFunctionMode):
-    """Hears whether one of these functions is called, and whether what one gives overflows."""
-
-    softmaxes = ("softmax", "log_softmax", "scaled_dot_product_attention", "multi_head_attention_forward",
-                 "flex_attention")  # fmt: skip
-    exponentials = ("exp", "exp_", "exp2", "expm1")
-
-    def __init__(self, names: tuple[str, ...]) -> None:
-        super().__init__()
-        self.heard, self.overflow, self.names = False, False, names
-
-    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = function(*args, **(kwargs or {}))
-        if getattr(function, "__name__", "") in self.names:
-            self.heard = True
-            self.overflow = self.overflow or (isinstance(result, Tensor) and bool(result.isinf().any()))
-        return result
-
-    @classmethod
-    def in_(cls, call: Callable[[], object], *names: str) -> bool:
-        with cls(names) as mode:
-            call()
-        return bool(mode.heard)
+def _softmaxed(subject: Subject, x: Tensor) -> bool:
+    return any(event.kind == "softmax" for event in heard(lambda: subject.f(x))[0])
 
 
 def _averages(subject: Subject) -> Iterator[Outcome]:
@@ -336,4 +315,4 @@ def _grows(subject: Subject) -> bool:
     step = second - first
     linear = not differs(fourth - second, 2 * step) and not differs(eighth - fourth, 4 * step)
     grows = bool(linear and differs(second, first))
-    return grows and not Heard.in_(lambda: subject.f(subject.noise(1, 1)), *Heard.softmaxes)
+    return grows and not _softmaxed(subject, subject.noise(1, 1))

@@ -350,12 +350,15 @@ def heard(run: Callable[[], Any], put: Put | None = None, where: Callable[[], st
     """
     listener = Listener(put, where)
     fast = torch.backends.mha.get_fastpath_enabled()
+    narrow = torch.backends.cuda.fp16_bf16_reduction_math_sdp_allowed()
     torch.backends.mha.set_fastpath_enabled(False)
+    torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(True)  # or 16 bits would be heard as 32
     try:
         with uncompiled(), sdpa_kernel(SDPBackend.MATH), listener:  # whose steps are the fused kernels'
             result = run()
     finally:
         torch.backends.mha.set_fastpath_enabled(fast)
+        torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(narrow)
     for event in listener.events:
         event.given, event.result = tuple(x.to("cpu") for x in event.given), event.result.to("cpu")
     return listener.events, result

@@ -7,6 +7,7 @@ where it goes, is told by changing it.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
@@ -18,7 +19,7 @@ from unmasked.doctor._report import Finding, Given, Open, Outcome
 from unmasked.doctor._rows import PLURAL, Made, projections, role_of, turning
 from unmasked.doctor._steps import Scores, judged
 from unmasked.doctor._subject import Subject, said
-from unmasked.doctor._view import Run, Unseen, View, changed, drawn, elsewhere, moved, other_token, unclear
+from unmasked.doctor._view import Run, Unseen, View, changed, elsewhere, moved, other_token, unclear
 
 __all__ = ["Inside", "look"]
 
@@ -456,31 +457,20 @@ def _reached(view: View, base: Run, place: int, where: Tensor) -> list[list[int]
 
 def _chains(view: View, base: Run) -> Iterator[Outcome]:
     """Find a matrix that takes what it gave itself, and keys or values made of what another role's matrix gave."""
-    first, last = min(call.first for call in base.calls), max(call.place for call in base.calls)
-    known = {t.untyped_storage().data_ptr(): name for name, t in view.target.tensors.items()}
-    pairs = (("query", "key"), ("query", "value"), ("key", "value"), ("value", "key"))
-    for part in (range(first), range(last + 1, len(base.events))):
-        used = []
-        for number in part:
-            matrix = base.events[number].matrix
-            name = None if matrix is None or matrix.dim() < 2 else known.get(matrix.untyped_storage().data_ptr())
-            if matrix is not None and name is not None:
-                used.append((number, (matrix.data_ptr(), *matrix.shape), name))
-        for at, (start, key, name) in enumerate(used[:12]):
-            later = []
-            for end, again, second in used[at + 1 :]:
-                roles = role_of(name), role_of(second)
-                if key == again:
-                    later.append((end, f"{second} is applied twice: to what it gave itself"))
-                elif roles in pairs:
-                    told = f"{second} is applied to what {name} gave, not to the tokens: {PLURAL[roles[1]]} are made"
-                    later.append((end, f"{told} of the {roles[0]}"))
-            if not later:
-                continue
-            after = view.run(base.case, {start: lambda x: x + drawn(x)})
-            if len(after.events) != len(base.events):
-                continue
-            for end, told in later:
-                if not view.near(after.events[end].given[0], base.events[end].given[0]):
-                    yield view.wrong(None, told)
-                    return
+    known = {t.untyped_storage().data_ptr(): name for name, t in view.target.tensors.items() if t.dim() > 1}
+    used = {number for call in base.calls for number in call.used}
+    places = [(e, e.matrix) for n, e in enumerate(base.events) if e.kind == "product" and n not in used]
+    named = [(e, m, known[m.untyped_storage().data_ptr()]) for e, m in places
+             if m is not None and m.untyped_storage().data_ptr() in known]  # fmt: skip
+    for (before, one, first), (after, two, second) in itertools.combinations(named, 2):
+        ids, end = after.ids[0], before.first + before.result.numel()
+        if ids is None or int(ids.min()) < before.first or int(ids.max()) >= end:
+            continue
+        roles = role_of(first), role_of(second)
+        if one.data_ptr() == two.data_ptr() and one.shape == two.shape:
+            yield view.wrong(None, f"{second} is applied twice: to what it gave itself")
+            return
+        if roles in (("query", "key"), ("query", "value"), ("key", "value"), ("value", "key")):
+            told = f"{second} is applied to what {first} gave, not to the tokens: {PLURAL[roles[1]]} are made"
+            yield view.wrong(None, f"{told} of the {roles[0]}")
+            return

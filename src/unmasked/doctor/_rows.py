@@ -230,7 +230,8 @@ def _exchanged(view: View, made: Made, unused: set[str]) -> Iterator[Outcome]:
     tensors = view.target.tensors
     for role, others in (("value", ("query", "key")), ("key", ("query",)), ("query", ("key",))):
         for other in others:
-            if made.full(role) and torch.equal(made.ids[role], made.ids[other]) and made.left(role, unused):
+            left = any(role_of(name) == role for name in unused)
+            if left and made.full(role) and torch.equal(made.ids[role], made.ids[other]):
                 told = f"the {other}'s projection passed as the {role}'s, which is never used"
                 yield view.wrong("wrong-value" if role == "value" else None, told)
     for one, two in itertools.combinations(("query", "key", "value"), 2):
@@ -551,19 +552,6 @@ class Made:
     def full(self, role: str) -> bool:
         """Whether every feature has a row."""
         return bool((self.ids[role] >= 0).all())
-
-    def left(self, role: str, unused: set[str]) -> bool:
-        """Whether a matrix, or rows of a packed one, that this role's name or place means are never used."""
-        if any(role_of(name) == role for name in unused):
-            return True
-        used = self.rows("query", "key", "value")
-        for (name, turned, matrix), offset in zip(self.blocks, self.offsets, strict=True):
-            rows = used & set(range(offset, offset + matrix.size(0)))
-            if rows and not turned and name not in unused and len(rows) < matrix.size(0):
-                missing = matrix.size(0) - len(rows)
-                if missing == self.ids[role].unique().numel() and role_of(name) in ("qkv", "kv", "?"):
-                    return True
-        return False
 
     def named(self, role: str) -> set[str]:
         """What the names of the parameters say that the features of this role are."""
