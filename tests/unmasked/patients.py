@@ -19,15 +19,32 @@ from unmasked.doctor.patients import (
     Causal,
     D,
     E,
-    Grouped,
     H,
+    Patient,
     Plain,
-    healthy,
-    sick,
 )
 from unmasked.functional import attend
 
 __all__ = ["HEALTHY", "NOT_SEEN", "SICK"]
+
+
+def healthy(name: str, **options: Any) -> Callable[[Any], Any]:
+    def admit(make: Any) -> Any:
+        assert name not in HEALTHY
+        HEALTHY[name] = Patient(make, options)
+        return make
+
+    return admit
+
+
+def sick(cause: str, name: str = "", **options: Any) -> Callable[[Any], Any]:
+    def admit(make: Any) -> Any:
+        full = f"{cause}: {name}" if name else cause
+        assert full not in SICK, full
+        SICK[full] = Patient(make, options, cause)
+        return make
+
+    return admit
 
 
 healthy("PyTorch's module, tokens first", inputs="qkv", batch_first=False)(
@@ -50,6 +67,78 @@ healthy("this package's function", inputs="qkv_allowed")(
     lambda: lambda q, k, v, allowed: attend(q, k, v, allowed=allowed[:, 0]).context
 )
 healthy("this package's self-attention")(lambda: lambda x: self_attention(x, need_weights=False).context)
+
+
+@healthy("one packed layer, transposed", causal=True)
+class Conv1D(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.n_head = H
+        self.c_attn = nn.Parameter(torch.randn(E, 3 * E) * 0.3)
+        self.c_proj = nn.Parameter(torch.randn(E, E) * 0.3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        b, t, c = x.shape
+        q, k, v = (x @ self.c_attn).split(c, dim=2)
+        q, k, v = (y.view(b, t, H, D).transpose(1, 2) for y in (q, k, v))
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return y.transpose(1, 2).contiguous().view(b, t, c) @ self.c_proj
+
+
+class Head(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.key, self.query, self.value = (nn.Linear(E, D, bias=False) for _ in range(3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        scores = self.query(x) @ self.key(x).mT * D**-0.5
+        shut = torch.full(scores.shape[-2:], -math.inf, dtype=x.dtype, device=x.device).triu(1)
+        return (scores + shut).softmax(-1) @ self.value(x)
+
+
+@healthy("a list of heads", causal=True)
+class Heads(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.heads = nn.ModuleList(Head() for _ in range(H))
+        self.proj = nn.Linear(E, E)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.proj(torch.cat([head(x) for head in self.heads], -1))
+
+
+@healthy("shared keys and values", causal=True)
+class Grouped(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.n_heads, self.n_kv_heads = 6, 2
+        self.q_proj, self.o_proj = nn.Linear(E, 6 * 4, bias=False), nn.Linear(6 * 4, E, bias=False)
+        self.k_proj, self.v_proj = nn.Linear(E, 2 * 4, bias=False), nn.Linear(E, 2 * 4, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = (f(x).unflatten(-1, (-1, 4)).transpose(1, 2) for f in (self.q_proj, self.k_proj, self.v_proj))
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+        return self.o_proj(y.transpose(1, 2).flatten(2))
+
+
+@healthy("rotary positions", causal=True, positions=True)
+class Rotary(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv, self.out = nn.Linear(E, 3 * E, bias=False), nn.Linear(E, E, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = (y.unflatten(-1, (H, D)).transpose(1, 2) for y in self.qkv(x).chunk(3, -1))
+        angle = torch.arange(x.size(1)).to(x)[:, None] * 10.0 ** -torch.arange(D // 2).to(x)
+        turn = torch.polar(torch.ones_like(angle.float()), angle.float()) if x.dtype == torch.half else None
+        turn = torch.polar(torch.ones_like(angle), angle) if turn is None else turn
+
+        def rotate(y: Tensor) -> Tensor:
+            pairs = torch.view_as_complex(y.unflatten(-1, (-1, 2)).to(turn.real.dtype).contiguous())
+            return torch.view_as_real(pairs * turn).flatten(-2).to(x.dtype)
+
+        y = F.scaled_dot_product_attention(rotate(q), rotate(k), v, is_causal=True)
+        return self.out(y.transpose(1, 2).flatten(2))
 
 
 @healthy("einsum, a matrix a head", causal=True)

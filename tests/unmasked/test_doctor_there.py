@@ -80,7 +80,7 @@ PATIENTS = (
 )
 STRANGERS = (
     *("gate-per-head", "softmax-plus-one", "growing-cache", "masked-cross", "null-kv-multi-query"),
-    *("kernel-features", "sums-not-rescaled", "relative-bias-on-weights", "cap-after-padding", "precomputed-bias"),
+    *("kernel-efficient", "sums-not-rescaled", "relative-bias-on-weights", "cap-after-padding"),
     *("out-weight-not-transposed", "lecture-last-head-lost", "causal-scores-dropped"),
 )
 

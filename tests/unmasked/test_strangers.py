@@ -35,6 +35,18 @@ UNSEEN = {
     "gqa-repeat": "key heads dealt out in turn are right by some checkpoints: a caution",
     "kv-expanded-as-tiles": "key heads dealt out in turn are right by some checkpoints: a caution",
     "strip-padding-visible": "its windows are padded inside, where no token is",
+    "linear-epsilon-of-one": "attention that makes no table of weights is not looked into",
+    "kernel-efficient": "attention that makes no table of weights is not looked into",
+    "sums-not-rescaled": "attention over blocks of keys is not looked into",
+    "skew-from-the-start": "positions that are more than a turn or a bias are left open",
+    "query-turned-into-key": "a turn that is no linear map is left open",
+    "window-one-short-on-the-left": "whether a window should be longer on one side is left open",
+    "decay-on-weights": "a table that the weights are multiplied by is left open",
+    "relative-bias-on-weights": "a table that is added to the weights is left open",
+    "swin-bias-after-softmax": "a table that is added to the weights is left open",
+    "window-by-zeros": "scores of zero, which a rectifier makes too, are left open",
+    "largest-else-zero": "scores of zero, which a rectifier makes too, are left open",
+    "qk-layernorm-large-epsilon": "norms are taken as given, their epsilons too",
 }
 # What is found under another name than the museum's for it.
 OTHERWISE: dict[str, str | None] = {
@@ -45,6 +57,7 @@ OTHERWISE: dict[str, str | None] = {
     "window-without-a-future-bound": None,
     "channels-view": "merge-without-transpose",
     "merged-masks-replaced": None,
+    "packed-key-as-value": None,
 }
 
 

@@ -7,8 +7,7 @@ One look at a target goes through these modules, and the first that is sure name
   one call of attention into one layout; `_view` runs it again with other inputs, or other numbers in the place of some.
 - `_steps` is the table of rows from query times key to the average of values: softmax, scores, who is hidden, weights.
 - `_rows` judges what makes queries, keys and values: rows of parameters, their order, the scale, positions.
-- `_inside` asks where they come from and where the heads' results go; `_pieces` judges attention without a table of
-  weights.
+- `_inside` asks where they come from and where the heads' results go.
 - `_equal` compares its outputs with an independent attention, by matrices that were read off one pass.
 - `_calls` has the questions that need only calls, each with its rows of evidence and cause; `_numbers` those about
   large inputs, training and half precision, `_used` whether each parameter counts, `_kept` what is kept from call to

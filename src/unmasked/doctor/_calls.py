@@ -7,20 +7,19 @@ first row that fits it names the cause; a row is made only where none before it 
 from __future__ import annotations
 
 import contextlib
-import itertools
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
 
 from unmasked import probes
+from unmasked.doctor._hear import heard
 from unmasked.doctor._report import Finding, Open, Outcome, Passed
 from unmasked.doctor._subject import Because, Subject, explained
 from unmasked.probes import changed, differs, moved
 
-__all__ = ["Heard", "behaviour", "obeys_its_mask"]
+__all__ = ["behaviour", "obeys_its_mask"]
 
 _MASK = "mask polarity, and padding respected"
 _SUM = "weights sum to one"
@@ -208,7 +207,7 @@ def _why_it_leaks(subject: Subject) -> Iterator[Because]:
     told = "a token sees what comes after it, and not what came before"
     yield Because("mask-polarity", told, not reach[:-1].tril(-1).any())
     last = _last_alone_averages(subject, x)
-    silent = last and not Heard.in_(lambda: f(x), *Heard.softmaxes, *Heard.exponentials)
+    silent = last and not _softmaxed(subject, x)
     told = "later tokens count in the sum that the weights of earlier ones are divided by"
     yield Because(None if silent else after, told, last)
     told = "later tokens count, though not as much as earlier ones: the mask adds too little"
@@ -231,8 +230,6 @@ def _has_no_order(subject: Subject) -> Iterator[Outcome]:
     f, x = subject.f, subject.noise(subject.items, subject.tokens)
     if subject.causal is None:
         yield Open("leaks from the future", "whether no token may see a later one: pass causal=True or False")
-    else:
-        yield from _windows(subject)
     if subject.positions or (subject.causal is None and probes.sees_the_future(f, x) is None):
         return
 
@@ -249,27 +246,6 @@ def _has_no_order(subject: Subject) -> Iterator[Outcome]:
 
     order = "permutation equivariance"
     yield subject.ask(order, lambda b, t: probes.breaks_equivariance(f, subject.noise(b, t)), why())
-
-
-def _windows(subject: Subject) -> Iterator[Outcome]:
-    """Ask how far each token sees to both sides, where it does not see all."""
-    tokens = subject.fixed or 2 * subject.tokens + 3
-    try:
-        reach = _reach(subject, subject.noise(1, tokens))
-    except Exception:  # it takes no sequence that long
-        return
-    row, middle = reach[tokens // 2].tolist(), tokens // 2
-    near = next((n for n, seen in enumerate(row[middle + 1 :]) if not seen), tokens)
-    back = next((n for n, seen in enumerate(row[:middle][::-1]) if not seen), tokens)
-    band = torch.ones_like(reach).tril(near).triu(-back)
-    check = "as many tokens before it as behind it"
-    if reach.all() or not torch.equal(reach, band) or near == back:
-        return
-    evidence = f"1 item of {tokens} tokens: each sees {back} before it and {near} behind it"
-    if near == back + 1:
-        yield Finding(check, None, "its window is one longer ahead than back: one end of it is off by one", evidence)
-    else:
-        yield Open(check, f"whether its window should be longer on one side: {evidence}")
 
 
 def _has_order(subject: Subject) -> Iterator[Outcome]:
@@ -306,29 +282,8 @@ def _has_order(subject: Subject) -> Iterator[Outcome]:
 # Weights that sum to one
 
 
-class Heard(TorchFunctionMode):
-    """Hears whether one of these functions is called, and whether what one gives overflows."""
-
-    softmaxes = ("softmax", "log_softmax", "scaled_dot_product_attention", "multi_head_attention_forward",
-                 "flex_attention")  # fmt: skip
-    exponentials = ("exp", "exp_", "exp2", "expm1")
-
-    def __init__(self, names: tuple[str, ...]) -> None:
-        super().__init__()
-        self.heard, self.overflow, self.names = False, False, names
-
-    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = function(*args, **(kwargs or {}))
-        if getattr(function, "__name__", "") in self.names:
-            self.heard = True
-            self.overflow = self.overflow or (isinstance(result, Tensor) and bool(result.isinf().any()))
-        return result
-
-    @classmethod
-    def in_(cls, call: Callable[[], object], *names: str) -> bool:
-        with cls(names) as mode:
-            call()
-        return bool(mode.heard)
+def _softmaxed(subject: Subject, x: Tensor) -> bool:
+    return any(event.kind == "softmax" for event in heard(lambda: subject.f(x))[0])
 
 
 def _averages(subject: Subject) -> Iterator[Outcome]:
@@ -339,8 +294,6 @@ def _averages(subject: Subject) -> Iterator[Outcome]:
 def _why_no_average(subject: Subject) -> Iterator[Because]:
     """Tell what weights are divided by; what counts beside the keys, as a sink does, shows among equal keys too."""
     cause = "weights-not-normalized"
-    told = "weights are divided by the sums of blocks of keys: the more blocks there are, the larger is the output"
-    yield Because(cause, told, _jumps(subject))
     told = "the more copies of a token there are, the larger is its output: weights are not divided by their sum"
     yield Because(cause, told, _grows(subject), ("mask-after-softmax", "softmax-over-queries"))
     told = "whether something beside its tokens counts in the sum, as sinks or learned keys do, or a mixing of heads"
@@ -362,18 +315,4 @@ def _grows(subject: Subject) -> bool:
     step = second - first
     linear = not differs(fourth - second, 2 * step) and not differs(eighth - fourth, 4 * step)
     grows = bool(linear and differs(second, first))
-    return grows and not Heard.in_(lambda: subject.f(subject.noise(1, 1)), *Heard.softmaxes)
-
-
-def _jumps(subject: Subject) -> bool:
-    """Whether the output of copies of a token stays, and after every so many of them grows by the same step."""
-    if subject.fixed or not subject.options.own or subject.options.masked:
-        return False
-    given = _copies(subject, range(1, 26))
-    grown = [n for n in range(1, 25) if differs(given[n], given[n - 1])]
-    if len(grown) < 2 or grown[0] < 3:
-        return False
-    steps = [given[n] - given[n - 1] for n in grown]
-    return {b - a for a, b in itertools.pairwise(grown)} == {grown[0]} and all(
-        not differs(step, steps[0]) for step in steps
-    )
+    return grows and not _softmaxed(subject, subject.noise(1, 1))

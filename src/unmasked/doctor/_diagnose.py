@@ -156,7 +156,7 @@ def _examine(subject: Subject) -> list[Outcome]:
             outcomes += narrow
         else:
             outcomes += _outputs(subject)
-    outcomes += structure(subject, _findings(outcomes))
+    outcomes += structure(subject)
     return outcomes
 
 
@@ -175,7 +175,7 @@ def _outputs(subject: Subject) -> list[Outcome]:
         if not _findings(outcomes):
             outcomes += keeps_nothing(subject)
     outcomes += caches(subject)
-    outcomes += numbers(subject, _findings(outcomes))
+    outcomes += numbers(subject, _findings(outcomes), equal=equal)
     return [_hinted(each) if subject.target.told("is_causal") else each for each in outcomes]
 
 

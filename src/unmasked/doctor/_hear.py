@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
 
 __all__ = ["Event", "Facts", "Listener", "heard", "uncompiled"]
@@ -25,13 +26,6 @@ Put = Mapping[int, Callable[[Tensor], Tensor]]
 _aten = torch.ops.aten
 
 _SOFTMAXES = {_aten._softmax.default, _aten._safe_softmax.default}
-_FUSED = {
-    "_scaled_dot_product_flash_attention_for_cpu": "flash",
-    "_scaled_dot_product_flash_attention": "flash",
-    "_scaled_dot_product_efficient_attention": "efficient",
-    "_scaled_dot_product_cudnn_attention": "cudnn",
-    "_scaled_dot_product_fused_attention_overrideable": "overrideable",
-}
 _LAYERS = {_aten.convolution.default: (0, 1), _aten.native_layer_norm.default: (0, None)}
 # What carries numbers to other places; all else that keeps a tensor's shape is taken to work on each number.
 _MOVES = {"cat", "stack", "index_select", "index", "gather", "repeat", "constant_pad_nd", "roll", "flip", "tril",
@@ -74,7 +68,7 @@ class Event:
         axis: Of a softmax, the axis it ran over.
         first: The number of the first number of a product's result.
         matrix: What a layer multiplies by, as it was given, to be found among the target's tensors.
-        kernel: What ran: "written out", "eager" or "math", or the name of a fused kernel.
+        kernel: What ran: "written out", "math" for PyTorch's function, or "flex".
         module: The name of the innermost module that was running.
     """
 
@@ -127,8 +121,6 @@ class Listener(TorchDispatchMode):
         name = getattr(func, "overloadpacket", func).__name__
         if name == "flex_attention":
             return self._flex(*args)
-        if name in _FUSED:
-            return self._fused(func, name, args, kwargs)
         if func in _SOFTMAXES:
             return self._softmax(func, args, kwargs)
         if name in ("bmm", "mm", "addmm", "baddbmm"):
@@ -192,20 +184,6 @@ class Listener(TorchDispatchMode):
             result = result + (event.result - before) if change_added else event.result.clone()
         self.events.append(event)
         return result
-
-    def _fused(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
-        """Run a fused kernel, and beside it the steps that it stands for, whose result is given."""
-        result = func(*args, **kwargs)
-        given = {a.name: value for a, value in zip(func._schema.arguments, args, strict=False)} | kwargs
-        mask = given.get("attn_mask", given.get("attn_bias"))
-        self.kernel = _FUSED[name]
-        with self:
-            heard = _written_out(
-                given["query"], given["key"], given["value"], mask, given.get("dropout_p", 0.0),
-                given.get("is_causal", False), given.get("scale"),
-            )  # fmt: skip
-        self.kernel = ""
-        return (heard.to(result[0].dtype), *result[1:])
 
     def _flex(self, query: Tensor, key: Tensor, value: Tensor, *more: Any) -> Any:
         from torch._higher_order_ops.flex_attention import _math_attention_inner  # it imports the compiler
@@ -364,22 +342,6 @@ def _key(x: Any) -> tuple[int, int] | None:
     return x.untyped_storage()._cdata, x.element_size()
 
 
-def _written_out(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout_p: float, is_causal: bool,
-                 scale: float | None) -> Tensor:  # fmt: skip
-    """PyTorch's function in steps that can be heard."""
-    groups = query.size(-3) // key.size(-3) if query.dim() > 3 else 1
-    if groups > 1:
-        key, value = key.repeat_interleave(groups, -3), value.repeat_interleave(groups, -3)
-    scores = torch.matmul(query, key.mT) * (query.size(-1) ** -0.5 if scale is None else scale)
-    if is_causal:
-        shut = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
-        scores = scores.masked_fill(shut, -math.inf)
-    if mask is not None:
-        scores = scores.masked_fill(~mask, -math.inf) if mask.dtype == torch.bool else scores + mask
-    weights = torch._safe_softmax(scores, -1)
-    return torch.matmul(torch.dropout(weights, dropout_p, dropout_p > 0), value)
-
-
 def heard(run: Callable[[], Any], put: Put | None = None, where: Callable[[], str] = str) -> tuple[list[Event], Any]:
     """Run, and note what happens.
 
@@ -388,12 +350,15 @@ def heard(run: Callable[[], Any], put: Put | None = None, where: Callable[[], st
     """
     listener = Listener(put, where)
     fast = torch.backends.mha.get_fastpath_enabled()
+    narrow = torch.backends.cuda.fp16_bf16_reduction_math_sdp_allowed()
     torch.backends.mha.set_fastpath_enabled(False)
+    torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(True)  # or 16 bits would be heard as 32
     try:
-        with uncompiled(), listener:
+        with uncompiled(), sdpa_kernel(SDPBackend.MATH), listener:  # whose steps are the fused kernels'
             result = run()
     finally:
         torch.backends.mha.set_fastpath_enabled(fast)
+        torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(narrow)
     for event in listener.events:
         event.given, event.result = tuple(x.to("cpu") for x in event.given), event.result.to("cpu")
     return listener.events, result

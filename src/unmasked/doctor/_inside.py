@@ -7,6 +7,7 @@ where it goes, is told by changing it.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
@@ -14,12 +15,11 @@ import torch
 from torch import Tensor
 
 from unmasked.doctor._call import Call, found_in
-from unmasked.doctor._pieces import brought_together, filled_up, summed_first
 from unmasked.doctor._report import Finding, Given, Open, Outcome
 from unmasked.doctor._rows import PLURAL, Made, projections, role_of, turning
 from unmasked.doctor._steps import Scores, judged
 from unmasked.doctor._subject import Subject, said
-from unmasked.doctor._view import Run, Unseen, View, changed, drawn, elsewhere, moved, other_token, unclear
+from unmasked.doctor._view import Run, Unseen, View, changed, elsewhere, moved, other_token, unclear
 
 __all__ = ["Inside", "look"]
 
@@ -89,12 +89,8 @@ def look(subject: Subject) -> Inside:
 
 def _judge(view: View, inside: Inside) -> None:
     base = _without_idle(view, _base(view))
-    inside.add(filled_up(view))
     if not base.calls or (base.call.at == base.call.place and not Scores(view, base).exponentials):
-        inside.add(summed_first(view, base))
-        inside.add(brought_together(view, base))
-        if not inside.outcomes:
-            inside.outcomes.append(unclear("what averages its values: no product of weights and values was recognized"))
+        inside.outcomes.append(unclear("what averages its values: no product of weights and values was recognized"))
         return
     inside.add(_independent(view, base))
     other = view.run(changed(base.case, other_token))
@@ -111,8 +107,6 @@ def _judge(view: View, inside: Inside) -> None:
     scores = Scores(view, base)
     inside.add(judged(scores))
     inside.add(_returned(view, base))
-    inside.add(_dropped(view, base))
-    inside.add(_counted(view))
     inside.causal, inside.scale = scores.causal, scores.scale
     inside.layout, inside.longer = view.layout, view.longer
     if view.subject.options.masked and not inside.findings and not inside.opens:
@@ -419,26 +413,6 @@ def _returned(view: View, base: Run) -> Iterator[Outcome]:
         yield Given("what it returns beside its output")
 
 
-def _dropped(view: View, base: Run) -> Iterator[Outcome]:
-    """Ask whether dropout scales up the weights that it keeps, so that they sum to one on average."""
-    if not view.near(base.call.weights, base.call.softmax):
-        return  # what else changes them is another question
-    items = 8 * base.case.query.size(0) + 1
-    try:
-        with view.target.training():
-            torch.manual_seed(1)
-            run = view.run(view.case(items))
-    except Exception:  # whatever it raises in training alone, which is another question
-        return
-    if len(run.calls) != len(base.calls) or run.call.weights.shape != run.call.softmax.shape:
-        return
-    sums = (run.call.weights - run.call.softmax).sum(-1)
-    gap, chance = sums.mean().item(), sums.std().item() / sums.numel() ** 0.5
-    if abs(gap) > 6 * chance + 1e-6 and abs(gap) > 0.01:
-        told = "dropout does not scale up the weights that it keeps: in training they sum to less than one"
-        yield view.wrong(None, told)
-
-
 def _strays(view: View, base: Run) -> Iterator[Outcome]:
     """Follow a token's query to its row of weights, and what this row gives to the outputs, however they are cut.
 
@@ -481,68 +455,22 @@ def _reached(view: View, base: Run, place: int, where: Tensor) -> list[list[int]
     return reached
 
 
-def _counted(view: View) -> Iterator[Outcome]:
-    """Let all tokens be alike, and ask what the scores of two lengths have in common.
-
-    Where a score hangs on the distance alone, it may be another in a longer sequence, as where a base grows with it;
-    but no distance has the score that a distance as much longer has there: that is counted from the wrong end.
-    """
-    subject, more = view.subject, 3
-    if subject.fixed or not (subject.positions and subject.options.own):
-        return
-    short, long = (_by_distance(view, subject.tokens + n) for n in (0, more))
-    if short is None or long is None or short.shape[:-1] != long.shape[:-1]:
-        return
-    size = short.abs().max().item()
-    same = view.near(short, long[..., : short.size(-1)], size)
-    if size > 1e-3 and not same and view.near(short.diff(), long.diff()[..., more:], size):
-        told = "relative positions are counted from the wrong end: a distance's score hangs on the number of tokens"
-        yield view.wrong(None, told)
-
-
-def _by_distance(view: View, tokens: int) -> Tensor | None:
-    """Scores of distances back, less that of the token itself, where these are all that they hang on."""
-    content = view.subject.noise(2, 1)
-    case = changed(view.subject.case(2, tokens, tokens), lambda x: content.expand_as(x).clone())
-    run = view.run(case)
-    if len(run.calls) != 1 or run.call.scores.shape[-2:] != (tokens, tokens):
-        return None
-    scores = run.call.scores - run.call.scores.diagonal(dim1=-2, dim2=-1)[..., None]
-    last = scores[:, :, -1].flip(-1)
-    back = torch.arange(tokens)[:, None] - torch.arange(tokens)
-    kept = (back >= 0).expand_as(scores)
-    seen = bool((scores[kept].isfinite() & (scores[kept].abs() < 1e3)).all())
-    expected = last[..., back.clamp(min=0)]
-    return last if seen and view.near(scores[kept], expected[kept], last.abs().max().item()) else None
-
-
 def _chains(view: View, base: Run) -> Iterator[Outcome]:
     """Find a matrix that takes what it gave itself, and keys or values made of what another role's matrix gave."""
-    first, last = min(call.first for call in base.calls), max(call.place for call in base.calls)
-    known = {t.untyped_storage().data_ptr(): name for name, t in view.target.tensors.items()}
-    pairs = (("query", "key"), ("query", "value"), ("key", "value"), ("value", "key"))
-    for part in (range(first), range(last + 1, len(base.events))):
-        used = []
-        for number in part:
-            matrix = base.events[number].matrix
-            name = None if matrix is None or matrix.dim() < 2 else known.get(matrix.untyped_storage().data_ptr())
-            if matrix is not None and name is not None:
-                used.append((number, (matrix.data_ptr(), *matrix.shape), name))
-        for at, (start, key, name) in enumerate(used[:12]):
-            later = []
-            for end, again, second in used[at + 1 :]:
-                roles = role_of(name), role_of(second)
-                if key == again:
-                    later.append((end, f"{second} is applied twice: to what it gave itself"))
-                elif roles in pairs:
-                    told = f"{second} is applied to what {name} gave, not to the tokens: {PLURAL[roles[1]]} are made"
-                    later.append((end, f"{told} of the {roles[0]}"))
-            if not later:
-                continue
-            after = view.run(base.case, {start: lambda x: x + drawn(x)})
-            if len(after.events) != len(base.events):
-                continue
-            for end, told in later:
-                if not view.near(after.events[end].given[0], base.events[end].given[0]):
-                    yield view.wrong(None, told)
-                    return
+    known = {t.untyped_storage().data_ptr(): name for name, t in view.target.tensors.items() if t.dim() > 1}
+    used = {number for call in base.calls for number in call.used}
+    places = [(e, e.matrix) for n, e in enumerate(base.events) if e.kind == "product" and n not in used]
+    named = [(e, m, known[m.untyped_storage().data_ptr()]) for e, m in places
+             if m is not None and m.untyped_storage().data_ptr() in known]  # fmt: skip
+    for (before, one, first), (after, two, second) in itertools.combinations(named, 2):
+        ids, end = after.ids[0], before.first + before.result.numel()
+        if ids is None or int(ids.min()) < before.first or int(ids.max()) >= end:
+            continue
+        roles = role_of(first), role_of(second)
+        if one.data_ptr() == two.data_ptr() and one.shape == two.shape:
+            yield view.wrong(None, f"{second} is applied twice: to what it gave itself")
+            return
+        if roles in (("query", "key"), ("query", "value"), ("key", "value"), ("value", "key")):
+            told = f"{second} is applied to what {first} gave, not to the tokens: {PLURAL[roles[1]]} are made"
+            yield view.wrong(None, f"{told} of the {roles[0]}")
+            return

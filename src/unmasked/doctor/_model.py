@@ -19,7 +19,7 @@ from unmasked.doctor._hear import Event, heard
 from unmasked.doctor._report import Finding, Layer, ModelReport, Open, Standing
 from unmasked.doctor._subject import said
 from unmasked.doctor._target import a
-from unmasked.doctor._unlike import BY_DESIGN, EXPLAIN, FACTS, FOLLOWS, Seen, odd_of_two, odd_ones, tiled
+from unmasked.doctor._unlike import EXPLAIN, FACTS, FOLLOWS, Seen, odd_ones, tiled
 from unmasked.doctor._wires import wires_of
 
 __all__ = ["diagnose_model"]
@@ -265,15 +265,11 @@ class _Examination:
     # One layer among those of its place
 
     def among_others(self) -> None:
-        """Find the layer that is unlike its likes, where no design makes layers differ in this."""
+        """Find the layer that is unlike its likes, in what no design varies: positions and biases it may."""
         for group in self.groups.values():
             group = [seen for seen in group if seen.finite]
             for what, of in FACTS.items():
-                by_design = what in BY_DESIGN
-                odd = list(odd_ones(group, of, 12 if by_design else 3)) or list(odd_of_two(group, what))
-                if by_design and (len(odd) > 1 or len({seen.window for seen in group}) > 1):
-                    continue
-                for seen, value, usual, count in odd:
+                for seen, value, usual, count in odd_ones(group, of):
                     if what in FOLLOWS and any(found.where == seen.name for found in self.findings):
                         continue
                     cause, told, evidence = EXPLAIN[what](seen, value, usual)
@@ -314,7 +310,7 @@ class _Examination:
         known = [seen for seen in self.seen if seen.hides_padding is not None]
         for group in self.groups.values():
             told = "it attends to padding, which attention_mask hides in the other layers"
-            for seen, *_ in odd_ones(group, lambda each: each.hides_padding, 3):
+            for seen, *_ in odd_ones(group, lambda each: each.hides_padding):
                 if seen.hides_padding is False:
                     evidence = f"{mask.size(0)} items of {tokens} tokens, some padding: its weights are not zero"
                     self.find(seen, "padding", "padding-ignored", told, evidence)

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Iterator
 
 import torch
 
 from unmasked import probes
-from unmasked.doctor._calls import Heard
 from unmasked.doctor._hear import heard
 from unmasked.doctor._report import Finding, Open, Outcome, Passed
 from unmasked.doctor._subject import Because, Subject, said
@@ -32,10 +30,10 @@ def leaves_inputs(subject: Subject) -> Outcome:
     return subject.ask(check, question, [Because("input-overwritten", "it writes into its input")])
 
 
-def numbers(subject: Subject, found: list[Finding]) -> Iterator[Outcome]:
+def numbers(subject: Subject, found: list[Finding], *, equal: bool) -> Iterator[Outcome]:
     """Ask for gradients, for what large and small inputs do, and for half precision."""
     if not found:
-        for outcome in itertools.chain(trainable(subject), large(subject), epsilon(subject)):
+        for outcome in itertools.chain(trainable(subject), large(subject) if equal else ()):
             yield outcome
             if isinstance(outcome, Finding) and not outcome.caution:
                 break
@@ -48,57 +46,20 @@ def numbers(subject: Subject, found: list[Finding]) -> Iterator[Outcome]:
 
 
 def large(subject: Subject) -> Iterator[Outcome]:
-    """Make the inputs a hundred times as large: exponentials overflow where no maximum is subtracted."""
+    """Make the inputs a hundred times as large: exponentials overflow where no maximum is subtracted.
+
+    What is not a softmax may have its reasons: so this is asked of what is equal to attention.
+    """
     check, x = "large inputs", subject.noise(subject.items, subject.tokens)
     before = subject.f(x)
-    with Heard((*Heard.exponentials, "pow", "__pow__", "__rpow__")) as exponentials:
-        after = subject.f(100 * x)
-    if before.isfinite().all() and not after.isfinite().all() and exponentials.overflow:
-        told = "it overflows with large inputs: its softmax does not subtract the maximum of the scores first"
+    after = subject.f(100 * x)
+    if before.isfinite().all() and not after.isfinite().all():
+        told = "it overflows with large inputs, as a softmax that does not subtract the maximum of the scores first"
         count = int((~after.isfinite()).sum())
         evidence = subject.sized(f"a hundred times as large, they make {count} numbers of the output infinite or NaN")
         yield Finding(check, None, told, evidence)
     else:
         yield Passed(check)
-
-
-def epsilon(subject: Subject) -> Iterator[Outcome]:
-    """Find a norm whose epsilon counts, though it should only keep a norm of zero from being divided by.
-
-    With norms of queries and keys, or of the input, and no biases, the output of c times the input is c times one
-    tensor plus another, but for what epsilon changes: this vanishes as the inverse of c, or its square, every number of
-    it alike. Positions that are added to tokens vanish so, too.
-    """
-    if subject.positions or subject.rough or not subject.target.copied:
-        return
-    x = subject.noise(subject.items, subject.tokens)
-    # What is a quotient of other functions comes near its limit so, too.
-    if not Heard.in_(lambda: subject.f(x), *Heard.exponentials, *Heard.softmaxes):
-        return
-    bare = subject.like()
-    for name, tensor in bare.tensors.items():
-        last = name.rpartition(".")[2]
-        if (last.startswith("b") or "bias" in last) and tensor.dim() == 1:
-            tensor.zero_()
-    given = {c: bare(c * x) for c in (-16.0, 1.0, 16.0, 32.0, 64.0, 1e5, 2e5)}
-    slope = (given[2e5] - given[1e5]) / 1e5
-    base = given[1e5] - 1e5 * slope
-    rest = [given[c] - c * slope - base for c in (16.0, 32.0, 64.0)]
-    sizes = [each.norm().item() for each in rest]
-    if not all(math.isfinite(size) for size in sizes) or sizes[2] <= 1e-7 * given[16.0].norm().item():
-        return
-    # Without biases, minus the input gives minus the output; with one of the values, one vector for all tokens more.
-    even = (given[16.0] + given[-16.0]) / 2
-    if (even - even.flatten(0, -2).mean(0)).norm().item() > 0.05 * sizes[0]:
-        return  # a bias of another name, which vanishes beside large inputs as epsilon does
-    for power in (1, 2):
-        alike = all((rest[n] * 2 ** (n * power) - rest[0]).norm().item() < 0.1 * sizes[0] for n in (1, 2))
-        if alike and sizes[0] * 16**power > 0.05 * given[1.0].norm().item():
-            told = "a norm's epsilon is as large as what it is added to: scores depend on the size of the input"
-            gap = sizes[0] * 16**power / x.numel() ** 0.5
-            evidence = subject.sized(f"it moves the output by about {gap:.2g}, and less with larger inputs")
-            yield Finding("the epsilon of norms", None, told, evidence)
-            return
 
 
 def trained(subject: Subject) -> Iterator[Outcome]:

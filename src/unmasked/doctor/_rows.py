@@ -105,11 +105,6 @@ def turning(view: View, call: Call) -> Iterator[Outcome]:
         else:
             yield view.wrong(None, "values are turned with their places, as queries and keys may be")
         return
-    for name, other in (("key", "query"), ("query", "key")):
-        if turns[name] is None and turns[other] is not None and _turned_with(view, call, name, other):
-            told = f"{PLURAL[name]} are turned with their places into the {PLURAL[other]}: a part of one is added"
-            yield view.wrong(None, f"{told} to the other")
-            return
     centred = [x - x.mean(0) for x in (call.query, call.key)]
     if centred[0].size(-1) == centred[1].size(-1) and q is not None and k is not None and _still(q) and _still(k):
         return
@@ -162,22 +157,6 @@ def _turned_back(view: View, call: Call) -> bool:
 
     output = view.run(same, {call.place: put}).output
     return not view.near(output, output[:, :1].expand_as(output), output.abs().max().item())
-
-
-def _turned_with(view: View, call: Call, name: str, other: str) -> bool:
-    """Whether what is made of one's features at the first place becomes, further on, a sum with the other's.
-
-    So many features must not be all that both are made of, of which every map is such a sum.
-    """
-    own, others = ((x - x.mean(0)).permute(1, 2, 0, 3) for x in (getattr(call, name), getattr(call, other)))
-    if own.shape != others.shape:
-        return False
-    both = torch.cat([own[:, :1], others[:, :1]], -1)
-    every = torch.cat([x[head, place] for x in (own, others) for head in range(len(x)) for place in (0, -1)], -1)
-    if int(torch.linalg.matrix_rank(every, rtol=1e-6)) < both.size(-1) + 2:
-        return False
-    made = both @ (_inverse(view, both) @ own)
-    return view.near(made, own, own.abs().max().item() * 10)
 
 
 def _inverse(view: View, x: Tensor) -> Tensor:
@@ -251,7 +230,8 @@ def _exchanged(view: View, made: Made, unused: set[str]) -> Iterator[Outcome]:
     tensors = view.target.tensors
     for role, others in (("value", ("query", "key")), ("key", ("query",)), ("query", ("key",))):
         for other in others:
-            if made.full(role) and torch.equal(made.ids[role], made.ids[other]) and made.left(role, unused):
+            left = any(role_of(name) == role for name in unused)
+            if left and made.full(role) and torch.equal(made.ids[role], made.ids[other]):
                 told = f"the {other}'s projection passed as the {role}'s, which is never used"
                 yield view.wrong("wrong-value" if role == "value" else None, told)
     for one, two in itertools.combinations(("query", "key", "value"), 2):
@@ -572,19 +552,6 @@ class Made:
     def full(self, role: str) -> bool:
         """Whether every feature has a row."""
         return bool((self.ids[role] >= 0).all())
-
-    def left(self, role: str, unused: set[str]) -> bool:
-        """Whether a matrix, or rows of a packed one, that this role's name or place means are never used."""
-        if any(role_of(name) == role for name in unused):
-            return True
-        used = self.rows("query", "key", "value")
-        for (name, turned, matrix), offset in zip(self.blocks, self.offsets, strict=True):
-            rows = used & set(range(offset, offset + matrix.size(0)))
-            if rows and not turned and name not in unused and len(rows) < matrix.size(0):
-                missing = matrix.size(0) - len(rows)
-                if missing == self.ids[role].unique().numel() and role_of(name) in ("qkv", "kv", "?"):
-                    return True
-        return False
 
     def named(self, role: str) -> set[str]:
         """What the names of the parameters say that the features of this role are."""

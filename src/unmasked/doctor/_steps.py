@@ -173,25 +173,6 @@ class Scores:
                 return True
         return False
 
-    @cached_property
-    def zeroed(self) -> Tensor | None:
-        """Scores that are zero where they should be hidden: then a key left out outweighs one that was kept.
-
-        A rectifier makes zeros too, but of nothing that is less than what it keeps.
-        """
-        call, shut = self.call, self.shut
-        zero = (call.scores == 0) & (call.product.abs() > 1e-9) & ~shut
-        fitted = self.fitted(call.product, call.scores, shut | zero) if bool(zero.any()) else None
-        if fitted is None:
-            return None
-        at, kept = fitted[0][:, None, None] * call.product + fitted[1], ~zero & ~shut
-        least = at.masked_fill(~(zero & (call.weights > _COUNTS)), torch.inf).amin(-1)  # of what is zero, and counts
-        lowest = call.scores.masked_fill(~kept, torch.inf).amin(-1)
-        return zero if bool(((least < lowest - _COUNTS) & (lowest < -_COUNTS)).any()) else None
-
-    def zeroed_by_place(self) -> bool:
-        return self.zeroed is not None and torch.equal(self.zeroed, self.zeroed[:1, :1].expand_as(self.zeroed))
-
     def differs_by_item(self) -> bool:
         """Whether what is added to the products is another for each item, and stays when the tokens change."""
         call, view = self.call, self.view
@@ -307,26 +288,6 @@ class Scores:
         total = self.call.softmax.sum(-1, keepdim=True).clamp(min=1e-30)
         return self.call.sinks and self.near(self.call.weights, self.call.softmax / total)
 
-    def tabled(self, *, times: bool) -> bool:
-        """Whether a table that no input moves is added to the weights, or multiplied, and undoes what they sum to.
-
-        The identity and a constant may be added on purpose, to keep signals alive through many layers.
-        """
-        call = self.call
-        if len(self.sums) < 2 or self.near(self.sums, self.sums[:1, :, :1].expand_as(self.sums)):
-            return False
-        soft = call.softmax > _COUNTS
-        table = call.weights / call.softmax.clamp(min=1e-30) * soft if times else call.weights - call.softmax
-        same = soft.all(0) if times else torch.ones_like(soft[0])
-        one = table[:1].expand_as(table)
-        if not self.near(table * same, one * same, max(1.0, table.abs().max().item())):
-            return False
-        if table.size(-1) == table.size(-2):
-            off = table[0][:, ~torch.eye(table.size(-1), dtype=torch.bool)]
-            if self.near(off, off[:, :1].expand_as(off)):
-                return False
-        return not self.near(table[0], table[0][..., :1].expand_as(table[0]))  # a number for each query, as of a gate
-
     # Weights that no softmax made
 
     @cached_property
@@ -430,10 +391,6 @@ SCORES = (
     Row("wrong", "scores are capped at {s.cap:g} after the mask: what is hidden gets the score -{s.cap:g}, and is seen",
         Scores.capped_late, "softcap-after-mask"),
     Row("wrong", "a softmax is taken before the mask, and another one after it", Scores.softmaxed_before),
-    Row("wrong", "what is left out gets the score zero, which is no mask: it counts for more than keys that were kept",
-        Scores.zeroed_by_place, "float-mask-of-ones"),
-    Row("wrong", "what is left out gets the score zero, which is no mask: it counts for more than keys that were kept",
-        lambda s: s.zeroed is not None),
     Row("wrong", "what is added to the scores differs from item to item", Scores.differs_by_item),
     Row("open", "its scores are not a multiple of query times key plus something fixed", lambda s: True),
 )  # fmt: skip
@@ -482,10 +439,6 @@ WEIGHTS = (
     Row("wrong", "after the sink is dropped the weights are divided by their sum again: the sink has no effect",
         Scores.undone),
     Row("right", "", Scores.renormalized),
-    Row("wrong", "a table is added to the weights after the softmax: what belongs to the scores undoes that they sum "
-        "to one", lambda s: s.tabled(times=False), _N, "open"),
-    Row("wrong", "the weights are multiplied by a table after the softmax: what belongs to the scores undoes that "
-        "they sum to one", lambda s: s.tabled(times=True), _N, "open"),
     Row("open", "weights are changed between the softmax and the values", lambda s: True),
 )  # fmt: skip
 

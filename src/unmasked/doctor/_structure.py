@@ -12,12 +12,11 @@ from unmasked import probes
 from unmasked.doctor._report import Finding, Outcome, Passed
 from unmasked.doctor._subject import Subject
 from unmasked.doctor._target import is_triangle
-from unmasked.doctor._used import lost
 
 __all__ = ["structure"]
 
 
-def structure(subject: Subject, found: list[Finding]) -> Iterator[Outcome]:
+def structure(subject: Subject) -> Iterator[Outcome]:
     modules = subject.target.modules
     if not modules:
         return
@@ -31,10 +30,6 @@ def structure(subject: Subject, found: list[Finding]) -> Iterator[Outcome]:
             told = "a submodule is called as .forward(...), which skips its hooks"
             yield Finding("hooks run", "forward-called-directly", told, str(skipped))
     yield from _repeated(subject)
-    offsets = list(_offsets(subject))
-    yield from offsets
-    if not found and not offsets:
-        yield from lost(subject)
     wholes = [each for each in subject.target.originals.values() if isinstance(each, nn.Module)]
     for whole in wholes:
         yield from _buffers(whole)
@@ -58,24 +53,6 @@ def _buffers(module: nn.Module) -> Iterator[Outcome]:
             told = "a mask is kept as a floating buffer in the state_dict: it grows with the square of the context"
             evidence = f"{name!r} of shape {tuple(buffer.shape)} takes {size} bytes"
             yield Finding("no mask in the state_dict", "mask-buffer", told, evidence, how="followed", caution=True)
-
-
-def _offsets(subject: Subject) -> Iterator[Outcome]:
-    """Find an index of relative places in a map, with an entry for each offset, in which several offsets share one."""
-    for module in (module for whole in subject.target.modules.values() for module in whole.modules()):
-        rows = {p.size(0) for p in module.parameters(recurse=False) if p.dim() == 2}
-        for name, index in module.named_buffers(recurse=False):
-            square = index.dim() == 2 and index.size(0) == index.size(1) and not index.is_floating_point()
-            if not square or index.dtype == torch.bool or index.size(0) > 400:
-                continue
-            count, entries = index.size(0), index.unique().numel()
-            shapes = [(h, count // h) for h in range(2, count // 2 + 1) if count % h == 0]
-            offsets = [n for h, w in shapes if (n := (2 * h - 1) * (2 * w - 1)) in rows]
-            if offsets and all(entries < n for n in offsets):
-                told = f"{name} gives several offsets in the map one entry, though the table has one for each"
-                evidence = f"{entries} entries for {offsets[0]} offsets"
-                yield Finding("an entry for each offset", None, told, evidence)
-                return
 
 
 def _repeated(subject: Subject) -> Iterator[Outcome]:

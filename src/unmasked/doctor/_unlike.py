@@ -17,7 +17,7 @@ from unmasked.doctor._hear import Facts
 from unmasked.doctor._report import Standing
 from unmasked.doctor._wires import Wires
 
-__all__ = ["BY_DESIGN", "EXPLAIN", "FACTS", "FOLLOWS", "Seen", "odd_of_two", "odd_ones", "tiled"]
+__all__ = ["EXPLAIN", "FACTS", "FOLLOWS", "Seen", "odd_ones", "tiled"]
 
 
 @dataclass
@@ -114,25 +114,14 @@ def tiled(reads: tuple[Any, ...] | None) -> bool:
     return all(reads[head] == reads[head % own] for head in range(len(reads)))
 
 
-def odd_ones(group: list[Seen], of: Callable[[Seen], Any], least: int) -> Iterator[tuple[Seen, Any, Any, int]]:
+def odd_ones(group: list[Seen], of: Callable[[Seen], Any]) -> Iterator[tuple[Seen, Any, Any, int]]:
     """Those whose value differs from that of at least three quarters, or of two where there are three."""
     values = [(seen, value) for seen in group if (value := of(seen)) is not None]
-    if len(values) < least:
+    if len(values) < 3:
         return
     (usual, count), *_ = Counter(value for _, value in values).most_common(1)
     if count >= 0.75 * len(values) or (len(values) == 3 and count == 2):
         yield from ((seen, value, usual, count) for seen, value in values if value != usual)
-
-
-def odd_of_two(group: list[Seen], what: str) -> Iterator[tuple[Seen, Any, Any, int]]:
-    """Where two are all: the one that does what attention does not do, if the other does what it does."""
-    if len(group) != 2 or what not in BY_THE_BOOK:
-        return
-    of, book = FACTS[what], BY_THE_BOOK[what]
-    for seen, other in (group, group[::-1]):
-        values = of(seen), of(other)
-        if None not in values and values[0] != values[1] and book(other) and not book(seen):
-            yield seen, *values, 1
 
 
 FACTS: dict[str, Callable[[Seen], Any]] = {
@@ -145,23 +134,9 @@ FACTS: dict[str, Callable[[Seen], Any]] = {
     "sources": lambda seen: seen.wires.own,
     "merge": lambda seen: None if seen.wires.merge is None else (seen.wires.merge, seen.wires.order),
     "pairs": lambda seen: tuple(turn.pair for turn in seen.wires.turns.values()) if _is_turned(seen) else None,
-    "positions": lambda seen: tuple(turn.kind for turn in seen.wires.turns.values()) or None,
-    "bias": lambda seen: seen.bias,
 }
-# What attention does by the book, of a fact that holds for a whole model.
-BY_THE_BOOK: dict[str, Callable[[Seen], bool]] = {
-    "causal": lambda seen: seen.causal,
-    "scale": lambda seen: seen.scale == seen.root,
-    "weights": lambda seen: seen.sums,
-    "softmax": lambda seen: seen.call.over == "keys" and seen.unchanged,
-    "reads": lambda seen: seen.wires.reads["key"] != seen.wires.reads["value"] and not tiled(seen.wires.reads["key"]),
-    "tokens": lambda seen: set(seen.wires.tokens.values()) == {"its own"},
-    "merge": lambda seen: seen.wires.merge == "right",
-}
-# In these, models may have single layers that differ on purpose: one without positions in every four, say.
-BY_DESIGN = {"positions", "bias"}
 # These may be no more than what another mistake brings with it.
-FOLLOWS = {"weights", "softmax", "tokens", "merge", "bias"}
+FOLLOWS = {"weights", "softmax", "tokens", "merge"}
 
 
 def _is_turned(seen: Seen) -> bool:
@@ -237,15 +212,5 @@ EXPLAIN: dict[str, Callable[[Seen, Any, Any], tuple[str | None, str, str]]] = {
         "rope-pairing",
         "its rotation pairs other features",
         f"they lie {value[0]} apart, not {usual[0]}",
-    ),
-    "positions": lambda seen, value, usual: (
-        None,
-        "no rotation by position" if "plain" in value else "another treatment of its query and key",
-        f"its query and key are {' and '.join(value)}, in the others {' and '.join(usual)}",
-    ),
-    "bias": lambda seen, value, usual: (
-        None,
-        "it adds something to its scores" if value else "it adds nothing to its scores",
-        "the bias of the others is a position's, perhaps" if not value else "the others add nothing",
     ),
 }

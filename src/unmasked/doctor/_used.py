@@ -12,7 +12,7 @@ from unmasked.doctor._report import Finding, Open, Outcome, Passed
 from unmasked.doctor._rows import role_of
 from unmasked.doctor._subject import Subject, gradients, said
 
-__all__ = ["GRADIENTS", "lost", "trainable"]
+__all__ = ["GRADIENTS", "trainable"]
 
 GRADIENTS = "gradients reach the input and every parameter"
 _NOTHING = 1e-12  # of the largest gradient: a parameter with as little moves nothing
@@ -36,12 +36,15 @@ def trainable(subject: Subject) -> Iterator[Outcome]:
     except Exception as error:  # as above, at the sizes of this question
         yield Open(GRADIENTS, f"the target raised {said(error)}")
         return
-    if cut is None:
-        yield Passed(GRADIENTS)
+    if cut is not None and cut.difference:
+        yield Finding(GRADIENTS, "gradient-cut", "a gradient is cut off", str(cut))
         return
-    unused = not cut.difference  # else the output moves along the parameter
-    told = "a parameter is not used" if unused else "a gradient is cut off"
-    yield Finding(GRADIENTS, "gradient-cut", told, str(cut), caution=unused)
+    if cut is not None:  # the output does not move along the parameter
+        yield Finding(GRADIENTS, "gradient-cut", "a parameter is not used", str(cut), caution=True)
+    lost = list(_lost(subject, given))
+    yield from lost
+    if cut is None and not lost:
+        yield Passed(GRADIENTS)
 
 
 def _idle_heads(subject: Subject, given: Mapping[str, Tensor | None]) -> Iterator[Outcome]:
@@ -60,56 +63,15 @@ def _idle_heads(subject: Subject, given: Mapping[str, Tensor | None]) -> Iterato
                 return
 
 
-def lost(subject: Subject) -> Iterator[Outcome]:
-    """Find values' biases and sinks that move nothing, and tables that were read once, when the module was made.
+def _lost(subject: Subject, given: Mapping[str, Tensor | None]) -> Iterator[Outcome]:
+    """Find values' biases and sinks that move nothing.
 
     A bias of keys rightly moves nothing: it adds the same to all scores of a query.
     """
-    if not subject.target.copied:
-        return
-    try:
-        given = gradients(subject)
-    except Exception:  # which `trainable` tells
-        return
     size = max((grad.abs().max().item() for grad in given.values() if grad is not None and grad.numel()), default=0.0)
-    for name, grad in given.items():
-        if grad is None:
-            yield from _made_once(subject, name)
-            continue
-        meant = "sink" in name.lower() or (role_of(name) == "value" and grad.dim() == 1)
-        if meant and grad.numel() and grad.abs().max().item() <= _NOTHING * size and not _moves(subject, name):
+    for name, grad in given.items() if subject.target.copied else ():
+        meant = grad is not None and ("sink" in name.lower() or (role_of(name) == "value" and grad.dim() == 1))
+        if meant and grad is not None and grad.numel() and grad.abs().max().item() <= _NOTHING * size:
             told = f"{name} goes into the computation and has no effect on what it gives"
-            evidence = subject.sized("its gradient is zero, and other numbers in its place leave the output as it was")
-            yield Finding(GRADIENTS, None, told, evidence)
+            yield Finding(GRADIENTS, None, told, subject.sized("its gradient is zero"))
             return
-
-
-def _moves(subject: Subject, name: str) -> bool:
-    """Whether the output notices other numbers in a parameter's place."""
-    tensor, x = subject.target.tensors[name], subject.noise(2, subject.tokens)
-    with torch.no_grad():
-        before, kept = subject.f(x), tensor.detach().clone()
-        steps = torch.linspace(1, 2, tensor.numel(), dtype=tensor.dtype, device=tensor.device)
-        tensor.add_(steps.view(tensor.shape))
-        after = subject.f(x)
-        tensor.copy_(kept)
-    return (after - before).abs().max().item() > 1e-9 * max(1.0, before.abs().max().item())
-
-
-def _made_once(subject: Subject, name: str) -> Iterator[Outcome]:
-    """Find a buffer made of the numbers of a parameter that nothing else uses."""
-    for prefix, original in subject.target.originals.items():
-        if not isinstance(original, nn.Module) or (prefix and not name.startswith(f"{prefix}.")):
-            continue
-        table = dict(original.named_parameters()).get(name.removeprefix(f"{prefix}.") if prefix else name)
-        if table is None or nn.parameter.is_lazy(table) or table.detach().unique().numel() < 4:
-            continue
-        values = table.detach().flatten().double()
-        for inner, buffer in original.named_buffers():
-            if nn.parameter.is_lazy(buffer) or not buffer.is_floating_point() or buffer.unique().numel() < 4:
-                continue
-            if bool(torch.isin(buffer.flatten().double(), values).all()):
-                told = f"{inner} was made of {name} when the module was: what is trained or loaded later has no effect"
-                evidence = "every number of the buffer is one of the parameter's, which has no gradient"
-                yield Finding(GRADIENTS, None, told, evidence)
-                return

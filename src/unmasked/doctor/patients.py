@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from unmasked.causal import CausalSelfAttention
@@ -49,29 +48,6 @@ class Patient:
         return diagnose(self.make(), **{"embed_dim": E, **self.options})
 
 
-HEALTHY: dict[str, Patient] = {}
-SICK: dict[str, Patient] = {}
-
-
-def healthy(name: str, **options: Any) -> Callable[[Any], Any]:
-    def admit(make: Any) -> Any:
-        assert name not in HEALTHY
-        HEALTHY[name] = Patient(make, options)
-        return make
-
-    return admit
-
-
-def sick(cause: str, name: str = "", **options: Any) -> Callable[[Any], Any]:
-    def admit(make: Any) -> Any:
-        full = f"{cause}: {name}" if name else cause
-        assert full not in SICK, full
-        SICK[full] = Patient(make, options, cause)
-        return make
-
-    return admit
-
-
 def ward(patients: Mapping[str, Patient]) -> dict[str, Report]:
     """Examine patients.
 
@@ -87,82 +63,6 @@ def ward(patients: Mapping[str, Patient]) -> dict[str, Report]:
         True
     """
     return {name: patient.examine() for name, patient in patients.items()}
-
-
-healthy("PyTorch's module", inputs="qkv")(lambda: nn.MultiheadAttention(E, H, batch_first=True))
-healthy("this package's causal layer", causal=True)(lambda: CausalSelfAttention(E, E, H, dropout=0.2, qkv_bias=True))
-
-
-@healthy("one packed layer, transposed", causal=True)
-class Conv1D(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.n_head = H
-        self.c_attn = nn.Parameter(torch.randn(E, 3 * E) * 0.3)
-        self.c_proj = nn.Parameter(torch.randn(E, E) * 0.3)
-
-    def forward(self, x: Tensor) -> Tensor:
-        b, t, c = x.shape
-        q, k, v = (x @ self.c_attn).split(c, dim=2)
-        q, k, v = (y.view(b, t, H, D).transpose(1, 2) for y in (q, k, v))
-        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        return y.transpose(1, 2).contiguous().view(b, t, c) @ self.c_proj
-
-
-class Head(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.key, self.query, self.value = (nn.Linear(E, D, bias=False) for _ in range(3))
-
-    def forward(self, x: Tensor) -> Tensor:
-        scores = self.query(x) @ self.key(x).mT * D**-0.5
-        shut = torch.full(scores.shape[-2:], -math.inf, dtype=x.dtype, device=x.device).triu(1)
-        return (scores + shut).softmax(-1) @ self.value(x)
-
-
-@healthy("a list of heads", causal=True)
-class Heads(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.heads = nn.ModuleList(Head() for _ in range(H))
-        self.proj = nn.Linear(E, E)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.proj(torch.cat([head(x) for head in self.heads], -1))
-
-
-@healthy("shared keys and values", causal=True)
-class Grouped(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.n_heads, self.n_kv_heads = 6, 2
-        self.q_proj, self.o_proj = nn.Linear(E, 6 * 4, bias=False), nn.Linear(6 * 4, E, bias=False)
-        self.k_proj, self.v_proj = nn.Linear(E, 2 * 4, bias=False), nn.Linear(E, 2 * 4, bias=False)
-
-    def forward(self, x: Tensor) -> Tensor:
-        q, k, v = (f(x).unflatten(-1, (-1, 4)).transpose(1, 2) for f in (self.q_proj, self.k_proj, self.v_proj))
-        y = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
-        return self.o_proj(y.transpose(1, 2).flatten(2))
-
-
-@healthy("rotary positions", causal=True, positions=True)
-class Rotary(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.qkv, self.out = nn.Linear(E, 3 * E, bias=False), nn.Linear(E, E, bias=False)
-
-    def forward(self, x: Tensor) -> Tensor:
-        q, k, v = (y.unflatten(-1, (H, D)).transpose(1, 2) for y in self.qkv(x).chunk(3, -1))
-        angle = torch.arange(x.size(1)).to(x)[:, None] * 10.0 ** -torch.arange(D // 2).to(x)
-        turn = torch.polar(torch.ones_like(angle.float()), angle.float()) if x.dtype == torch.half else None
-        turn = torch.polar(torch.ones_like(angle), angle) if turn is None else turn
-
-        def rotate(y: Tensor) -> Tensor:
-            pairs = torch.view_as_complex(y.unflatten(-1, (-1, 2)).to(turn.real.dtype).contiguous())
-            return torch.view_as_real(pairs * turn).flatten(-2).to(x.dtype)
-
-        y = F.scaled_dot_product_attention(rotate(q), rotate(k), v, is_causal=True)
-        return self.out(y.transpose(1, 2).flatten(2))
 
 
 class Plain(nn.Module):
@@ -207,9 +107,14 @@ class Causal(Plain):
     causal = True
 
 
-healthy("step by step")(Plain)
-healthy("step by step, causal", causal=True)(Causal)
-
+HEALTHY: dict[str, Patient] = {
+    "PyTorch's module": Patient(lambda: nn.MultiheadAttention(E, H, batch_first=True), {"inputs": "qkv"}),
+    "this package's causal layer": Patient(
+        lambda: CausalSelfAttention(E, E, H, dropout=0.2, qkv_bias=True), {"causal": True}
+    ),
+    "step by step": Patient(Plain, {}),
+    "step by step, causal": Patient(Causal, {"causal": True}),
+}
 
 # Each does one step of `Plain` otherwise.
 _SLIPS: dict[str, dict[str, Callable[..., Any]]] = {
@@ -224,8 +129,9 @@ _SLIPS: dict[str, dict[str, Callable[..., Any]]] = {
     "softmax-over-queries": {"weigh": lambda self, scores: scores.softmax(-2)},
     "weights-not-normalized": {"weigh": lambda self, scores: scores.exp()},
 }
-for _cause, _step in _SLIPS.items():
-    sick(_cause)(type(_cause.title().replace("-", ""), (Plain,), _step))
+SICK: dict[str, Patient] = {
+    cause: Patient(type(cause.title().replace("-", ""), (Plain,), step), {}, cause) for cause, step in _SLIPS.items()
+}
 
 NOT_SEEN: dict[str, str] = {
     "head-dim-one": "it is in the sizes of a test, not in the module; the doctor's sizes all differ",

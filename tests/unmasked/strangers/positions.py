@@ -223,20 +223,14 @@ class Table(Biased):
         h, w = grid
         y, x = (t.flatten() for t in torch.meshgrid(torch.arange(h), torch.arange(w), indexing="ij"))
         y, x = y[:, None] - y, x[:, None] - x
-        step = 2 * h - 1 if self.slip == "steps of the height" else 2 * w - 1
-        index = y.abs() * w + x.abs() if absolute else (y + h - 1) * step + x + w - 1
+        index = y.abs() * w + x.abs() if absolute else (y + h - 1) * (2 * w - 1) + x + w - 1
         self.table = nn.Parameter(torch.randn(h * w if absolute else (2 * h - 1) * (2 * w - 1), self.heads) * 0.5)
         self.register_buffer("index", index.T.contiguous() if self.slip == "transposed" else index, persistent=False)
-        if self.slip == "gathered once":
-            self.register_buffer("gathered", self.gather().detach().clone(), persistent=False)
-
-    def gather(self):
-        n = len(self.index)
-        bias = self.table[self.index.view(-1)].view(n, n, -1)
-        return bias.reshape(-1, n, n) if self.slip == "viewed" else bias.permute(2, 0, 1)
 
     def bias(self, q):
-        return (self.gathered if self.slip == "gathered once" else self.gather()).to(q.dtype)
+        n = len(self.index)
+        bias = self.table[self.index.view(-1)].view(n, n, -1).to(q.dtype)
+        return bias.reshape(-1, n, n) if self.slip == "viewed" else bias.permute(2, 0, 1)
 
 
 class CoordinateBias(Biased):
@@ -584,11 +578,9 @@ right("swin-window-bias", SWIN(dim=16))
 right("levit-window", LEVIT(width=5, value_width=10, norm=nn.LayerNorm, residual=True))
 right("levit-grid-bias", LEVIT(width=4, value_width=8, after=lambda y, x: F.hardswish(y)))
 right("swin-v2-cosine", Style(CoordinateBias, dim=16, heads=2, positions=True, tokens=6))
-wrong("rectangular-window", SWIN(dim=16, heads=2, grid=(2, 4), tokens=8), slip="steps of the height")
 wrong("swin-table-transposed", SWIN(dim=18, heads=3, grid=(1, 7), tokens=7), slip="transposed")
 wrong("swin-bias-viewed", SWIN(grid=(1, 9)), "view-without-transpose", slip="viewed")
 wrong("swin-bias-after-softmax", SWIN(grid=(1, 9)), "weights-not-normalized", slip="after softmax")
-wrong("precomputed-bias", SWIN(heads=3, fused=True), slip="gathered once")
 
 right("transformer-xl", Style(Distances, two_sided=False, causal=True, positions=True, bias=False, **TIME_FIRST))
 right("conformer-relative", Style(Distances, names=separate("linear_"), positions=True))

@@ -26,7 +26,7 @@ from .attention import (
     with_none,
 )
 from .cases import Cases, Style
-from .plain import LayerScaled, function
+from .plain import LayerScaled
 from .positions import rotary
 
 CASES = Cases("weights")
@@ -502,10 +502,6 @@ def streamed(q, k, v, block=2, rescale=True, top=None, total=None, hide=lambda s
     return y / total
 
 
-def sum_not_rescaled(q, k, v):
-    return streamed(q, k, v, rescale=False)
-
-
 class InBlocks(Attention):
     """A softmax over blocks of keys, with a sink if that is asked for, and the last block filled up and hidden."""
 
@@ -516,9 +512,6 @@ class InBlocks(Attention):
 
     def core(self, q, k, v, allowed):
         n, block = k.size(2), self.block
-        if self.slip == "apart":  # a softmax for each block
-            parts = zip(k.split(block, 2), v.split(block, 2), strict=True)
-            return sum(self.score(q, keys).softmax(-1) @ values for keys, values in parts), None
         if self.filled:
             k, v = (F.pad(t, (0, 0, 0, -n % block)) for t in (k, v))
 
@@ -535,11 +528,11 @@ class InBlocks(Attention):
 
 
 class FilledUp(Called):
-    """The context is filled up to whole blocks, which is hidden, but for the slip; zeros of its own stand beside it."""
+    """The context is filled up to whole blocks, which is hidden; zeros of its own stand beside it."""
 
-    def __init__(self, dim=24, heads=2, block=4, zeros=0, inputs="x", slip=""):
+    def __init__(self, dim=24, heads=2, block=4, zeros=0, inputs="x"):
         super().__init__()
-        self.heads, self.block, self.zeros, self.slip = heads, block, zeros, slip
+        self.heads, self.block, self.zeros = heads, block, zeros
         self.q, self.kv, self.o = nn.Linear(dim, dim), nn.Linear(dim, 2 * dim), nn.Linear(dim, dim)
 
     def attend(self, x, context, _):
@@ -548,7 +541,7 @@ class FilledUp(Called):
         k, v = (F.pad(t, (0, 0, self.zeros, 0)) for t in (k, v))
         q, k, v = (t.unflatten(-1, (self.heads, -1)).transpose(1, 2) for t in (self.q(x), k, v))
         shown = (torch.arange(k.size(2), device=x.device) < self.zeros + n).expand(q.size(2), -1)
-        y = F.scaled_dot_product_attention(q, k, v, attn_mask=None if self.slip else shown)
+        y = F.scaled_dot_product_attention(q, k, v, attn_mask=shown)
         return self.o(y.transpose(1, 2).flatten(2))
 
 
@@ -673,19 +666,6 @@ wrong("linear-without-normalizer", NAMED(heads=3, **kernel()), NOT_NORMALIZED, *
 wrong("linear-epsilon-of-one", NAMED(heads=3, **kernel()), NOT_NORMALIZED, **kernel(eps=1.0))
 wrong("kernel-efficient", NAMED(**softmaxes(-1, -2)), NOT_NORMALIZED, **softmaxes(-2, -1))
 wrong(
-    "kernel-queries",
-    NAMED(**kernel()),
-    NOT_NORMALIZED,
-    **kernel(total=lambda q, k: (q * q.sum(2, keepdim=True)).sum(-1, keepdim=True)),
-)
-wrong("kernel-one", NAMED(**summed_ones(1e-12)), NOT_NORMALIZED, **summed_ones(5.0))
-wrong(
-    "kernel-features",
-    NAMED(**kernel(F.softplus)),
-    NOT_NORMALIZED,
-    **kernel(F.softplus, total=lambda q, k: k.sum((-2, -1))[..., None, None]),
-)
-wrong(
     "kernel-causal-denominator",
     NAMED(**causal_kernel()),
     **causal_kernel(sums=lambda k: k.sum(2, keepdim=True).expand_as(k)),
@@ -796,10 +776,7 @@ right("in-blocks-filled-up", Style(InBlocks, bias=False, filled=True))
 right("context-in-blocks", Style(FilledUp, inputs="x_context"))
 right("context-in-blocks-and-zeros", Style(FilledUp, inputs="x_context", zeros=1))
 right("local-and-global", Style(LocalAndGlobal, positions=True))
-wrong("streaming-function", Style(function, of=streamed, inputs="qkv"), NOT_NORMALIZED, of=sum_not_rescaled)
 wrong("sums-not-rescaled", Style(InBlocks, norm=nn.LayerNorm, residual=True), NOT_NORMALIZED, slip="sum")
-wrong("key-buckets-softmaxed-apart", Style(InBlocks, dim=20, heads=2, block=4), NOT_NORMALIZED, slip="apart")
-wrong("filled-up-and-seen", Style(FilledUp, block=8), "padding-ignored", slip="seen")
 
 # ------------------------------------------------------------------------------------------ what meets what is not its
 
