@@ -68,7 +68,7 @@ class Event:
         axis: Of a softmax, the axis it ran over.
         first: The number of the first number of a product's result.
         matrix: What a layer multiplies by, as it was given, to be found among the target's tensors.
-        kernel: What ran: "written out", "math" for PyTorch's function, or "flex".
+        kernel: What ran: "written out", "sdpa" for PyTorch's function, or "flex".
         module: The name of the innermost module that was running.
     """
 
@@ -164,7 +164,7 @@ class Listener(TorchDispatchMode):
         result = func(*args, **kwargs)
         safe = func is _aten._safe_softmax.default
         event = Event("softmax", (scores,), result, axis=axis % max(scores.dim(), 1))
-        event.kernel = self.kernel or ("math" if safe else "written out")
+        event.kernel = self.kernel or ("sdpa" if safe else "written out")
         made = self._note(event, result)
         ids, facts = self._told(scores)
         if ids is not None:

@@ -208,7 +208,7 @@ class Layer:
     Attributes:
         name: The qualified name of the module that called.
         kind: "causal", "every token sees every", "masked", or "keys of another length".
-        kernel: What ran: "math" for PyTorch's function, whose fused kernels rest while it is watched, "flex" for
+        kernel: What ran: "sdpa" for PyTorch's function, whichever of its kernels that takes outside of here, "flex" for
             FlexAttention, "eager" for PyTorch's layer without its function, or "written out".
         heads: Heads of the queries.
         kv_heads: Different heads of the keys.
