@@ -7,6 +7,7 @@ the exercises name mistakes by these slugs.
 import ast
 import inspect
 import math
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from html import escape
@@ -127,12 +128,13 @@ def drawn(reached: list[list[float]] | None) -> str:
         reached: A row for each output, a column for each token; or None.
 
     Returns:
-        HTML, a cell for each number, those that are none marked; nothing for None.
+        HTML, a square for each number that is not zero, a cross for those that are none; nothing for None. Squares of
+        one shade are one element: a page has hundreds of them, and a browser lays out each element by itself.
 
     Examples:
-        >>> drawn([[1.0, 0.0], [0.5, 1.0]]).count("<i ")
-        4
-        >>> drawn([[1.0, 0.0], [float("nan"), 1.0]]).count("lost")
+        >>> drawn([[1.0, 0.0], [0.5, 1.0]]).count("M")
+        3
+        >>> drawn([[1.0, 0.0], [float("nan"), 1.0]]).count('class="lost"')
         1
     """
     if reached is None:
@@ -142,14 +144,17 @@ def drawn(reached: list[list[float]] | None) -> str:
     label = f"Rows are outputs, columns are changed tokens: {sum(later)} of {len(later)} later tokens move an output"
     lost = sum(not all(map(math.isfinite, row)) for row in reached)
     label += f"; {lost} of {len(reached)} outputs are NaN" * bool(lost)
-    cells = "".join(
-        f'<i style="opacity:{(0.15 + 0.85 * cell / largest) if cell > 1e-4 else 0:.2f}"></i>'
-        if math.isfinite(cell)
-        else '<i class="lost"></i>'
-        for row in reached
-        for cell in row
-    )
-    return f'<div class="reach" role="img" aria-label="{label}" style="--columns:{len(reached[0])}">{cells}</div>'
+    shades = defaultdict[str, str](str)
+    for row, cells in enumerate(reached):
+        for column, cell in enumerate(cells):
+            if not math.isfinite(cell):
+                shades['class="lost"'] += f"M{column + 0.3:g} {row + 0.3:g}l.4 .4m0-.4l-.4 .4"
+            elif cell > 1e-4:
+                shade = f'opacity="{round(17 * cell / largest) / 20 + 0.15:.2f}"'  # in steps that no eye tells apart
+                shades[shade] += f"M{column} {row}h.9v.9h-.9z"
+    paths = "".join(f'<path {shade} d="{places}"/>' for shade, places in shades.items())
+    box = f"0 0 {len(reached[0])} {len(reached)}"
+    return f'<div class="reach" role="img" aria-label="{label}"><svg viewBox="{box}">{paths}</svg></div>'
 
 
 @dataclass

@@ -124,6 +124,10 @@ def test_a_plate_of_what_was_measured_by_hand_says_what_was_measured():
 
 def test_a_map_marks_what_is_no_number():
     html = drawn([[1.0, 0.0], [float("nan"), float("nan")]])
-    assert html.count('<i class="lost">') == 2
+    assert re.findall(r'<path ([^>]*) d="([^"]*)"', html) == [
+        ('opacity="1.00"', "M0 0h.9v.9h-.9z"),
+        ('class="lost"', "M0.3 1.3l.4 .4m0-.4l-.4 .4M1.3 1.3l.4 .4m0-.4l-.4 .4"),
+    ]
+    assert 'viewBox="0 0 2 2"' in html
     assert "1 of 2 outputs are NaN" in html
     assert "NaN" not in drawn([[1.0, 0.0]])
