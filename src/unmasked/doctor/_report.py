@@ -126,42 +126,8 @@ def standing_of(findings: Iterable[Finding], otherwise: Standing) -> Standing:
     return max((*(found.how for found in findings), otherwise), key=STANDINGS.index)
 
 
-class _Told:
-    """What both reports answer alike."""
-
-    findings: tuple[Finding, ...]
-
-    @property
-    def ok(self) -> bool:
-        """Whether nothing is wrong."""
-        return not self.findings
-
-    @property
-    def causes(self) -> tuple[str, ...]:
-        """The slugs of all findings."""
-        return tuple(finding.cause for finding in self.findings if finding.cause)
-
-    def __bool__(self) -> bool:
-        return self.ok
-
-    def __repr__(self) -> str:
-        return self.text()
-
-    def text(self, *, color: bool = False, width: int = 78) -> str:
-        """Tell it in words; layers of a model that are equal in one line.
-
-        Args:
-            color: Whether to color it for a terminal.
-            width: Columns to wrap it to.
-        """
-        return _wrapped(self._lines(_Paint(color)), width)
-
-    def _lines(self, paint: _Paint) -> list[str]:
-        raise NotImplementedError
-
-
-@dataclass(frozen=True, repr=False)
-class Report(_Told):
+@dataclass(frozen=True)
+class Report:
     """What holds of a target and what does not.
 
     Attributes:
@@ -190,11 +156,34 @@ class Report(_Told):
         _old("Report.decided", "Report.verdict")
         return self.verdict != "open"
 
-    def _lines(self, paint: _Paint) -> list[str]:
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is wrong."""
+        return not self.findings
+
+    @property
+    def causes(self) -> tuple[str, ...]:
+        """The slugs of all findings."""
+        return tuple(finding.cause for finding in self.findings if finding.cause)
+
+    def __bool__(self) -> bool:
+        return self.ok
+
+    def __repr__(self) -> str:
+        return self.text()
+
+    def text(self, *, color: bool = False, width: int = 78) -> str:
+        """Tell it in words.
+
+        Args:
+            color: Whether to color it for a terminal.
+            width: Columns to wrap it to.
+        """
+        paint = _Paint(color)
         lines = [_verdict(self.target, self.findings, _SAID[self.verdict], self.verdict, paint)]
         lines += _told(self.findings, self.cautions, self.inconclusive, self.passed, paint)
         lines += _taken(self.given, paint)
-        return lines
+        return _wrapped(lines, width)
 
     def to_dict(self) -> dict[str, Any]:
         """Tell it in plain dictionaries, for JSON."""
@@ -266,8 +255,8 @@ class Layer:
         return vars(self) | {"given": list(self.given), "findings": _dicts(self.findings)}
 
 
-@dataclass(frozen=True, repr=False)
-class ModelReport(_Told):
+@dataclass(frozen=True)
+class ModelReport:
     """What holds of a model's attention, layer by layer.
 
     Attributes:
@@ -291,6 +280,11 @@ class ModelReport(_Told):
     unwatched: tuple[str, ...] = ()
 
     @property
+    def ok(self) -> bool:
+        """Whether nothing is wrong."""
+        return not self.findings
+
+    @property
     def verdict(self) -> Standing:
         """What is known of all its attention: the least that is known of a layer, and "open" if some was not heard."""
         if not self.layers or self.unwatched:
@@ -308,7 +302,25 @@ class ModelReport(_Told):
         _old("ModelReport.decided", "ModelReport.verdict")
         return self.verdict != "open"
 
-    def _lines(self, paint: _Paint) -> list[str]:
+    @property
+    def causes(self) -> tuple[str, ...]:
+        """The slugs of all findings."""
+        return tuple(finding.cause for finding in self.findings if finding.cause)
+
+    def __bool__(self) -> bool:
+        return self.ok
+
+    def __repr__(self) -> str:
+        return self.text()
+
+    def text(self, *, color: bool = False, width: int = 78) -> str:
+        """Tell it in words; equal layers in one line.
+
+        Args:
+            color: Whether to color it for a terminal.
+            width: Columns to wrap it to.
+        """
+        paint = _Paint(color)
         said = "no call of attention was heard" if not self.layers else _SAID_OF_ALL[self.verdict]
         count = len(self.layers)
         heard = f"{count} call{'s' if count != 1 else ''} of attention"
@@ -318,7 +330,7 @@ class ModelReport(_Told):
         lines += [f"{paint.yellow}?{paint.off} not watched: {what}" for what in self.unwatched]
         lines += _told((), (), self.inconclusive, self.passed, paint)
         lines += _taken(self.given, paint)
-        return lines
+        return _wrapped(lines, width)
 
     def to_dict(self) -> dict[str, Any]:
         """Tell it in plain dictionaries, for JSON."""
