@@ -4,7 +4,7 @@
 # **What each word takes from the others, and what PyTorch does with your mask, on pages that prove what they say by
 # running it.**
 
-# %% tags=["hide-input", "no-snippet"]
+# %% tags=["hide-input"]
 #| caption: What *mouse* takes from its neighbors, and its nearest words before and after. Attention makes it a machine,
 #|   or an animal. These numbers were not trained for attention; trained models [look for what they
 #|   need](learn/heads.py)<!--~ link: the page trains them -->.

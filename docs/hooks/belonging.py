@@ -1,17 +1,18 @@
 """A hook of the site: where it belongs, and how it is found elsewhere.
 
 Each page says what it is about, and what pip installs the library from. Where the environment names a repository, the
-reference links to its source; where it names the address of the site, there is a picture for those who share a page.
+reference links to its source; where it names the address of the site, each page has a picture for those who share it.
 """
 
 import ast
 import re
 import tomllib
+from collections.abc import Callable
 from functools import cache
 from html import escape, unescape
 from io import BytesIO
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urljoin
 
 from mkdocs.config.defaults import MkDocsConfig
@@ -19,7 +20,10 @@ from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
-PICTURE, ICON, CITATION = "assets/social.png", "assets/touch.png", "CITATION.cff"
+if TYPE_CHECKING:
+    from PIL import Image
+
+PICTURE, ICON, CITATION = "social.png", "assets/touch.png", "CITATION.cff"
 REFERENCE, INSTALL, ELSEWHERE = "reference/", "install.md", "proofread/elsewhere.md"
 ENOUGH = 70  # letters of a description
 # Of the library, as pip knows it; and what a page writes for it, which holds for who has a copy of its sources there.
@@ -255,14 +259,18 @@ def on_page_content(html: str, *, page: Page, config: MkDocsConfig, **_: Any) ->
     )
 
 
-def on_post_build(*, config: MkDocsConfig) -> None:
-    """Draw the picture, where the address of the site is known: it must be named in full."""
+def on_post_page(output: str, *, page: Page, config: MkDocsConfig) -> str:
+    """Draw the page's picture beside it, where the address of the site is known: it must be named in full."""
     if config.site_url and not _served:
-        draw(Path(config.site_dir, PICTURE), config.site_name)
+        file = Path(page.file.abs_dest_path).with_name(PICTURE)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        title, told = (unescape(re.sub(r"<[^>]*>", "", said or "")) for said in (page.title, page.meta["description"]))
+        file.write_bytes(arcs(config.site_name) if page.is_homepage else card(title, told, config.site_name))
+    return output
 
 
-def icon() -> bytes:
-    """The logo, a causal mask of three words, as a PNG: phones take no SVG."""
+def logo() -> "Image.Image":
+    """A causal mask of three words."""
     from PIL import Image, ImageDraw
 
     picture = Image.new("RGB", (20, 20), "#0f5c63")
@@ -270,13 +278,55 @@ def icon() -> bytes:
     for query in range(3):
         for key in range(query + 1):
             canvas.rectangle((2 + 6 * key, 2 + 6 * query, 5 + 6 * key, 5 + 6 * query), fill="#f0a45d")
+    return picture
+
+
+def png(picture: "Image.Image") -> bytes:
     file = BytesIO()
-    picture.resize((180, 180), Image.Resampling.NEAREST).save(file, "PNG", optimize=True)
+    picture.save(file, "PNG")
     return file.getvalue()
 
 
-def draw(file: Path, name: str) -> None:
-    """The name of the site, and what the word ship takes from the others of a sentence."""
+def icon() -> bytes:
+    """The logo as a PNG: phones take no SVG."""
+    return png(logo().resize((180, 180), resample=0))
+
+
+def card(title: str, told: str, name: str) -> bytes:
+    """What is seen of a page that is shared: its title and what it says first, and where it stands."""
+    from matplotlib import get_data_path
+    from PIL import Image, ImageDraw, ImageFont
+
+    picture = Image.new("RGB", (1200, 630), "#fffdf8")
+    picture.paste(logo().resize((80, 80), resample=0), (64, 56))
+    canvas, y = ImageDraw.Draw(picture), 176
+    bold, plain = (f"{get_data_path()}/fonts/ttf/DejaVuSerif{style}.ttf" for style in ("-Bold", ""))
+    canvas.text((172, 96), name, "#50605f", ImageFont.truetype(plain, 32), "lm")
+    for text, file, size, color in (
+        (title, bold, 62, "#1d2b2e"),
+        (told.removeprefix(title).strip(), plain, 36, "#50605f"),
+    ):
+        font = ImageFont.truetype(file, size)
+        for line in broken(text, lambda said, font=font: canvas.textlength(said, font) <= 1072):
+            canvas.text((64, y), line, color, font)
+            y += round(1.4 * size)
+        y += 26
+    return png(picture)
+
+
+def broken(text: str, fits: Callable[[str], bool]) -> list[str]:
+    """A text in lines that fit."""
+    lines: list[str] = []
+    for word in text.split():
+        if lines and fits(f"{lines[-1]} {word}"):
+            lines[-1] += f" {word}"
+        else:
+            lines.append(word)
+    return lines
+
+
+def arcs(name: str) -> bytes:
+    """What is seen of the site itself: its name, and what the word ship takes from the others of a sentence."""
     import matplotlib.pyplot as plt
     from matplotlib.patches import PathPatch
     from matplotlib.path import Path as Curve
@@ -347,6 +397,7 @@ def draw(file: Path, name: str) -> None:
             size=23,
             color="#50605f",
         )
-        file.parent.mkdir(parents=True, exist_ok=True)
+        file = BytesIO()
         figure.savefig(file, metadata={"Software": None})
         plt.close(figure)
+    return file.getvalue()

@@ -3,7 +3,7 @@
 #
 # **Attention lets every word look at the other words, and take in what it needs from them.**
 
-# %% tags=["hide-input", "no-snippet"]
+# %% tags=["hide-input"]
 #| caption: What *mouse* takes from its neighbors, and its nearest words before and after. Attention makes it a machine
 #|   beside *computer* and *software*, and an animal beside *cat* and *dog*.
 #| script: ../../src/unmasked/figures/sentence.js

@@ -3,7 +3,7 @@
 #
 # **A query learns what to look for, a key learns what to be found by, and a value learns what to hand over.**
 
-# %% tags=["hide-input", "no-snippet"]
+# %% tags=["hide-input"]
 #| caption: Five guests have ordered, and five questions ask what they get. Rows are queries (the questions), columns
 #|   are keys (the orders). Each question has to find the order with its name.
 import torch

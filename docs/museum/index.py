@@ -15,7 +15,7 @@
 # columns are changed tokens, and a cell is filled where the output moved. Amber is wrong, teal is right, and a cross
 # stands for NaN. Where no map can show the mistake, the card shows the wrong line.
 
-# %% tags=["hide-input", "no-snippet"]
+# %% tags=["hide-input"]
 import inspect
 
 import torch
@@ -130,7 +130,7 @@ shown = [
 ]
 maps = {slug: torch.tensor(maps[slug]) for slug in ["right", *shown]}
 
-# %% tags=["hide-input", "no-snippet"]
+# %% tags=["hide-input"]
 #| alt: Six heat maps, a row for each output, a column for each changed token. Right: zero above the diagonal. Without a
 #|   causal mask no cell is zero. With the other polarity only the diagonal, what is above it and the last row are not
 #|   zero. Merged without transposing back, and split by a view, late tokens reach early outputs here and there. Masked
@@ -205,7 +205,7 @@ for slug, f in WRONG.items():
 survivors = [slug for slug, names in found.items() if not names]
 assert not survivors
 
-# %% tags=["hide-input", "no-snippet"]
+# %% tags=["hide-input"]
 marks = [
     (slug, *("found" if name in names else "" for name in checks))
     for slug, names in found.items()
@@ -227,7 +227,7 @@ assert all("equality" in names for names in found.values()), (
 # %% [markdown]
 # ## All rooms
 
-# %% tags=["hide-input", "no-snippet"]
+# %% tags=["hide-input"]
 Rooms()
 
 # %% [markdown]

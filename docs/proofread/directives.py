@@ -37,9 +37,9 @@
 # | `tags=["solution"]` | folded away until the reader opens it |
 # | `tags=["check"]`, also of prose | folded away at the end of its section, under *How this is checked* |
 # | `tags=["imports"]` | the imports at the top of the cell fold to one line |
-# | `tags=["no-snippet"]` | its program is not offered to copy |
+# | `tags=["no-snippet"]` | its program is not offered to copy, as that of a hidden cell never is |
 
-# %% tags=["hide-input", "no-snippet"]
+# %% tags=["hide-input"]
 #| timeout: 300
 import textwrap
 from pathlib import Path

@@ -28,7 +28,7 @@
 #
 # {{ unread }}
 
-# %% tags=["hide-input", "no-snippet"]
+# %% tags=["hide-input"]
 import re
 
 from proofread.formulas import Formula, check

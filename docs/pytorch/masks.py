@@ -115,7 +115,7 @@ told = [
 # `~mask` turns one kind into the other. So does `masks.blocked_from_allowed`, which also brings a mask with an axis of
 # heads into the shape that `nn.MultiheadAttention` wants. Choose an interface, paint a mask, and take its code:
 
-# %% tags=["hide-input", "no-snippet"]
+# %% tags=["hide-input"]
 #| caption: Who may see whom, and the weights that come out. Rows are queries, columns are keys. It begins with the
 #|   causal mask: each word sees itself and what comes before it.
 #| script: ../../src/unmasked/figures/painter.js

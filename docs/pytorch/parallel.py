@@ -40,7 +40,7 @@ from unmasked.parallel.__main__ import demonstrate
 from unmasked.positions import Rotary
 from unmasked.tiles import attention, merge
 
-# %% tags=["hide-input", "no-snippet"]
+# %% tags=["hide-input"]
 #| caption: Causal attention on two ranks, in float32<!--= str(torch.get_default_dtype()).removeprefix("torch.") -->:
 #|   how far outputs and gradients are off, as a share of their size, and how many bytes a rank sends, or hands over to
 #|   be summed, in a forward and a backward pass, as counted and by formula.

@@ -13,7 +13,8 @@ import re
 import sys
 import warnings
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache, partial
 from types import FrameType
 from typing import Any, NamedTuple
@@ -271,9 +272,8 @@ def kernels_of(f: Callable[..., object], *args: Any, **kwargs: Any) -> Kernels:
         >>> fused.names, dropped.names, dropped.peak_bytes > 2 * fused.peak_bytes
         (('flash',), ('math',), True)
     """
-    os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # the profiler would write to the terminal
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if torch.cuda.is_available() else [])]
-    with profile(activities=activities, profile_memory=True) as run:
+    with _quiet(), profile(activities=activities, profile_memory=True) as run:
         result = f(*args, **kwargs)  # named, so that it is still there, and counted, when the profiler stops
     del result
     found: Counter[tuple[str, str]] = Counter()
@@ -301,6 +301,18 @@ def _name(operator: str) -> str:
         return ""
     name = match["fused"] or ("math" if "math" in match["rest"] else match["rest"].strip("_"))
     return f"{name} backward" if match["rest"].endswith("_backward") else name
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep the profiler from writing to the terminal, and leave the environment as it was."""
+    asked = "KINETO_LOG_LEVEL" in os.environ
+    os.environ.setdefault("KINETO_LOG_LEVEL", "6")
+    try:
+        yield
+    finally:
+        if not asked:
+            del os.environ["KINETO_LOG_LEVEL"]
 
 
 def _peak(run: profile) -> int:

@@ -406,8 +406,7 @@ def test_numbers_move_only_for_those_who_like_motion(opened: Any):
 
 
 @pytest.mark.parametrize("name", ["painter", "split", "stages"])
-@pytest.mark.parametrize("scheme", ["default", "slate"])
-@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize(("scheme", "width"), [("default", 390), ("slate", 1280)])
 def test_the_figures_are_open_to_all_by_day_and_by_night(opened: Any, axe: str, name: str, scheme: str, width: int):
     page = opened(f"{name}.html", viewport={"width": width, "height": 900})
     if name == "painter":

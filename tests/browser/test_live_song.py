@@ -118,8 +118,7 @@ def test_the_figure_of_the_singer_begins_where_the_page_says(opened: Any):
 
 
 @pytest.mark.parametrize("name", ["turning", "silence"])
-@pytest.mark.parametrize("scheme", ["default", "slate"])
-@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize(("scheme", "width"), [("default", 390), ("slate", 1280)])
 def test_the_figures_are_open_to_all_by_day_and_by_night(opened: Any, axe: str, name: str, scheme: str, width: int):
     page = opened(f"{name}.html", viewport={"width": width, "height": 900})
     assert_all_can_read(page, axe, scheme)

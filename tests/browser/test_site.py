@@ -53,26 +53,53 @@ async (scheme) => {
   return scheme === "dark" && has && has !== "slate" ? "light" : scheme
 }
 """
+# Marks one text of each look: its color, size and weight, whether it is a link, and all that lies below it.
+LOOKS_ALIKE = """
+(left) => {
+  const grounds = new Map([[null, ""]]), seen = new Set()
+  const ground = (each) => {
+    if (!grounds.has(each)) {
+      const { backgroundColor, backgroundImage, opacity, position } = getComputedStyle(each)
+      const moved = position === "absolute" || position === "fixed" ? each.className : "" // it may lie on anything
+      grounds.set(each, [ground(each.parentElement), backgroundColor, backgroundImage, opacity, moved].join())
+    }
+    return grounds.get(each)
+  }
+  for (const each of document.querySelectorAll("body *")) {
+    each.removeAttribute("data-look")
+    const told = [...each.childNodes].some((node) => node.nodeType === Node.TEXT_NODE && node.textContent.trim())
+    const box = each.getBoundingClientRect()
+    if (!told || (left && each.closest(left)) || !each.checkVisibility() || box.width < 2 || box.height < 2) continue
+    const { color, fontSize, fontWeight, fontStyle, textDecorationLine } = getComputedStyle(each)
+    const link = each.closest("a, button"), around = link ? getComputedStyle(link.parentElement).color : ""
+    const look = [color, fontSize, fontWeight, fontStyle, textDecorationLine, !!link, around, ground(each)].join()
+    each.toggleAttribute("data-look", !seen.has(look))
+    seen.add(look)
+  }
+}
+"""
 AXE = """
-async ([left, rules]) => (
-  await axe.run({exclude: left}, {resultTypes: ["violations"], ...rules})
+async ([context, rules]) => (
+  await axe.run(context, {resultTypes: ["violations"], ...rules})
 ).violations.flatMap((each) =>
   each.nodes.map((node) => `${each.id} (${each.impact}): ${node.target} ${node.html.slice(0, 160)} ` +
     [...node.any, ...node.all, ...node.none].map((check) => check.message).join(" ")))
 """
+# What axe-core says of colors hangs on no width. It is two thirds of what it takes, and what looks alike reads alike.
 CONTRAST = ["color-contrast", "link-in-text-block"]
-# By night or day, how wide, and which of axe-core's rules. Colors are two thirds of what it takes: they hang on no
-# width, and of all that it looks at only they differ in the dark.
-LOOKS: list[tuple[str, int, dict[str, Any]]] = [
-    ("dark", 1280, {"runOnly": CONTRAST}),
-    ("light", 360, {}),
-    ("light", 1280, {"rules": {name: {"enabled": False} for name in CONTRAST}}),
+OF_COLORS: dict[str, Any] = {"runOnly": CONTRAST}
+OF_ALL_ELSE: dict[str, Any] = {"rules": {name: {"enabled": False} for name in CONTRAST}}
+# By night or day, how wide, and which of axe-core's rules.
+LOOKS: list[tuple[str, int, list[dict[str, Any]]]] = [
+    ("dark", 1280, [OF_COLORS]),
+    ("light", 360, [OF_COLORS, OF_ALL_ELSE]),
+    ("light", 1280, []),
 ]
 
 
 # Code and formulas are most of what there is to look at, and look alike on all pages, as what stands around a page
 # does: on one page they are read with it.
-ALIKE = [["pre"], ["math"], [".md-header"], [".md-sidebar--primary"], [".md-footer"]]
+ALIKE = ["pre", "math", ".md-header", ".md-sidebar--primary", ".md-footer"]
 
 
 def place(source: Path) -> str:
@@ -96,7 +123,7 @@ def faults_of(
 ) -> list[str]:
     """What is wrong with a page by night, as it is opened here, and by day, on a wide screen and on a phone.
 
-    Or where it is used. Opening it is half of what looking at it costs.
+    Or where it is used, which begins where it is wide. The whole page is looked at with what stands around the text.
     """
     context = browser.new_context(color_scheme="dark", reduced_motion="reduce", viewport={"width": 1280, "height": 900})
     context.grant_permissions(["clipboard-read", "clipboard-write"], origin=address.rstrip("/"))
@@ -112,8 +139,13 @@ def faults_of(
             faults.append("it opens in the colors of the day")
         page.set_viewport_size({"width": width, "height": 900})
         page.evaluate(DRAWN)  # what is observed for its size has been told
-        found_by_axe = page.evaluate(AXE, [[] if whole else ALIKE, rules])
-        faults += [f"at {width} pixels, axe: {each}" for each in found_by_axe]
+        left = [] if whole else ALIKE
+        for each in rules or [OF_ALL_ELSE] * whole:
+            context_ = {"exclude": [[name] for name in left]}
+            if each is OF_COLORS:
+                page.evaluate(LOOKS_ALIKE, ", ".join(left))
+                context_ = {"include": [["[data-look], input, select, textarea"]]}
+            faults += [f"at {width} pixels, axe: {said}" for said in page.evaluate(AXE, [context_, each])]
         faults += [f"at {width} pixels, goes over the side: {each}" for each in page.evaluate(WIDE)]
         found += [f"{scheme}: {fault}" for fault in faults]
         faults.clear()
@@ -126,8 +158,9 @@ def faults_of(
 def test_a_page_opens_without_errors_or_strangers_fits_a_phone_is_open_to_all_and_copies_its_cells(
     browser: Browser, axe: str, address: str, site: Path, where: str
 ):
-    used = partial(miscopied, site, where) if where in SCRIPTS else lambda page: ()
-    assert faults_of(browser, axe, address, where, where == SCRIPTS[-1], used) == []
+    whole = where == SCRIPTS[-1]
+    used = partial(miscopied, site, where, tried=whole) if where in SCRIPTS else lambda page: ()
+    assert faults_of(browser, axe, address, where, whole, used) == []
 
 
 def test_each_of_these_faults_is_noticed(browser: Browser, axe: str, faulty: tuple[Path, str]):
@@ -136,13 +169,15 @@ def test_each_of_these_faults_is_noticed(browser: Browser, axe: str, faulty: tup
         '<html lang="en"><title>Faults</title><body data-md-color-scheme="default"><main><h1>Faults</h1>'
         '<img src="missing.png">'
         '<div style="width: 900px; color: #777; background: #888">wide</div>'
+        '<p style="color: #595959">read</p><p style="color: #595959; background: #999" id="ground">not read</p>'
         '<script src="http://localhost:9/stranger.js"></script><script>throw Error("planted")</script></main></html>'
     )
     found = "\n".join(faults_of(browser, axe, address, ""))
     for fault in (
         "light: at 360 pixels, goes over the side: <div",
         "light: at 360 pixels, axe: image-alt (critical)",
-        "dark: at 1280 pixels, axe: color-contrast (serious)",
+        "dark: at 1280 pixels, axe: color-contrast (serious): div",
+        "light: at 360 pixels, axe: color-contrast (serious): #ground",
         "another origin: http://localhost:9/stranger.js",
         "dark: it opens in the colors of the day",
         "error: planted",
@@ -152,14 +187,19 @@ def test_each_of_these_faults_is_noticed(browser: Browser, axe: str, faulty: tup
     assert "at 1280 pixels, goes" not in found
 
 
-def miscopied(site: Path, where: str, page: Page) -> Iterator[str]:
-    """What the menus of a page's first and last cell copy and should not: the cell and its programs go as they are."""
+def miscopied(site: Path, where: str, page: Page, *, tried: bool) -> Iterator[str]:
+    """Which cells of a page have no program, or none that is there; and where the menus of two cells are tried, too.
+
+    The first and the last cell and their programs are copied as they are: one script does it on all pages.
+    """
+    folders = [site / where, site / where / "index"]
     cells = page.locator(".jp-Cell:has(.proofread-copy)")
-    programs = [*(site / where).glob("cell-*.py"), *(site / where / "index").glob("cell-*.py")]
-    if bool(cells.count()) is not bool(programs):
-        yield f"{cells.count()} cells have a menu, and there are {len(programs)} programs"
+    programs = {path.name for folder in folders for path in folder.glob("cell-*.py")}
+    named = page.locator(".proofread-copy > a").evaluate_all("(each) => each.map((a) => a.getAttribute('href'))")
+    if not {Path(name).name for name in named} <= programs or bool(named) is not bool(programs):
+        yield f"the menus of {cells.count()} cells name {named}, and there are {programs}"
     page.evaluate("document.querySelectorAll('.proofread-copy').forEach((each) => (each.open = false))")
-    for cell in (cells.first, cells.last) if cells.count() else ():
+    for cell in (cells.first, cells.last) if tried else ():
         choices = cell.locator(".proofread-copy > :is(a, button)")
         for number in range(choices.count()):
             page.evaluate("navigator.clipboard.writeText('')")

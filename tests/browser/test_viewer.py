@@ -173,8 +173,7 @@ SIZES = """
 """
 
 
-@pytest.mark.parametrize("scheme", ["dark", "light"])
-@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize(("scheme", "width"), [("light", 390), ("dark", 1280)])
 def test_it_is_open_to_all_and_fits_a_phone(browser: Browser, axe: str, saved: str, scheme: str, width: int):
     context = browser.new_context(color_scheme=scheme, viewport={"width": width, "height": 900}, has_touch=width < 400)
     page, faults = opened(context, saved)

@@ -23,6 +23,7 @@ from fontTools.ttLib import TTFont
 from mkdocs.config import load_config
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.exceptions import PluginError
+from PIL import Image, ImageChops
 
 from .hooks import hook
 
@@ -70,11 +71,18 @@ def test_with_an_address_each_page_says_where_it_is_and_how_it_looks_when_shared
         assert told["og:url"] == ADDRESS + where
         assert told["og:description"] == told["description"]
         assert told["og:title"]
-        assert told["og:image"] == ADDRESS + belonging.PICTURE
-    picture = (known / belonging.PICTURE).read_bytes()
-    assert picture[:8] == b"\x89PNG\r\n\x1a\n"
-    assert struct.unpack(">II", picture[16:24]) == (1200, 630)
-    assert not (ROOT / "docs" / belonging.PICTURE).exists()
+        assert told["og:image"] == ADDRESS + where + belonging.PICTURE
+
+
+def test_each_page_has_a_picture_of_its_own_for_those_who_share_it_and_nothing_on_it_is_cut(known: Path):
+    drawn = {where: known / where / belonging.PICTURE for where in pages(known) if where != "404.html"}
+    assert len({file.read_bytes() for file in drawn.values()}) == len(drawn)
+    for where, file in drawn.items():
+        with Image.open(file) as picture:
+            assert (picture.format, picture.size) == ("PNG", (1200, 630))
+            paper = Image.new("RGB", picture.size, "#fffdf8")
+            left, top, right, bottom = ImageChops.difference(picture.convert("RGB"), paper).getbbox()
+            assert min(left, top, 1200 - right, 630 - bottom) >= 20, where
 
 
 def test_with_a_repository_each_page_leads_to_it(known: Path):
@@ -187,7 +195,7 @@ def test_without_an_environment_the_site_links_to_nobody(site: Path, known: Path
     assert without.keys() == pages(known).keys()
     for where, html in without.items():
         assert found(r"(og:\w+|rel=.canonical|rel=.edit|issues/new|colab\.research|md-source)", html) == [], where
-    assert not (site / belonging.PICTURE).exists()
+    assert [*site.rglob(belonging.PICTURE)] == []
     install = re.sub(r"<[^>]*>", "", unescape(without["install/"]))
     assert '.venv/bin/pip install -e ".[plot]"' in install
     assert "not published on PyPI yet" in install

@@ -265,6 +265,18 @@ def test_what_is_installed_is_the_same_to_who_has_the_project_on_its_path(
     assert [page.why for page in project.check().pages] == [""]
 
 
+def test_what_is_installed_is_the_same_to_who_has_imported_setuptools(
+    project: Project, pip: Installer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project.write("page.py", f"# %%\n{BY_NAME['starts a process'][0]}\n")
+    assert project.check().pages[0].ran
+    carried = pip.folder / "setuptools" / "_vendor"
+    (carried / "it-1.0.dist-info").mkdir(parents=True)
+    monkeypatch.syspath_prepend(str(carried))
+    pip.forget()
+    assert [page.why for page in project.check().pages] == [""]
+
+
 def test_what_python_starts_with_is_of_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("site.getsitepackages", lambda: [str(tmp_path)])
     before = environment_module.environment.__wrapped__()["what Python starts with"]
@@ -416,6 +428,19 @@ def test_variables_that_are_only_passed_on_or_set_by_the_page_are_none_that_it_d
         monkeypatch.setenv("OWN", value)
         project.check()
     assert not project.check().pages[0].ran
+
+
+def test_a_page_has_no_terminal_however_wide_it_is_of_who_runs_it(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project.write(
+        "page.py", "# %%\nimport os, shutil\nprint(os.environ.get('COLUMNS'), shutil.get_terminal_size().columns)\n"
+    )
+    for columns in ("40", "132"):
+        monkeypatch.setenv("COLUMNS", columns)
+        (page,) = project.check().pages
+        assert page.outputs(0)[0]["text"].split()[-1] == "80"
+    assert not page.ran
 
 
 def test_what_a_page_writes_itself_is_nothing_that_it_read(project: Project) -> None:

@@ -91,9 +91,9 @@ def test_what_only_notebooks_have_is_a_finding_with_both_outputs(tmp_path: Path)
     assert finding.detail.endswith("on the page:\n4")
 
 
-def test_what_differs_from_run_to_run_is_a_finding_unless_it_is_tagged(tmp_path: Path) -> None:
+def test_what_differs_from_run_to_run_is_a_finding_unless_no_reader_is_offered_it(tmp_path: Path) -> None:
     cell = "import time\ntime.perf_counter_ns()\n"
-    checked = proofread(tmp_path, f"# %%\n{cell}\n# %% tags=['no-snippet']\n{cell}")
+    checked = proofread(tmp_path, f"# %%\n{cell}\n# %% tags=['no-snippet']\n{cell}\n# %% tags=['hide-input']\n{cell}")
     assert [(f.line, f.message.partition(";")[0]) for f in checked.findings] == [
         (2, "cell 1: alone, its program prints something else")
     ]

@@ -1,4 +1,5 @@
 import copy
+import os
 import re
 import warnings
 from collections.abc import Callable, Iterator
@@ -94,6 +95,17 @@ def assert_predictions_come_true(device: str, dtype: torch.dtype, every: int = 1
                     ran = backend_that_ran(*inputs, **options)
                 assert next(b.can_run for b in backends if b.name == name) == (ran == name), f"{name}: {case}"
         assert all(bool(backend.why_not) != backend.can_run for backend in backends), case
+
+
+@pytest.mark.parametrize("given", [None, "3"])
+def test_the_profiler_is_quiet_and_the_environment_stays_as_it_was(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], given: str | None
+) -> None:
+    monkeypatch.delenv("KINETO_LOG_LEVEL", raising=False)
+    if given:
+        monkeypatch.setenv("KINETO_LOG_LEVEL", given)
+    kernels_of(torch.softmax, torch.ones(3), 0)
+    assert (os.environ.get("KINETO_LOG_LEVEL"), capfd.readouterr().err) == (given, "")
 
 
 def test_what_is_predicted_is_what_runs_on_the_cpu() -> None:

@@ -134,7 +134,9 @@ class Checked:
     def offers(self, cell: int) -> bool:
         """Whether a reader is offered the cell's program, which is tried like all that is checked."""
         asked = self.page.cells[cell]
-        has_none = not asked.shown or asked.is_still or {"remove-cell", "claims", NO_SNIPPET} & {*asked.tags}
+        has_none = (
+            not asked.shown or asked.is_still or {"remove-cell", "hide-input", "claims", NO_SNIPPET} & {*asked.tags}
+        )
         return asked.is_code and self.mode == "check" and not self.frozen and not has_none
 
     def note(self, cell: int) -> str:

@@ -41,9 +41,12 @@ def installed(questions: Iterable[str]) -> dict[str, str]:
 
 @functools.cache
 def distributions() -> dict[str, _Distribution]:
-    """All that is installed; it stays as it is while this process lives."""
+    """All that is installed; it stays as it is while this process lives.
+
+    What setuptools carries with it is none: it is on the path of who has imported setuptools.
+    """
     found: dict[str, _Distribution] = {}
-    for folder in filter(os.path.isdir, sys.path):
+    for folder in (each for each in sys.path if os.path.isdir(each) and os.path.basename(each) != "_vendor"):
         for entry in os.scandir(folder):
             if entry.name.endswith((".dist-info", ".egg-info")):
                 name, _, version = entry.name.rpartition(".")[0].partition("-")

@@ -47,6 +47,7 @@ _PRELOADED = {
 }
 # One thread a child: as many children run as there are cores. A fixed hash seed keeps the order of sets.
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "MPLBACKEND": "module://matplotlib_inline.backend_inline", "PYTHONHASHSEED": "0"}
+_TERMINAL = {"COLUMNS", "LINES"}  # how large it is: a page has none, whoever starts it
 _PATIENCE = 0.25  # seconds between two looks at deadlines, memory, and what other programs run
 _PRELOADED_MEMORY = 2**30  # what torch and its companions hold at the very most before a page begins
 MEMORY_REMEDY = 'let it take less, or set memory = "8 GiB" under [tool.proofread] in pyproject.toml'
@@ -84,6 +85,8 @@ def warm(sources: Iterable[Path] | None = None, packages: Iterable[str] = ()) ->
     folders = [folder for spec in found for folder in spec.submodule_search_locations or ()]
     before, given = dict(os.environ), ENVIRONMENT | {FOLDERS: os.pathsep.join(folders)}
     os.environ.update(given)
+    for name in _TERMINAL:
+        os.environ.pop(name, None)
     server: Any = forkserver._forkserver
     try:
         if server._forkserver_pid not in (None, _own.get("pid")):
@@ -93,7 +96,7 @@ def warm(sources: Iterable[Path] | None = None, packages: Iterable[str] = ()) ->
     finally:
         for name in given.keys() - before.keys():
             del os.environ[name]
-        os.environ.update({name: before[name] for name in given.keys() & before.keys()})
+        os.environ.update({name: before[name] for name in (given.keys() | _TERMINAL) & before.keys()})
 
 
 def run(
@@ -187,7 +190,7 @@ class _Child:
     def __init__(self, place: int, task: Task, root: Path, scratch: str, settings: Settings):
         self.place, self.task, self.outcome, self._memory = place, task, Outcome(), settings.memory
         self.step = 0
-        given = task, str(root), scratch, settings, dict(os.environ), {*ENVIRONMENT}
+        given = task, str(root), scratch, settings, dict(os.environ), {*ENVIRONMENT, *_TERMINAL}
         self.process, self.receiver = started("forkserver", _in_kernel, "serve", *given)
         self.deadline, self._look = time.monotonic() + _START, 0.0
         self._overdue = f"did not begin within {_START:g} s; the machine may be short of memory"

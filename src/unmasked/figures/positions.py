@@ -29,8 +29,8 @@ def turned(pairing: Pairing) -> Callable[[Tensor, Tensor], Tensor]:
 def lowered(x: Tensor, places: Tensor) -> Tensor:
     """Attend with scores that ALiBi lowers by the distance between the places, as `added` does otherwise."""
     distance = (places[:, None] - places).abs()
-    bias = alibi(1, int(places.max()) + 1)[0, -1].flip(0)[distance]  # what it adds at a distance of 0, 1, ...
-    return functional.attend(x, x, x, bias=bias).context
+    of_a_step = alibi(1, 2)[0, 1, 0]  # what it adds at a distance of 1
+    return functional.attend(x, x, x, bias=of_a_step * distance).context
 
 
 def partners(rotary: Rotary, head_dim: int) -> list[int]:
