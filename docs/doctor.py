@@ -236,9 +236,9 @@ assert probes.breaks_equivariance(
 # %% [markdown]
 # ## How a mistake is proved
 #
-# Behavior shows that something is wrong, but seldom what. So the doctor listens: whether by `@`, einsum or a kernel,
-# attention is a product, a softmax and a product, and each number can be followed to the next. The output of each step
-# is compared with the right one for its input. If they differ, the doctor tries what else the step may have done, and
+# Behavior shows that something is wrong, but seldom what. So the doctor listens. Attention is a product, a softmax
+# and a product, whether it is written with `@`, with einsum or as a kernel, and each number can be followed to the
+# next. The output of each step is compared with the right one for its input. If they differ, the doctor tries what else the step may have done, and
 # the first that fits names the mistake.
 #
 # Then it computes attention by itself. From the pass it sees which matrices make queries, keys, values and outputs, so

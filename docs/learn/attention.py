@@ -106,8 +106,8 @@ plot.grid(three, title, rows=three_words, columns=features)
 # 1. **Compare.** Take the dot product of *mouse* with each word. The more two words have in common, the larger it is.
 # 2. **Tone down.** Divide each by the square root of two, 1.4142<!--= math.sqrt(three.size(1)) -->, because a word has
 #    two numbers. ([Why the square root?](#why-the-square-root)) The results are called *scores*.
-# 3. **Make shares.** Raise *e*, which is 2.718<!--= math.e -->, to the power of each score, and divide each result by
-#    the sum of all three. These shares are called *weights*, and they add up to one.
+# 3. **Make shares.** Raise *e*, which is 2.718<!--= math.e -->, to the power of each score, and divide the three
+#    results by their sum. These shares are called *weights*, and they add up to one.
 # 4. **Average.** Multiply each word's vector by its weight, and add up the three vectors.
 #
 # {{ by_hand }}

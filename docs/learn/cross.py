@@ -36,8 +36,8 @@ assert alignment[1, 2] > 0.8, "To write chat, the model looks at cat"
 # ## Read the picture
 #
 # Nobody told the model which word belongs to which. It was trained to write the next French word, and over 95% of its
-# words are correct. The next word is not written yet, so its query is made of what is known by then: the word before
-# it, and the place where it will stand.
+# words are correct. The next word is not written yet, so the query is made of what is there: the word before it,
+# and the place where it will stand.
 #
 # French puts the adjective after the noun, so the row that has to write *chat* looks at the third English word, and
 # that of *noir* at the second. *regarde* takes {{ alignment[3, 3] :.0%}} from *looks*, and ignores *at*, which stands

@@ -250,7 +250,7 @@ assert torch.allclose(by_step[0], at_once[-1], atol=1e-5), (
 # In the ten steps of [Figure 1](#figure-1), the model computed the keys and values of 105<!--= sum(computed["without"])
 # --> words without a cache, and of 15<!--= sum(computed["with"]) --> with it. The longer the text, the larger the
 # difference. For a text of 1,000<!--= thousand --> words it is 1,000<!--= thousand --> with a cache, each word once.
-# Without one it is one, then two, then three, and {{ sum(range(1, thousand + 1)) :,}} in all.
+# Without one, each step computes one word more than the step before: {{ sum(range(1, thousand + 1)) :,}} in all.
 #
 # The price is memory. Llama 3<!--~ its name -->, in its size of 8 billion<!--~ Grattafiori et al. (2024), table 3 -->
 # parameters, keeps for each word a key and a value of 128<!--~ the same table --> numbers, 2 bytes<!--=

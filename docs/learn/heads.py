@@ -163,7 +163,7 @@ alone = Soloist.trained(1).verses_right()
 # %% [markdown]
 # Without head 0 the singer keeps the lines of all {{ lines[1] }} verses in order, but repeats the right number in {{
 # second_numbers[1] or "none" }}. Without head 1 it repeats the right number in {{ second_numbers[2] }} of {{
-# len(told["right"]) }} verses, but keeps the lines of {{ lines[2] or "none" }} in order: it does not know that the
+# len(told["right"]) }} verses, but the lines stay in order in {{ lines[2] or "none" }}: it does not know that the
 # second line is over, and sings it again.
 #
 # One head can be enough. A singer with a single head, as wide as the two together, gets {{ alone :.0%}} of the verses
@@ -203,7 +203,7 @@ def attend_in_slices(query, key, value, num_heads):
 # %% [markdown]
 # Each score is divided by the root of the width of a slice, because a score is a sum of that many products. At
 # the end the averages are laid side by side: the first half of the numbers comes from head 0, the second half from head
-# 1, and one more matrix, the *output projection*, mixes them all.
+# 1. One more matrix, the *output projection*, mixes them, so that what follows reads both at once.
 
 # %% tags=["hide-input"]
 #| alt: A bar of 32<!--= WIDTH --> numbers is cut into two slices of 16<!--= WIDTH // 2 -->. Each goes through its own

@@ -534,7 +534,7 @@ assert (
 )
 
 # %% [markdown]
-# ## Off for a while
+# ## Switch it off for a while
 #
 # `bypassed` switches a module off for one block of code, for example to look into a trained model. Then it puts
 # everything back, matrices, biases and what was trainable, even if the block fails. The parameters remain the same
