@@ -15,6 +15,8 @@ from torch.nn.attention.flex_attention import flex_attention
 
 from unmasked import attend, masks, watch
 
+from .of_transformers import with_cache
+
 transformers = pytest.importorskip("transformers", reason="pip install transformers>=5")
 masking = pytest.importorskip("transformers.masking_utils", reason="pip install transformers>=5")
 
@@ -64,9 +66,9 @@ def test_in_a_step_the_mask_is_of_all_tokens_so_far(model: Any) -> None:
     whole = model(IDS, attention_mask=LEFT, position_ids=PLACES).logits[:, 6:]
 
     def step(mask: Tensor) -> Tensor:
-        cache = model(IDS[:, :6], attention_mask=LEFT[:, :6], position_ids=PLACES[:, :6]).past_key_values
-        options = {"attention_mask": mask, "position_ids": PLACES[:, 6:], "past_key_values": cache}
-        return model(IDS[:, 6:], **options).logits
+        kept = with_cache(model, transformers.DynamicCache(config=model.config))
+        model(IDS[:, :6], attention_mask=LEFT[:, :6], position_ids=PLACES[:, :6], **kept)
+        return model(IDS[:, 6:], attention_mask=mask, position_ids=PLACES[:, 6:], **kept).logits
 
     first = torch.zeros_like(LEFT).index_fill_(1, torch.tensor([0]), 1)
     torch.testing.assert_close(step(LEFT), whole, rtol=0, atol=1e-5)

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from unmasked import CausalSelfAttention, KVCache, masks
 
+from .of_transformers import with_cache
 from .refusals import refused
 
 
@@ -458,7 +459,7 @@ def test_a_model_of_transformers_gives_the_same_logits_with_its_own_cache(make: 
     done = 0
     for part in ids.split([5, 3, 1, 1, 1], dim=1):
         after = done + part.size(1)
-        expected = theirs(part, past_key_values=known).logits
+        expected = theirs(part, **with_cache(theirs, known)).logits
         mine = logits(part, caches, torch.arange(done, after))
         torch.testing.assert_close(mine, expected, rtol=1e-4, atol=1e-5)
         torch.testing.assert_close(mine, whole[:, done:after], rtol=1e-4, atol=1e-5)

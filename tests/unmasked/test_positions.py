@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
-from transformers import DeepseekV3Config, GPTJConfig, GPTNeoXConfig, LlamaConfig
+from transformers import DeepseekV3Config, GPTNeoXConfig, LlamaConfig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from transformers.models.bloom.modeling_bloom import build_alibi_tensor
 from transformers.models.cohere import modeling_cohere
@@ -109,8 +109,7 @@ def test_a_part_of_the_features_is_turned_as_in_gpt_neox() -> None:
 
 def test_interleaved_pairs_are_those_of_gpt_j() -> None:
     x = torch.randn(2, 3, 5, 8)
-    config = GPTJConfig(n_embd=24, n_head=3, rotary_dim=8, n_positions=64)
-    table = modeling_gptj.GPTJAttention(config, 0).embed_positions[:5]
+    table = modeling_gptj.create_sinusoidal_positions(5, 8)
     sin, cos = table.expand(2, -1, -1).chunk(2, -1)
     theirs = modeling_gptj.apply_rotary_pos_emb(x.transpose(1, 2), sin, cos).transpose(1, 2)
     torch.testing.assert_close(Rotary(8, pairing="interleaved")(x, torch.arange(5)), theirs)

@@ -23,6 +23,7 @@ from unmasked import CausalSelfAttention, MultiheadAttention, ablate, functional
 from unmasked.kernels import kernels_of
 from unmasked.watching import Call
 
+from .of_transformers import with_cache
 from .refusals import refused
 
 TINY = {"vocab_size": 50, "hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 6, "intermediate_size": 20}
@@ -92,9 +93,10 @@ def test_a_step_with_a_cache_is_recorded_head_by_head_even_where_heads_are_packe
     step["attention_mask"] = torch.cat([mask, torch.ones(2, 1).long()], 1)
 
     def answer(how: str, **options: Any) -> Any:
-        cache = run(model, how, attention_mask=mask, use_cache=True).past_key_values
+        kept = with_cache(model, importlib.import_module("transformers").DynamicCache(config=model.config))
+        run(model, how, attention_mask=mask, use_cache=True, **kept)
         with torch.no_grad():
-            return model(**step, past_key_values=cache, use_cache=True, **options)
+            return model(**step, **kept, use_cache=True, **options)
 
     expected = answer("eager", output_attentions=True).attentions
     with watch(model) as seen:

@@ -22,7 +22,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from pkgutil import resolve_name
 from tempfile import TemporaryDirectory
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any, TypeVar
 
 import torch
@@ -113,6 +113,9 @@ def _by_value(what: str, first: object, rest: object) -> bytes:
         def reducer_override(self, thing: Any) -> Any:
             if isinstance(thing, ModuleType) and thing.__name__.startswith("torch."):  # some are made, not imported
                 return resolve_name, (thing.__name__,)
+            if isinstance(thing, CodeType):  # cloudpickle may leave out its file, and who is told of a fault the line
+                make, given = self.dispatch_table[CodeType](thing)
+                return make, tuple(thing.co_filename if each == "<dynamic-code>" else each for each in given)
             return super().reducer_override(thing)
 
     file, home = io.BytesIO(), _home(first)
