@@ -202,8 +202,8 @@ def attend_in_slices(query, key, value, num_heads):
 
 # %% [markdown]
 # Each score is divided by the root of the width of a slice, because a score is a sum of that many products. At
-# the end the averages are laid side by side: the first half of the numbers comes from head 0, the second half from head
-# 1. One more matrix, the *output projection*, mixes them, so that what follows reads both at once.
+# the end the averages are laid side by side: the first half of the numbers comes from head 0, the second half from
+# head 1. One more matrix, the *output projection*, mixes them, so that what follows reads both at once.
 
 # %% tags=["hide-input"]
 #| alt: A bar of 32<!--= WIDTH --> numbers is cut into two slices of 16<!--= WIDTH // 2 -->. Each goes through its own

@@ -195,7 +195,7 @@ class Own(nn.Module):
 
 def test_sinks_that_a_second_sum_undoes_are_a_finding() -> None:
     (finding,) = diagnose(Own("sinks undone"), embed_dim=E, causal=True).findings
-    assert "the sink has no effect" in finding.told
+    assert ("the sink has no effect" in finding.told, finding.cause) == (True, "sink-share-returned")
     assert diagnose(Own("sinks"), embed_dim=E, causal=True).ok
 
 

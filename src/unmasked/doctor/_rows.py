@@ -132,8 +132,10 @@ def turning(view: View, call: Call) -> Iterator[Outcome]:
         told = f"only {'keys' if _still(q) else 'queries'} are turned with their places"
     elif not torch.equal(q.abs().amax((0, 1)) > 1e-6, k.abs().amax((0, 1)) > 1e-6):
         cause, told = "rope-pairing", "queries are turned in other pairs of features than keys"
-    elif view.near(q, k) and not _still(q @ q.mT):
+    elif view.near(q, k) and not _still(q @ q.mT, 0.05):
         cause, told = "rope-pairing", "the angles are those of one pairing, and the pairs those of the other"
+    elif view.near(q, k) and not _still(q @ q.mT):
+        cause, told = "rope-in-bfloat16", "the angles, or their sines and cosines, are rounded as in 16 bits"
     yield view.wrong(cause, told)
 
 
@@ -180,9 +182,9 @@ def _turn(view: View, x: Tensor) -> Tensor | None:
     return turn if view.near(first @ turn, centred, centred.abs().max().item() * 10) else None
 
 
-def _still(turn: Tensor) -> bool:
+def _still(turn: Tensor, by: float = 1e-6) -> bool:
     eye = torch.eye(turn.size(-1), dtype=turn.dtype)
-    return bool(((turn - eye).abs() < 1e-6).all())
+    return bool(((turn - eye).abs() < by).all())
 
 
 # Of which rows they are made

@@ -17,6 +17,7 @@ from torch import Tensor
 from unmasked import masks
 from unmasked.doctor._report import Given, Outcome, Standing
 from unmasked.doctor._view import Run, View, changed, drawn, unclear
+from unmasked.positions import alibi_slopes
 
 __all__ = ["Row", "Scores", "judged"]
 
@@ -342,10 +343,15 @@ class Scores:
         return not bool(self.shut[:, :, -1].any()) and self._geometric(row[:, :-1] - row[:, 1:])
 
     def _geometric(self, steps: Tensor) -> bool:
-        """Whether steps from key to key are slopes above zero, each head's the same part of that of the head before."""
+        """Whether steps from key to key are slopes above zero, each head's the same part of that of the head before.
+
+        Or those that ALiBi has for a number of heads that is no power of two.
+        """
         slope = steps.mean(-1)
         if not (self.near(steps, slope[:, None].expand_as(steps)) and bool((slope > _COUNTS).all())):
             return False
+        if self.near(slope, alibi_slopes(len(slope)).to(slope)):
+            return True
         ratio = slope[1:] / slope[:-1]
         return self.near(ratio, ratio[:1].expand_as(ratio)) and abs(ratio[0].item() - 1) > 1e-3
 
@@ -437,7 +443,7 @@ WEIGHTS = (
     Row("right", "", lambda s: s.near(s.call.softmax, s.call.weights) and not s.call.cut),
     Row("wrong", "weights of some keys meet no value: the last are cut off", lambda s: s.call.cut),
     Row("wrong", "after the sink is dropped the weights are divided by their sum again: the sink has no effect",
-        Scores.undone),
+        Scores.undone, "sink-share-returned"),
     Row("right", "", Scores.renormalized),
     Row("open", "weights are changed between the softmax and the values", lambda s: True),
 )  # fmt: skip

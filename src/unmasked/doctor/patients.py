@@ -145,8 +145,6 @@ NOT_SEEN: dict[str, str] = {
     "rope-base": "it is in what a checkpoint was trained with: any base is right for some",
     "norm-after-rope": "it is in what a checkpoint was trained with, and shows in positions, which the doctor leaves",
     "window-off-by-one": "it is in what a checkpoint was trained with: any window is right for some",
-    "sink-share-returned": "without its sink, attention is plain attention, which is right",
-    "rope-in-bfloat16": "it shows at positions beyond the doctor's short sequences",
     "left-padding-positions": "it is in the positions that a model is given",
     "packed-without-documents": "it is in the mask that a model is given",
     "positions-not-reset": "it is in the positions that a model is given",

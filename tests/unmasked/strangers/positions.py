@@ -83,6 +83,11 @@ def tables_of_pairs(x, at):
     return x * turn.cos() + half_turned(x) * turn.sin()
 
 
+def in_sixteen_bits(x, at):
+    turn = angles(at, x.size(-1), 10000.0, x).bfloat16().repeat(1, 2)
+    return x * turn.cos().to(x) + half_turned(x) * turn.sin().to(x)
+
+
 def reflected(x, at):
     turn = angles(at, x.size(-1), 50.0, x)
     a, b = x[..., ::2], x[..., 1::2]
@@ -504,6 +509,7 @@ wrong(
     placed=lambda q, k, v, at: (rope(q, at, width=8), rope(k, at, width=8, pairs=True), v),
 )
 wrong("rotary-tables-paired-otherwise", ROPE(**SDPA), "rope-pairing", **rotary(tables_of_pairs))
+wrong("rotary-in-bfloat16", ROPE(**SDPA), "rope-in-bfloat16", **rotary(in_sixteen_bits))
 wrong("llama-mixed", GROUPED, **rotary(tables_of_pairs))
 wrong("query-turned-into-key", ROPE(heads=4, **SDPA), placed=one_in_other)
 wrong(
@@ -537,6 +543,7 @@ right(
 )
 right("bloom-alibi-by-a-mask", ALIBI(causal=True, core=sloped_sdpa(places), **BY_HEAD))
 wrong("alibi-rewards-distance", ALIBI(causal=True, show=sloped(near)), "alibi-sign", show=sloped(lambda s: -near(s)))
+wrong("alibi-of-three-up", ALIBI(dim=27, heads=3, show=sloped(near)), "alibi-sign", show=sloped(lambda s: -near(s)))
 wrong("two-sided-alibi-up", ALIBI(core=sloped_sdpa(near)), "alibi-sign", core=sloped_sdpa(lambda s: -near(s)))
 wrong("linear-bias-encoder", ALIBI(show=sloped(near), **TIME_FIRST), "alibi-sign", show=sloped(ahead))
 wrong(

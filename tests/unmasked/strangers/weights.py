@@ -746,7 +746,12 @@ right(
 right("set-transformer-induced", Style(Induced, dim=16, heads=2, points=3, norm=False, by_width=True))
 right("isab", Style(Induced))
 wrong("sink-drops-the-wrong-column", Style(Sinks, dim=18, causal=True), slip="first column")
-wrong("sink-weights-renormalized", Style(Sinks, dim=18, causal=True, names=separate("", "_proj")), slip="renormalized")
+wrong(
+    "sink-weights-renormalized",
+    Style(Sinks, dim=18, causal=True, names=separate("", "_proj")),
+    "sink-share-returned",
+    slip="renormalized",
+)
 wrong(
     "sinks-dropped-first", Style(Sinks, dim=20, heads=5, causal=True, show=add, returns=in_dict), slip="dropped first"
 )
