@@ -238,8 +238,8 @@ assert probes.breaks_equivariance(
 #
 # Behavior shows that something is wrong, but seldom what. So the doctor listens. Attention is a product, a softmax
 # and a product, whether it is written with `@`, with einsum or as a kernel, and each number can be followed to the
-# next. The output of each step is compared with the right one for its input. If they differ, the doctor tries what else the step may have done, and
-# the first that fits names the mistake.
+# next. The output of each step is compared with the right one for its input. If they differ, the doctor tries what
+# else the step may have done, and the first that fits names the mistake.
 #
 # Then it computes attention by itself. From the pass it sees which matrices make queries, keys, values and outputs, so
 # it need not trust their names. Its function, in the fold at the section's end, is the doctor's own and shares nothing

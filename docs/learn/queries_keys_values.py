@@ -120,8 +120,8 @@ questions.shape, weights.shape, bets.shape
 #
 # One number, the *loss* (this one is called *cross-entropy*), says how far off the bets are. Six equal bets have a loss
 # of 1.79<!--= F.cross_entropy(torch.zeros(1, 6), torch.tensor([0])) --> (the natural logarithm of six); the more is bet
-# on the right drinks, the nearer it comes to zero. For each number in the matrices, `backward` finds out whether the loss
-# shrinks if it is raised or if it is lowered, and `Adam` moves it a little that way:
+# on the right drinks, the nearer it comes to zero. For each number in the matrices, `backward` finds out whether the
+# loss shrinks if it is raised or if it is lowered, and `Adam` moves it a little that way:
 
 # %% tags=["imports"]
 import torch.nn.functional as F
