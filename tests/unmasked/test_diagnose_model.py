@@ -15,6 +15,7 @@ from torch import Tensor, nn
 import unmasked
 from unmasked import diagnose_model
 from unmasked.doctor import ModelReport
+from unmasked.positions import alibi_slopes
 
 IDS = torch.arange(14).reshape(2, 7) * 3 % 50
 TINY = {"vocab_size": 50, "hidden_size": 24, "num_hidden_layers": 12, "num_attention_heads": 6, "intermediate_size": 20}
@@ -155,6 +156,31 @@ def test_a_mistake_in_one_layer_of_twelve_is_named_there(name: str, mistake: str
     assert re.fullmatch(r".*\.7\..*|h\.7\.attn", where)
     assert cause in report.causes if cause else report.causes == ()
     assert [layer.name for layer in report.layers if layer.findings] == [where]
+
+
+class Sloped(nn.Module):
+    """Causal attention whose heads forget by these slopes, beside a residual connection."""
+
+    def __init__(self, slopes: Tensor) -> None:
+        super().__init__()
+        self.qkv, self.out, self.slopes = nn.Linear(12, 36), nn.Linear(12, 12), slopes
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = self.qkv(x).unflatten(-1, (9, 4)).transpose(1, 2).chunk(3, 1)
+        places = torch.arange(x.size(1))
+        bias = -self.slopes[:, None, None] * (places[:, None] - places)
+        bias = bias.masked_fill(places > places[:, None], -torch.inf)
+        return x + self.out(F.scaled_dot_product_attention(q, k, v, attn_mask=bias).transpose(1, 2).flatten(2))
+
+
+def test_a_layer_that_adds_something_else_than_its_likes_is_told_and_none_where_all_differ() -> None:
+    torch.manual_seed(0)
+    slopes, x = alibi_slopes(3), torch.randn(2, 6, 12)
+    report = diagnose_model(nn.Sequential(*(Sloped(slopes[:1].expand(3) if n == 3 else slopes) for n in range(5))), x)
+    (finding,) = report.findings
+    assert (finding.where, finding.told) == ("3", "it adds something else to its scores")
+    assert diagnose_model(nn.Sequential(*(Sloped(slopes) for _ in range(5))), x).ok
+    assert diagnose_model(nn.Sequential(*(Sloped(slopes * (n + 1)) for n in range(5))), x).ok
 
 
 @pytest.mark.filterwarnings("ignore:enable_nested_tensor is True")

@@ -193,6 +193,24 @@ class Own(nn.Module):
         return self.out(context)
 
 
+class Linears(nn.Module):
+    """Four layers in a list, of which one projects what the heads have found."""
+
+    def __init__(self, last: int) -> None:
+        super().__init__()
+        self.linears, self.last = nn.ModuleList(nn.Linear(E, E) for _ in range(4)), last
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = (linear(x).unflatten(-1, (-1, 4)).transpose(1, 2) for linear in self.linears[:3])
+        return self.linears[self.last](F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
+
+
+def test_a_layer_that_makes_queries_and_outputs_while_another_is_left_out_is_a_finding() -> None:
+    (finding,) = diagnose(Linears(0), embed_dim=E, num_heads=H + 1, causal=False).findings
+    assert finding.told == "linears.0.weight makes its query and its output, and linears.3.weight is never used"
+    assert diagnose(Linears(-1), embed_dim=E, num_heads=H + 1, causal=False).ok
+
+
 def test_sinks_that_a_second_sum_undoes_are_a_finding() -> None:
     (finding,) = diagnose(Own("sinks undone"), embed_dim=E, causal=True).findings
     assert ("the sink has no effect" in finding.told, finding.cause) == (True, "sink-share-returned")

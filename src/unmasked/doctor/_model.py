@@ -265,7 +265,7 @@ class _Examination:
     # One layer among those of its place
 
     def among_others(self) -> None:
-        """Find the layer that is unlike its likes, in what no design varies: positions and biases it may."""
+        """Find the layer that is unlike its likes, in what no design varies: how positions turn it may."""
         for group in self.groups.values():
             group = [seen for seen in group if seen.finite]
             for what, of in FACTS.items():

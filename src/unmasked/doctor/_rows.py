@@ -204,7 +204,7 @@ def projections(view: View, made: Made, same: Run, scores: Scores, *, clear: boo
         else:
             yield unclear("what bias_k and bias_v are for")
     if clear and not found:
-        yield from _output(view, same, unused)
+        yield from _output(view, made, same, unused)
         order = list(itertools.islice(_order(view, made, same), 1))
         yield from order or _shared(view, made, same.call)
     yield from _norms(view, made, same)
@@ -311,7 +311,7 @@ def _on_ellipsoid(x: Tensor) -> bool:
     return bool(((terms @ solved - 1).abs() < 5e-3).all())
 
 
-def _output(view: View, same: Run, unused: set[str]) -> Iterator[Outcome]:
+def _output(view: View, made: Made, same: Run, unused: set[str]) -> Iterator[Outcome]:
     """Where the output is the merged context times a matrix, ask which."""
     call, target = same.call, view.target
     merged = call.context.transpose(1, 2).flatten(2)
@@ -339,6 +339,11 @@ def _output(view: View, same: Run, unused: set[str]) -> Iterator[Outcome]:
             if view.near(y, merged @ matrix.mT + bias, size):
                 if rest is not given and bool(rest.any()):
                     told = "what it is given is added to its output twice: a residual around another"
+                    yield view.wrong(None, told)
+                idle = [n for n in sorted(unused) if target.tensors[n].shape == tensor.shape]
+                of = [role for role in ("query", "key", "value") if name in made.names(role)]
+                if idle and of:
+                    told = f"{name} makes its {of[0]} and its output, and {idle[0]} is never used"
                     yield view.wrong(None, told)
                 return
             if call.context.size(1) > 1 and view.near(y, by_feature @ matrix.mT + bias, size):

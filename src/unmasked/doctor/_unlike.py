@@ -107,6 +107,23 @@ class Seen:
         return "followed" if right and self.scale is not None else "open"
 
 
+@dataclass(frozen=True)
+class _Bias:
+    """What is added to the scores, equal to another where it is the same for all that both see."""
+
+    rest: Tensor
+    shown: Tensor
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, _Bias) or self.rest.shape != other.rest.shape:
+            return False
+        apart = (self.rest - other.rest).masked_fill(~(self.shown & other.shown), 0.0).abs().max()
+        return float(apart) < 1e-3 * float(self.rest.abs().max())
+
+    def __hash__(self) -> int:
+        return 0  # what is equal must have one
+
+
 def tiled(reads: tuple[Any, ...] | None) -> bool:
     if reads is None or not 1 < len(set(reads)) < len(reads):
         return False
@@ -133,6 +150,7 @@ FACTS: dict[str, Callable[[Seen], Any]] = {
     "tokens": lambda seen: tuple(sorted(seen.wires.tokens.items())) or None,
     "sources": lambda seen: seen.wires.own,
     "merge": lambda seen: None if seen.wires.merge is None else (seen.wires.merge, seen.wires.order),
+    "bias": lambda seen: _Bias(seen.rest, seen.call.softmax > 0) if seen.bias else None,
     "pairs": lambda seen: tuple(turn.pair for turn in seen.wires.turns.values()) if _is_turned(seen) else None,
 }
 # These may be no more than what another mistake brings with it.
@@ -207,6 +225,11 @@ EXPLAIN: dict[str, Callable[[Seen, Any, Any], tuple[str | None, str, str]]] = {
         None,
         "its heads are merged in another order" if value[0] == usual[0] else "its merged heads mix several tokens",
         "the next layer reads other features",
+    ),
+    "bias": lambda seen, value, usual: (
+        None,
+        "it adds something else to its scores",
+        "what its scores have beside the products is not what those of the others have",
     ),
     "pairs": lambda seen, value, usual: (
         "rope-pairing",

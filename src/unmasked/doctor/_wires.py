@@ -26,13 +26,11 @@ class Turn:
         kind: "plain", "turned" by an angle, or "other".
         gain: What its length is multiplied by, or None where that depends on the vector.
         pair: How far the two features that are turned together lie apart.
-        angle: The cosine and the sine, for the last token and the first pair.
     """
 
     kind: str
     gain: float | None
     pair: int | None = None
-    angle: tuple[float, float] | None = None
 
 
 @dataclass
@@ -77,8 +75,7 @@ def wires_of(events: list[Event], call: Call, module: str) -> Wires:
         made[role] = source
         _reads(wires, role, events[source], ids, module)
         if role != "value" and role in wires.reads:
-            x = call.query if role == "query" else call.key
-            wires.turns[role] = _turn(events[source], events[call.first], ids, x)
+            wires.turns[role] = _turn(events[call.first], ids)
     if {"query", "key"} <= made.keys():
         one, other = (events[made[role]].given[0] for role in ("query", "key"))
         wires.own = one.shape == other.shape and torch.equal(one, other)
@@ -120,23 +117,16 @@ def _reads(wires: Wires, role: str, event: Event, ids: Tensor, module: str) -> N
     wires.reads[role] = tuple((name, tuple(sorted(set(features[0, head, -1].tolist())))) for head in range(heads))
 
 
-def _turn(source: Event, product: Event, ids: Tensor, made: Tensor) -> Turn:
+def _turn(product: Event, ids: Tensor) -> Turn:
     facts = product.facts[0]
     for each, given in zip(product.facts, product.ids, strict=True):
         if given is not None and int(given.min()) <= int(ids.min()) and int(given.max()) >= int(ids.max()):
             facts = each
             break
     gain = None if facts.varied and not facts.turned else float(f"{facts.gain:.4g}")
-    if not facts.turned:
-        return Turn("other" if facts.varied else "plain", gain)
-    raw = source.result.reshape(-1)[(ids - source.first).reshape(-1)].view(ids.shape)
-    pair = facts.turned
-    if pair >= made.size(-1):
-        return Turn("other", gain)
-    one, other = (torch.complex(x[0, 0, -1, 0].double(), x[0, 0, -1, pair].double()) for x in (made, raw))
-    turn = one / other
-    length = float(turn.abs())
-    return Turn("turned", gain, pair, (round(float(turn.real) / length, 3), round(float(turn.imag) / length, 3)))
+    if facts.turned:
+        return Turn("turned", gain, facts.turned) if facts.turned < ids.size(-1) else Turn("other", gain)
+    return Turn("other" if facts.varied else "plain", gain)
 
 
 def _merged(wires: Wires, events: list[Event], call: Call) -> None:
