@@ -198,6 +198,41 @@ def test_nothing_jumps_while_a_page_loads_slowly(browser: Browser, address: str,
     page.close()
 
 
+HELD = "window.frames = []; window.requestAnimationFrame = (draw) => window.frames.push(draw)"
+SHOWN = "(all) => all.map((each) => each.getClientRects().length > 0)"
+
+
+def test_what_is_far_below_waits_for_the_first_frame_unless_a_link_leads_to_it(browser: Browser, address: str):
+    page = browser.new_page(viewport=PHONE)
+    page.add_init_script(HELD)
+    page.route("**/site.js", lambda _: None)  # it never comes, and so nothing is loaded
+    blocks = page.locator("article > :not(script, style)")
+    for place in ("", "#references"):
+        page.goto("about:blank")
+        page.goto(address + "pytorch/heads/" + place, wait_until="commit")
+        page.locator("footer").wait_for(state="attached")
+        shown = blocks.evaluate_all(SHOWN)
+        assert (all(shown[:29]), any(shown[29:]), all(shown)) == (True, bool(place), bool(place))
+    page.goto(address + "pytorch/heads/", wait_until="commit")
+    page.locator("footer").wait_for(state="attached")
+    page.evaluate("window.frames.forEach((draw) => draw())")
+    page.evaluate("new Promise((done) => setTimeout(done))")
+    assert all(blocks.evaluate_all(SHOWN)), "the first frame is there"
+    page.unroute("**/site.js")
+    page.reload()
+    assert all(blocks.evaluate_all(SHOWN)), "all is loaded, and no frame was drawn: the page is in the background"
+    page.close()
+
+
+def test_who_reloads_a_page_stays_where_he_was(opened: Callable[..., Page]):
+    page = opened("pytorch/heads/", viewport=PHONE)
+    page.evaluate("scrollTo(0, 9000)")
+    page.evaluate(DRAWN)
+    page.reload()
+    page.evaluate(DRAWN)
+    assert page.evaluate("scrollY") == 9000
+
+
 @pytest.mark.parametrize("width", [390, 360])
 def test_what_explains_a_word_stays_on_a_phone(opened: Callable[..., Page], width: int):
     page = opened("pytorch/masks/", viewport={"width": width, "height": 800})
