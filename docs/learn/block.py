@@ -170,6 +170,9 @@ plot.grid(largest, "largest weight", rows=rows, columns=["no norm", "norm"])
 # examples, and [hardly from the
 # others](../pytorch/backward.py#without-the-root-most-gradients-vanish-and-the-rest-are-huge)<!--~ link: the page shows
 # it -->.
+#
+# A norm in front of a part changes what this part reads, and nothing else. The residual stream itself runs past it:
+# what no part adds to arrives at the last block as it was in the first.
 
 # %% tags=["claims"]
 assert largest[-1, 0] > 0.9, (
@@ -192,6 +195,15 @@ assert largest[1, 0] > 0.95 > 0.6 > largest[0, 0], (
 )
 assert largest[:, 1].max() - largest[:, 1].min() < 0.01, (
     "With a norm it makes no difference"
+)
+assert block(
+    word,
+    nn.LayerNorm(4),
+    lambda *seen: [0 * seen[0]],
+    nn.LayerNorm(4),
+    torch.zeros_like,
+).equal(word), (
+    "what no part adds to arrives at the last block as it was in the first"
 )
 
 # %% [markdown]
@@ -350,8 +362,8 @@ assert attention_cost[-1] > mlp_cost[-1], (
 # %% [markdown]
 # ## Exercises
 #
-# `print(check("moves-information", answer))` says whether your answer is right, and usually what went wrong; `check`
-# comes from `unmasked.exercises`. [How to do the exercises](../install.md#do-the-exercises).
+# `print(check("moves-information", answer))` tells you whether your answer is right:
+# [how to do the exercises](../install.md#do-the-exercises).
 #
 # **Which part moves information?** (`moves-information`) Write `moves_information(part, x)`. It gets a function and
 # words (words, features), and says whether the output of any word depends on another word: `True` or `False`.

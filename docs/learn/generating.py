@@ -392,8 +392,8 @@ assert max(stay[1:]) < 1e-4, (
 # %% [markdown]
 # ## Exercises
 #
-# `print(check("write-on", answer))` says whether your answer is right, and usually what went wrong; `check` comes from
-# `unmasked.exercises`. [How to do the exercises](../install.md#do-the-exercises).
+# `print(check("write-on", answer))` tells you whether your answer is right:
+# [how to do the exercises](../install.md#do-the-exercises).
 #
 # **Write on** (`write-on`). Write `write_on(model, text, count)`, which returns the list of the next `count` words.
 # `text` is a list of words, as numbers. `model(new, kept)` takes a list of the words that are new to it and what it

@@ -303,8 +303,8 @@ assert torch.allclose(shuffled.context, context[order], atol=1e-5), (
 # %% [markdown]
 # ## Exercises
 #
-# `print(check("is-equivariant", answer))` says whether your answer is right, and usually what went wrong; `check` comes
-# from `unmasked.exercises`. [How to do the exercises](../install.md#do-the-exercises).
+# `print(check("is-equivariant", answer))` tells you whether your answer is right:
+# [how to do the exercises](../install.md#do-the-exercises).
 #
 # **A test for order** (`is-equivariant`). Write `survives_shuffles(f)` for functions from (tokens, features) to
 # (tokens, features), of any size: it says whether f is equivariant. Draw the tokens yourself. It will be tried on

@@ -317,8 +317,8 @@ plot.grid(of_be[None, some], "weights", rows=["be"], columns=columns)
 # %% [markdown]
 # ## Exercises
 #
-# `print(check("keys-for-queries", answer))` says whether your answer is right, and usually what went wrong; `check`
-# comes from `unmasked.exercises`. [How to do the exercises](../install.md#do-the-exercises).
+# `print(check("keys-for-queries", answer))` tells you whether your answer is right:
+# [how to do the exercises](../install.md#do-the-exercises).
 #
 # **Keys without training** (`keys-for-queries`). Write `keys_for(W_q)`. It takes a table of random queries, a row for
 # each question, and returns a table of keys of the same shape, so that each question has its largest score with the key

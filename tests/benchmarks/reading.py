@@ -20,7 +20,7 @@ from pathlib import Path
 
 from playwright.sync_api import Browser, sync_playwright
 
-SLOWED, AIM, LOADS = 4, 200, 5
+SLOWED, AIM = 4, 200
 PHONE = {"width": 390, "height": 844}
 
 
@@ -46,6 +46,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("site", type=Path)
     parser.add_argument("pages", nargs="*")
+    parser.add_argument("--loads", type=int, default=5)
     options = parser.parse_args()
     pages = options.pages or sorted(
         f"{file.parent.relative_to(options.site)}/" for file in options.site.rglob("index.html")
@@ -57,7 +58,7 @@ def main() -> None:
         browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox", "--disable-gpu"])
         for page in pages:
             url = f"http://127.0.0.1:{server.server_port}/{page}"
-            times = sorted(longest(browser, url) for _ in range(LOADS))
+            times = sorted(longest(browser, url) for _ in range(options.loads))
             median = statistics.median(times)
             reached = "reached" if median <= AIM else "NOT reached"
             print(f"{median:6.0f} ms  ({times[0]:.0f} to {times[-1]:.0f})  {reached:12s}{page}", flush=True)

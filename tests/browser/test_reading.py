@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +16,7 @@ from .conftest import DRAWN, box_of
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page, Route
 
+BENCHMARK = Path(__file__).parents[1] / "benchmarks/reading.py"
 LESSON, PHONE = "learn/attention/", {"width": 390, "height": 800}
 CONTRAST = """
 () => {
@@ -222,6 +225,16 @@ def test_what_is_far_below_waits_for_the_first_frame_unless_a_link_leads_to_it(b
     page.reload()
     assert all(blocks.evaluate_all(SHOWN)), "all is loaded, and no frame was drawn: the page is in the background"
     page.close()
+
+
+def test_the_benchmark_of_long_tasks_tells_of_each_page_how_long_they_are(site: Path):
+    ran = subprocess.run(
+        [sys.executable, BENCHMARK, site, "learn/cross/", "404.html", "--loads", "1"], capture_output=True, text=True
+    )
+    assert ran.returncode == 0, ran.stderr
+    rows = re.findall(r"^ +(\d+) ms  \(\1 to \1\)  (?:NOT )?reached +(\S+)$", ran.stdout, re.MULTILINE)
+    assert [page for _, page in rows] == ["learn/cross/", "404.html"]
+    assert int(rows[0][0]) > int(rows[1][0]) > 0
 
 
 def test_who_reloads_a_page_stays_where_he_was(opened: Callable[..., Page]):
