@@ -294,7 +294,7 @@ plot.table(
 )
 
 # %% [markdown]
-# One<!--= sum(gap < 1e-9 for gap in off.values()) --> is off by rounding alone, the next by 0.89<!--=
+# One<!--= sum(gap < 1e-9 for gap in off.values()) --> is off by rounding alone, the next best by 0.89<!--=
 # sorted(off.values())[1] -->.
 
 # %% tags=["claims"]
@@ -409,8 +409,8 @@ plot.table(("mistake", "why not"), list(NOT_SEEN.items()))
 # - what happens only at sizes that it does not try, such as sequences of thousands of tokens;
 # - what a module was trained to do: any weights are right, and so is nearly any choice of windows or
 #   biases;
-# - a mistake that all layers of a model share, if attention with it is still attention, such as another scale; nor one
-#   in a model of two layers, if only a comparison shows it;
+# - a mistake that all layers of a model share, if attention with it is still attention, such as another scale;
+# - a mistake in a model of two layers, if only a comparison shows it;
 # - a mistake in attention that makes no table of its weights, such as linear attention, or attention over blocks of
 #   keys: it stays *open*;
 # - how large a norm's epsilon is;

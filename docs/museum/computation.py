@@ -1,9 +1,9 @@
 # %% [markdown]
 # # Are my weights what attention says they are?
 #
-# **Sum the rows, call twice, and compare once with a reference, in sizes that differ.** This finds all mistakes of this
-# room that change a number: wrong scales, wrong sums, dropout, and inputs that are overwritten. *Off by* is the largest
-# difference from the right version, on random numbers of ordinary size or on the sentence about the *ship*.
+# **Sum the rows, call twice, and compare once with a reference, in sizes that differ.** This finds every mistake of
+# this room that changes a number: wrong scales, wrong sums, dropout, and inputs that are overwritten. *Off by* is the
+# largest difference from the right version, on random numbers of ordinary size or on the sentence about the *ship*.
 #
 # | What you see | Mistake | Off by | Hides with |
 # | --- | --- | --- | --- |
@@ -307,7 +307,7 @@ exhibit.plate("weights-after-dropout", kept, found)
 # ## Dropout in evaluation { #dropout-in-eval }
 #
 # `F.scaled_dot_product_attention` does not know the module's mode, so `dropout_p` is always applied. Nor does
-# `F.dropout(x, p)`, whose `training` is True<!--= F.dropout.__defaults__[1] --> unless you say otherwise.
+# `F.dropout(x, p)` know it: its `training` is True<!--= F.dropout.__defaults__[1] --> unless you say otherwise.
 
 # %% tags=["hide-input"]
 torch.manual_seed(13)

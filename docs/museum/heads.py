@@ -202,8 +202,8 @@ assert probes.misses_the_past(both_bare, x), (
 # ## Heads and head_dim exchanged in a view { #swapped-view }
 #
 # `view(batch, tokens, head_dim, heads)` makes `head_dim` heads of `heads` features each. That is attention, too, so no
-# single call looks wrong. The check has to know which features belong to a head: it changes those of the first, and no
-# other may notice.
+# single call looks wrong. The check has to know which features belong to a head: it changes those of the first head,
+# and no other head may notice.
 
 
 # %% tags=["hide-input"]
@@ -227,8 +227,8 @@ exhibit("swapped-view", swapped, probe=crosses_heads, hides=draw(B, N, H * H))
 
 # %% [markdown]
 # **Hides** with as many heads as features in a head, where both views are the same. A related mistake has the right
-# view but then takes the wrong axis for the heads. At the sizes that hide the first one, this one has the right shapes
-# and wrong numbers.
+# view but then takes the wrong axis for the heads. At the sizes that hide the first mistake, this one has the right
+# shapes and wrong numbers.
 
 
 # %% tags=["check"]

@@ -215,7 +215,7 @@ plot.table(["", *checks], marks)
 # %% [markdown]
 # The comparison finds all of them, but it needs to know what is right: the weights, and where each belongs. The other
 # three checks find 11<!--= sum(len(names) > 1 for names in found.values()) --> of the 14<!--= len(WRONG) -->. What they
-# miss, another scale or another number of heads, is attention, too, only not the one that was meant. The
+# miss, another scale or another number of heads, is attention, too, only not the attention that was meant. The
 # [doctor](../doctor.py) asks these questions, and many more, of your module.
 
 # %% tags=["claims"]

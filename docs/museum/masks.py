@@ -217,9 +217,9 @@ exhibit("float-mask-of-ones", ones_added)
 # %% [markdown]
 # PyTorch has one exception: on its [fast path for such masks](../pytorch/masks.py#masks-of-numbers-are-added),
 # `nn.TransformerEncoderLayer` treats every number that is not zero as minus infinity. On that path, a mask that has its
-# ones in the hidden places happens to be right. So it **hides**: the model is trained with next to no mask, while its
-# tests run with the right one. And a right floating mask, such as ALiBi, which here subtracts half the distance between
-# query and key, is lost there. `nn.MultiheadAttention` adds it in every mode.
+# ones in the hidden places happens to be right. So the mistake **hides**: the model is trained with next to no mask,
+# while its tests run with the right one. And a right floating mask, such as ALiBi, which here subtracts half the
+# distance between query and key, is lost there. `nn.MultiheadAttention` adds it in every mode.
 
 
 # %% tags=["hide-input"]
@@ -475,8 +475,8 @@ exhibit(
 
 # %% [markdown]
 # Two<!--= (~left_padded.any(-1)).sum() --> rows are NaN. **Hides** while every query has a key. What each interface
-# makes of them depends on the mode, on `need_weights` and on the kind of mask. *Zeros* means a context of zeros, so
-# that what comes out is the bias of the last layer.
+# makes of such rows depends on the mode, on `need_weights` and on the kind of mask. *Zeros* means a context of zeros,
+# so that what comes out is the bias of the last layer.
 
 # %% tags=["hide-input"]
 torch.manual_seed(2)
@@ -786,7 +786,7 @@ mebibytes = [
 Plate(ENTRIES["expanded-mask"])
 
 # %% [markdown]
-# The weights are the same. For 30<!--= batch --> sequences, eight heads and 1,024<!--= tokens --> tokens it takes
+# The weights are the same. For 30<!--= batch --> sequences, eight heads and 1,024<!--= tokens --> tokens the mask takes
 # 960<!--= mebibytes[0] --> MiB where 4<!--= mebibytes[1] --> MiB are enough, or 1<!--= mebibytes[2] --> MiB as
 # `torch.bool`. **Hides** with short inputs. **Caught by** `mask.untyped_storage().nbytes()`, which does not grow for a
 # view by `expand`. **Fix:** make it (queries, keys), and let it broadcast.

@@ -126,8 +126,8 @@ assert not probes.differs(repeated(*equal_heads), by_pytorch(*equal_heads)), (
 # ## The other rotary pairing { #rope-pairing }
 #
 # A rotary embedding turns pairs of features. Which two make a pair is a convention: Meta's Llama pairs neighbors, the
-# same model in Hugging Face's format pairs the halves. Queries and keys of one, turned like the other's, give
-# meaningless scores.
+# same model in Hugging Face's format pairs the halves. Queries and keys made for one pairing and turned by the other
+# give meaningless scores.
 
 # %% tags=["hide-input"]
 places = torch.arange(N)
@@ -634,8 +634,8 @@ def capped_late(x):
 exhibit("softcap-after-mask", capped_late, probe=probes.sees_the_future)
 
 # %% [markdown]
-# **Hides** with one token, and almost with a large cap, because the leak falls exponentially with it. **Caught by**
-# `probes.sees_the_future`. **Fix:** cap first, mask last.
+# **Hides** with one token, and nearly hides with a large cap, because the leak falls exponentially with it. **Caught
+# by** `probes.sees_the_future`. **Fix:** cap first, mask last.
 #
 # ## A floating bias on the fast path { #fast-path-bias }
 #

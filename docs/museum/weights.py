@@ -294,7 +294,7 @@ nn.init.zeros_(identity.out_proj.bias)
 exhibit("missing-out-proj", stopped, hides=identity)
 
 # %% [markdown]
-# The check needs no reference, because the layer exists, but no gradient reaches it.
+# The check needs no reference: the layer exists, but no gradient reaches it.
 
 # %% tags=["check"]
 double = copy.deepcopy(module).double()
@@ -421,7 +421,7 @@ assert amounts[2] == 0, "Hides on a fresh module with one head"
 # %% [markdown]
 # ## Three matrices initialized for one packed { #packed-initialization }
 #
-# Xavier's bound falls as what it fills has more rows and columns. PyTorch fills the packed matrix, which has three
+# Xavier's bound is smaller for a matrix with more rows and columns. PyTorch fills the packed matrix, which has three
 # times the rows; `out_proj` starts as `nn.Linear` does. Three square matrices start larger, by the root of two.
 
 # %% tags=["hide-input"]

@@ -2,8 +2,8 @@
 # # What does the backward pass of attention compute?
 #
 # **Five matrix products, and one sum for each query, give the gradients of query, key and value.** The forward pass
-# takes two. Training hands in the gradient of the loss by the context,
-# $\partial L / \partial O$<!-- unchecked: it is given -->. The weights are computed once more, and then:
+# takes two. The backward pass is given the gradient of the loss by the context,
+# $\partial L / \partial O$<!-- unchecked: it is given -->. It computes the weights once more, and then:
 
 # %% tags=["imports"]
 import inspect
@@ -130,7 +130,7 @@ context = attention_weights(scores, is_causal=True) @ values
 plot.grid(of_scores, allowed=masks.causal(5), axes=("queries", "keys"))
 
 # %% [markdown]
-# A query that may see nothing passes nothing on, and no NaN either. PyTorch's modules can give NaN [when a row allows
+# A query that may see nothing passes nothing on, not even a NaN. PyTorch's modules can give NaN [when a row allows
 # nothing](masks.py#when-a-row-allows-nothing).
 
 # %% tags=["claims"]
@@ -247,11 +247,11 @@ plot.table(
 #
 # Without the root, more than a third of the examples have next to no gradient at their scores: the softmax has made up
 # its mind, and these examples teach nothing. This is what the root is for. But the matrix learns from the others, and
-# loudly. One over the root of d is also a factor of equation (9.4), on the way from the scores to the query, and now it
-# is missing. So all gradients together are {{ unscaled.norm / scaled.norm :.0f}} times as large, while the median
-# falls. And the two halves of the batch agree less, because what comes from a few examples is mostly noise. A learning
-# rate that suits one case does not suit the other, and clipping cuts nearly every step. Adam divides by the size of the
-# gradients, so a common factor does not disturb it, but the noise stays.
+# with large gradients. One over the root of d is also a factor of equation (9.4), on the way from the scores to the
+# query, and now it is missing. So all gradients together are {{ unscaled.norm / scaled.norm :.0f}} times as large,
+# while the median falls. And the two halves of the batch agree less, because what comes from a few examples is mostly
+# noise. A learning rate that suits one case does not suit the other, and clipping cuts nearly every step. Adam divides
+# by the size of the gradients, so a common factor does not disturb it, but the noise stays.
 
 # %% tags=["claims"]
 assert unscaled.quiet > 1 / 3 > scaled.quiet, (

@@ -335,8 +335,8 @@ assert before.max() < 2 * before.min(), (
 # %% [markdown]
 # ## What the bypass needs
 #
-# Each row of this table but the first breaks one condition. It shows what `is_bypassed` says first, how much *ship*
-# keeps of itself, and how far the output is from plain self-attention.
+# Each row of this table but the first breaks one condition. The columns show what `is_bypassed` says first, how much
+# *ship* keeps of itself, and how far the output is from plain self-attention.
 #
 # {{ plot.table(["Broken", "`is_bypassed` says", "*ship* keeps", "Off by"], rows_of_conditions).markdown() }}
 #
@@ -360,7 +360,7 @@ assert before.max() < 2 * before.min(), (
 # - **Packed matrices.** If keys or values have a length of their own (`kdim`, `vdim`), the matrices are not packed.
 #   They are not square either, so no identity fits.
 #
-# `bypass_` refuses what it cannot make plain. This call raises a `ValueError`, *{{ refused }}*:
+# `bypass_` refuses a module that it cannot bypass. This call raises a `ValueError`, *{{ refused }}*:
 
 # %% tags=["hide-output"]
 #| raises: ValueError: module cannot be bypassed

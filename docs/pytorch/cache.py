@@ -122,8 +122,8 @@ assert poisoned.isnan().all(), "Every number of poisoned is NaN"
 # ## Which axis grows?
 #
 # `torch.cat` makes a cache in one line, and it is easy to get the axis wrong. For tensors of (batch, heads, tokens,
-# head_dim) it is `dim=2`<!--~ the third axis -->. Here it is the first axis, of a single sequence whose text comes
-# token by token:
+# head_dim) it is `dim=2`<!--~ the third axis -->. Here the first axis is taken, for a single sequence that comes token
+# by token:
 
 # %%
 torch.manual_seed(2)
@@ -268,7 +268,7 @@ places
 # %% [markdown]
 # With `positions_of`, the padded prompt gets what it gets alone. Without it the outputs are off by {{ off_by :.0%}} of
 # their size, and [nothing warns you](https://github.com/huggingface/transformers/issues/29029)<!--~ link: a report -->.
-# The shift does not hurt a rotary model, whose scores depend on distances alone, but it needs the mask as well.
+# The shift does not hurt a rotary model, whose scores depend on distances alone, but such a model needs the mask too.
 #
 # In a step, the mask has one key more than before: `masks.padding(lengths + 1, keys + 1, side="left")`<!--~ a call -->,
 # where `lengths` counts the real tokens. The new token has the position `places[:, -1:] + 1`<!--~ code -->.
@@ -391,8 +391,8 @@ copied = sum(range(1, grown_by + 1))
 # %% [markdown]
 # ## The check for your own tests
 #
-# `model(tokens, cache)` stands for your model: it returns logits of (batch, tokens, words), and with None instead of a
-# cache those of the whole text. `new_cache()` makes an empty cache. The sequences differ, and no two sizes are alike.
+# `model(tokens, cache)` stands for your model: it returns logits of (batch, tokens, words). Given None as its cache, it
+# returns those of the whole text. `new_cache()` makes an empty cache. The sequences differ, and no two sizes are alike.
 
 
 # %%

@@ -9,8 +9,8 @@
 # mistakes).markdown() }}
 #
 # *Computed with torch {{ torch.__version__.split("+")[0] }} on the {{ query.device.type.upper() }}.* Only what is said
-# of compiled calls comes from a record, of a CPU with PyTorch {{ record["torch"] }}, because no page of this site
-# compiles anything.
+# here of compiled calls comes from a record, made on a CPU with PyTorch {{ record["torch"] }}, because no page of this
+# site compiles anything.
 #
 # **You should know** what a [mask](masks.py) and a [kernel](kernels.py) are. **You will know** when FlexAttention is
 # worth it, which rules it cannot read, what happens to tensors that a rule captures, and two checks for your own rules.
@@ -437,7 +437,7 @@ assert record["kernels"] == {"number": 2, "tensor": 1}, (
 # ## Sinks, by the log-sum-exp
 #
 # A learned [sink](long.py#two-things-called-sink) $b$ is one more score in each softmax, so a `score_mod` alone cannot
-# add it. But it only makes the sum larger by which all weights of a row are divided. With $\ell$ for the logarithm of
+# add it. But the sink only enlarges the sum by which all weights of a row are divided. With $\ell$ for the logarithm of
 # the sum without it, the context $o$ shrinks by a factor, the sigmoid of $\ell - b$:
 #
 # $$z_i = \frac{e^{\ell_i}}{e^{\ell_i} + e^b} \, o_i, \qquad \ell_i = \log \sum_{j=1}^{n} e^{s_{ij}}$$
@@ -531,8 +531,8 @@ assert mib["create_block_mask, compiled"] < 1, "Then no matrix is made"
 # `print(check("packed-rule", answer))`: it tells you whether you are right, and usually what went wrong. [How to do
 # the exercises](../install.md#do-the-exercises).
 #
-# **The rule of packed texts** (`packed-rule`). Write `rule_of(ids)`, with ids of (texts, tokens) that never come back,
-# that returns a `mask_mod`: a token sees its own document, and no later token.
+# **The rule of packed texts** (`packed-rule`). Write `rule_of(ids)`, with ids of (texts, tokens) that never come back.
+# It returns a `mask_mod`: a token sees its own document, and no later token.
 #
 # ??? question "Hint"
 #

@@ -12,7 +12,7 @@
 #    parameters.
 # 4. **One check that needs no reference**: what may not be seen changes nothing, as long as it is finite.
 #
-# This page runs layers that pass when one of them is missing, and measures how wrong each layer is.
+# This page runs wrong layers that pass when one of the four is missing, and measures how wrong each of them is.
 #
 # **You should know** Python, that tensors have shapes, and what a layer, a gradient and a step of training are. The
 # words of attention are explained as they come, and in the [glossary](../notation.md#glossary); [What is
@@ -322,7 +322,7 @@ of_bias = gradients[names.index("in_proj_bias")]
 of_query_bias, of_key_bias, _ = of_bias.chunk(3)
 
 # %% [markdown]
-# Its other path, `need_weights=False`, agrees as well, and hands the work to `F.scaled_dot_product_attention`.
+# The layer's other path, `need_weights=False`, agrees, too, and hands the work to `F.scaled_dot_product_attention`.
 
 # %% tags=["claims"]
 assert max(found.values()) < 1e-5 and len(found) == 3 + len(inputs), (
@@ -347,7 +347,7 @@ assert (
     < 1e-5
 ), "agrees, too, with these lines and with PyTorch"
 assert max(gap(our_causal, each) for each in (output, their_output)) < 1e-5, (
-    "Its other path, need_weights=False, agrees as well"
+    "The layer's other path, need_weights=False, agrees, too"
 )
 
 # %% [markdown]

@@ -199,9 +199,9 @@ assert decode["128"]["KVCache"] > decode["128"]["cat"] and (
 #
 # It runs the kernels, the calls and the comparison with float64 on the best device that it finds, but neither the
 # window nor the steps of writing, and prints its times beside the record's. `--json FILE` keeps them. Its last line
-# says what your device leaves out: on an Apple or Intel GPU, most or all kernels by name, because PyTorch may take a
-# name there and run another kernel, and on Apple's the memory, whose peak is not counted. On a CPU the amber bars have
-# other reasons: there it is above all dropout that loses the fused kernel.
+# says what your device leaves out. On an Apple or Intel GPU it is most or all kernels by name, because PyTorch may take
+# a name there and run another kernel; on Apple's it is also the memory, whose peak is not counted. On a CPU the amber
+# bars have other reasons: there it is above all dropout that loses the fused kernel.
 #
 # ## What to read next
 #

@@ -96,8 +96,8 @@ torch.allclose(grouped, repeated, atol=1e-6)
 
 # %% [markdown]
 # The first three heads of queries use the first head of keys, the other three the second. `enable_gqa` says that this
-# is intended, and the flash kernel copies nothing for it (on a GPU it takes 16<!--~ float16, bfloat16 --> bits a
-# number; float32 goes to math, which copies). `repeat_interleave` makes a copy as large as the cache would be without
+# is intended, and the flash kernel copies nothing for it (on a GPU it takes only numbers of 16<!--~ float16, bfloat16
+# --> bits; float32 goes to math, which copies). `repeat_interleave` makes a copy as large as the cache would be without
 # sharing.
 #
 # ### The trap: `repeat` for `repeat_interleave`
@@ -114,8 +114,8 @@ off
 
 # %% [markdown]
 # Two of the six heads are off, by up to 2.8<!--= off.max() -->; the others happen to get the right keys. A model that
-# is trained in this order learns to live with it. A checkpoint that was trained in the other order answers nonsense,
-# and nothing fails. With one head of keys, or as many as queries, both orders are the same, so a test needs a number in
+# is trained in this order learns to live with it. A checkpoint that was trained in the other order writes nonsense, and
+# no error says so. With one head of keys, or as many as queries, both orders are the same, so a test needs a number in
 # between.
 
 # %% tags=["claims"]
@@ -261,8 +261,8 @@ tried = turn_latent(query @ up, at) @ turn_latent(latents, at).mT
 
 # %% [markdown]
 # The scores are off by {{ (wanted - tried).abs().max() / wanted.abs().max() :.0%}} of the largest. So MLA gives each
-# query a few more features, for the position alone. Each token gets one key with as many, which all heads share, and
-# which the cache keeps beside the latent. The root then counts them, too:
+# query a few more features, for the position alone. Each token gets one key of as many features, which all heads share
+# and the cache keeps beside the latent. The root then counts these features, too:
 
 # %%
 torch.manual_seed(2)

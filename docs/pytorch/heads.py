@@ -402,7 +402,7 @@ in_turn_heads = [x.repeat(1, 3, 1, 1) for x in (keys, values)]
 # %% [markdown]
 # Attention to `neighbors` gives `grouped`. Attention to `in_turn_heads` is off by up to {{ apart.abs().max() :.1f}}.
 #
-# What does it save? Llama 3<!--~ a name -->, in its version with eight billion parameters, has 8<!--= kv_heads -->
+# What does sharing save? Llama 3<!--~ a name -->, in its version with eight billion parameters, has 8<!--= kv_heads -->
 # heads of keys. With 16 bits<!--= 8 * torch.bfloat16.itemsize --> a number, a sequence of 8,192<!--= context_length -->
 # tokens takes 1 GiB<!--= takes[kv_heads] --> of cache. With as many heads of keys as of queries it would take 4
 # GiB<!--= takes[32] -->.
@@ -450,7 +450,7 @@ print(probes.sees_the_future(lambda x: attend_with(x, broken_merge), x))
 
 # %% [markdown]
 # The two differ by {{ gap :.1f}}. The check that tells them apart needs no reference: under a causal mask, change a
-# later token; the output of no earlier one may move. The right merge passes it; through [the broken
+# later token; no earlier output may move. The right merge passes it; through [the broken
 # merge](../museum/heads.py#merge-without-transpose) the future leaks in, behind a mask that is right.
 #
 # With one head or one token the broken merge would pass, because the two are then equal. So test with several of both.

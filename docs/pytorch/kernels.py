@@ -47,7 +47,7 @@ print(fused, dropped, sep="\n\n")
 
 # %% [markdown]
 # The first call runs flash, the fused kernel. The second runs math, since on a CPU no fused kernel drops weights. Math
-# makes the whole table of scores, and several times: a single table of the four heads is 16
+# makes the whole table of scores several times over: a single table of the four heads is 16
 # MiB<!--= heads * tokens**2 * q.itemsize -->, so dropout takes {{ dropped.peak_bytes / fused.peak_bytes :.0f}} times
 # the memory. If your model runs out of memory only in training, look here first.
 
@@ -83,8 +83,8 @@ assert not any(
 # %% [markdown]
 # ## Before a call
 #
-# `sdpa_backends` says which kernels can run for given tensors and why the others cannot, in PyTorch's own words, with
-# what those leave out in parentheses. It makes no table of scores:
+# `sdpa_backends` says which kernels can run for given tensors and why the others cannot. It uses PyTorch's own words,
+# and adds in parentheses what they leave out. It makes no table of scores:
 
 # %%
 for name, inputs, options in (
@@ -222,7 +222,7 @@ assert second.isfinite().all() and second.any(), (
 # cudnn. They drop weights themselves, so dropout no longer makes a call leave them. Flash takes tensors in half
 # precision only, and each kernel has its own demands on shapes. Flash is FlashAttention 2<!--~ a version -->, unless
 # you call `torch.nn.attention.activate_flash_attention_impl("FA3")`, or with "FA4"<!--~ a name -->, whose packages you
-# install yourself. The same two functions tell you, with PyTorch's reasons and the GPU's memory. The package's tests
+# install yourself. The same two functions work there, with PyTorch's reasons and the GPU's memory. The package's tests
 # run them there, for each combination of tensors that they try on a CPU.
 
 # %% tags=["check"]

@@ -347,16 +347,16 @@ else:
 print(textwrap.fill(named, 76))
 
 # %% [markdown]
-# Mistral and Qwen2 have the names of Llama. They have fewer key heads than query heads, so pass `num_kv_heads`, and the
+# Mistral and Qwen2 use Llama's names. They have fewer key heads than query heads, so pass `num_kv_heads`, and the
 # result fits a `CausalSelfAttention` with as many. No name and no shape shows which features [rotary
 # embeddings](positions.py)<!--~ link: the page asks which is mine --> turn together: *Llama* from transformers pairs
 # the two halves of a head, *Llama* as Meta released it pairs neighbors. Weights loaded for the other pairing raise no
 # error, but the scores are wrong.
 #
 # If a layer has more weights than these, such as the norms of Qwen3, `load` refuses it; [today's
-# models](models.py)<!--~ link: they are there --> have such layers as functions. What is no weight goes unnoticed:
-# under the names of Llama, Cohere and GLM-4<!--~ its name --> pair neighbors, and Gemma 2<!--~ its name --> caps its
-# scores.
+# models](models.py)<!--~ link: they are there --> have such layers as functions. What is not a weight goes unnoticed:
+# Cohere, GLM-4<!--~ its name --> and Gemma 2<!--~ its name --> use Llama's names, but the first two pair neighbors, and
+# the third caps its scores.
 
 # %% tags=["check"]
 qwen3 = {f"{name}_proj.weight": torch.ones(12, 12) for name in "qkvo"}

@@ -201,12 +201,12 @@ sizes = [
 # The state of a layer of Qwen3-Next has 32<!--~ its config --> heads of 128<!--~ its config --> x 128<!--~ its config
 # --> numbers. A layer that attends keeps two vectors of 256<!--~ its config --> numbers for each word, in 2<!--~ its
 # config --> heads. So the state is as large as the cache of {{ same :,}} words, and the cache of a long text is far
-# larger. (The state is kept in float32, and the cache in bfloat16: in bytes it is twice as many words.)
+# larger. (The state is kept in float32, and the cache in bfloat16: in bytes, that makes twice as many words.)
 #
 # What a mask did has to be done in another way. No mask hides padding from a state: nothing may be written there, and
 # nothing forgotten. Texts that are packed into one sequence need a fresh state each: a gate of zero makes one in the
 # loop, but in chunks its logarithm is minus infinity, and gives NaN. And a state cannot give back its last words, as a
-# cache can [that is cropped](serving.py#what-was-refused-must-go)<!--~ link: who crops -->.
+# cache can [when it is cropped](serving.py#what-was-refused-must-go)<!--~ link: who crops -->.
 #
 # ## Sparse attention: choose, then attend
 #
@@ -220,8 +220,8 @@ sizes = [
 #
 # ## The check for your own tests
 #
-# However a text is cut, the outputs must be the same, and so must the last state: a loop, chunks of any length and a
-# text that goes on later all have this in common. Paste this, with your function instead of `gated_delta`:
+# However a text is cut, the outputs must be the same, and so must the last state: in a loop, in chunks of any length,
+# or with a text that goes on later. Paste this, with your function instead of `gated_delta`:
 
 
 # %%

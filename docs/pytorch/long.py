@@ -53,7 +53,7 @@ assert gallery["W keys before it"][-1].sum() == window[-1].sum() + 1, (
 #
 # A layer with a window lets each token see the nearest tokens before it, so its cache is no longer than the window,
 # however long the text. The library's `masks.sliding_window` counts the query's own key; so does `sliding_window` in
-# transformers, as the project's tests make sure. FlashAttention and PyTorch's `varlen_attn` count only the keys
+# transformers, as the project's tests confirm. FlashAttention and PyTorch's `varlen_attn` count only the keys
 # *beside* it: `window_size=(left, right)`. If you pass one count where the other is meant, you are off by one key, as
 # [transformers was](https://github.com/huggingface/transformers/issues/39408), with one kernel and [not with
 # another](https://github.com/huggingface/transformers/issues/29623).

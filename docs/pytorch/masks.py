@@ -110,7 +110,7 @@ told = [
 ]
 
 # %% [markdown]
-# An interface reads every shape that it takes in the same way.
+# In every shape that it takes, an interface reads a mask in the same way.
 #
 # `~mask` turns one kind into the other. So does `masks.blocked_from_allowed`, which also brings a mask with an axis of
 # heads into the shape that `nn.MultiheadAttention` wants. Choose an interface, paint a mask, and take its code:
@@ -169,7 +169,7 @@ assert all(
     for call, names in zip(calls.values(), taken)
 ), "The wrong way round raises no error"
 assert all(len(each) == 1 for each in told), (
-    "An interface reads every shape that it takes in the same way"
+    "In every shape that it takes, an interface reads a mask in the same way"
 )
 assert all(
     each.flatten()[0] and not each[..., -1].flatten()[0]
@@ -467,7 +467,7 @@ moved_by = (without - with_gradients).abs().max()
 # or norms that differ in `eps`.
 #
 # The remedy is one line for the whole program: `torch.backends.mha.set_fastpath_enabled(False)`. Where no weights are
-# asked for, it also turns the NaN of a row that allows nothing into zeros. A test of your own can be this: without
+# asked for, it also turns the NaN of a row that allows nothing into zeros. Your own test can check that, without
 # dropout, a layer gives in evaluation what it gives in training. Here
 # `torch.testing.assert_close(without, with_gradients)` fails.
 

@@ -10,7 +10,7 @@
 #
 # *(The first row is a plain decoder with rotary positions, to compare with. Sizes, bases and windows are those of the
 # published configs; scales and norms are those that the models' code makes of them. Where a base says *by*, it is
-# stretched so many times, for longer texts.)*
+# stretched by that factor, for longer texts.)*
 #
 # **You should know** [grouped heads](grouped.py), [rotary positions](positions.py) and [windows and sinks](long.py).
 # **You will know** which lines make each model's attention, what happens when one of them is forgotten, and how to

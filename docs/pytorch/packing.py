@@ -182,7 +182,7 @@ assert kinds["RoPE"][0] < 1e-5 < kinds["sinusoids"][0], (
 # | zeros for padding | booleans, causal and real | numbers to add | your mask |
 # | four axes | your mask | your mask | your mask |
 #
-# FlexAttention gets a `BlockMask`. It adds your mask of four axes as `eager` does, but the first head's to all heads.
+# FlexAttention gets a `BlockMask`. It adds your mask of four axes as `eager` does, but uses the first head's for all.
 # Five mistakes with these masks give wrong numbers, and no error:
 #
 # - Two axes of numbers to add, zero and minus infinity: whatever is not zero counts as real, so it is the *padding*
@@ -214,7 +214,7 @@ unshifted = words.clone()
 unshifted[ends[:-1].long()] = -100
 
 # %% [markdown]
-# Models of transformers shift the labels themselves. Give them the words themselves as labels, with -100 at the first
+# Models of transformers shift the labels on their own. Give them the words themselves as labels, with -100 at the first
 # token of each document.
 
 # %% tags=["claims"]
@@ -342,8 +342,8 @@ test_documents_do_not_meet()
 # `print(check("packed-causal", answer))` says whether your answer is right, and usually what went wrong; `check` comes
 # from `unmasked.exercises`. [How to do the exercises](../install.md#do-the-exercises).
 #
-# **The mask of a packed decoder** (`packed-causal`). Write `packed(ids)`, with ids of the axis (tokens), that returns
-# the boolean mask, `True` for *may attend*: its own document, and no later token. An id may come back.
+# **The mask of a packed decoder** (`packed-causal`). Write `packed(ids)`, with ids of the axis (tokens). It returns the
+# boolean mask, `True` for *may attend*: a token sees its own document, and no later token. An id may come back.
 #
 # ??? question "Hint"
 #

@@ -414,10 +414,10 @@ launch(pytorchs_heads, ranks=2)
 
 
 # %% [markdown]
-# `context_parallel` of PyTorch gathers the keys of all ranks, unless you call `set_rotate_method("alltoall")`, which is
-# in `torch.distributed.tensor.experimental._attention`: then it is a ring, and no rank holds them all. It replaces
-# `F.scaled_dot_product_attention` inside its block, deals tokens out in zigzag, and knows only the kernels of GPUs. On
-# a CPU it says so:
+# PyTorch's `context_parallel` gathers the keys of all ranks, unless you call `set_rotate_method("alltoall")`, which is
+# in `torch.distributed.tensor.experimental._attention`. With that call, it is a ring, and no rank holds all keys. It
+# replaces `F.scaled_dot_product_attention` inside its block, deals tokens out in zigzag, and knows only the kernels of
+# GPUs. On a CPU it says so:
 
 
 # %%

@@ -12,7 +12,7 @@
 #
 # **You should know** [why positions are needed](../learn/positions.py), and what queries and keys are. **You will
 # know** which pairing your code and your checkpoint have, how to convert one into the other, what a config says of the
-# rest, what half precision does to angles, and tests that find positions that do not arrive, and a wrong base.
+# rest, what half precision does to angles, and tests that find a wrong base, or positions that do not arrive.
 
 # %% tags=["imports"]
 import math
@@ -398,7 +398,7 @@ for name, moved in {
 # its name, a one means that the layer *does* turn, and a zero that it does not. In Command R7B<!--~ its name --> and
 # EXAONE 4<!--~ its name -->, layers with a window turn and those that see everything do not, and only `layer_types`
 # says so. A layer that turns although it should not is found by `turns_otherwise`, if you give it `lambda x, places: x`
-# as what is right.
+# as the right function.
 
 # %% tags=["claims"]
 assert not probes.differs(over_an_image(rows + 10, columns + 5), image), (
@@ -417,7 +417,7 @@ assert probes.turns_otherwise(of_config, lambda x, places: x, x[0]), (
 # A `bfloat16` has eight bits<!--= math.log2(exact_to) --> for its digits, so the first whole number that it cannot hold
 # is 257<!--= exact_to + 1 -->. From there on positions merge, and an angle of a thousand radians is off by up to
 # two<!--= angles_off -->. The table of scores shows what comes of it. All of these lines look harmless, and all but the
-# third lead there:
+# third merge positions:
 
 # %% tags=["hide-input"]
 #| caption: What a model's angles are computed in.
@@ -458,7 +458,7 @@ print(here.dtype, torch.equal(here, rotary(small.float(), far).bfloat16()))
 
 # %% tags=["claims"]
 assert all_differ == [False, False, True, False], (
-    "All of these lines look harmless, and all but the third lead there"
+    "All of these lines look harmless, and all but the third merge positions"
 )
 
 # %% [markdown]

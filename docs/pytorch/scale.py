@@ -7,8 +7,8 @@
 #
 # With 512<!--= big --> features, the largest of ten weights is 0.95<!--= largest["unscaled"] --> on average without the
 # division, and 0.32<!--= largest["scaled"] --> with it. Without it, not all gradients become small: most queries get
-# next to nothing, but a few get so much that all together have 9.4 times<!--= together["unscaled"] / together["scaled"]
-# --> as much.
+# next to nothing, but a few get so much that all gradients together are 9.4 times<!--= together["unscaled"] /
+# together["scaled"] --> as large.
 
 # %% tags=["imports"]
 import itertools
@@ -207,8 +207,8 @@ assert (
 # ## What a sure softmax does to gradients
 #
 # Training changes the scores by a gradient that comes back through the softmax. It is made of the derivatives of every
-# weight by every score, which form a matrix, the *Jacobian*. It has the weights on its diagonal, less the product of
-# every two weights:
+# weight by every score, which form a matrix, the *Jacobian*. The Jacobian has the weights on its diagonal, less the
+# product of every two weights:
 
 
 # %%

@@ -160,7 +160,7 @@ for words in (x[0], torch.cat([x[0, :8], x[1, :2]])):
 
 # %% [markdown]
 # The second text has computed two words instead of ten. The last word of a text is always computed, even if every page
-# is known: pages hold keys and values, and what is asked for are logits.
+# is known: pages hold keys and values, and you ask for logits.
 #
 # ### Same words, other keys
 #
@@ -279,8 +279,8 @@ assert place[1] == place[2] and place[3] == place[4] == place[5], (
 #
 # With greedy decoding, a drafted word stays if the large model would have written it. If words are drawn at random, the
 # large model has a distribution $p$, the *target*, and the small one has $q$, from which the draft was drawn. A word
-# $w$ stays with the chance $\min(1, p(w) / q(w))$. The first that does not is replaced by a draw from what $p$ has more
-# of than $q$, and all words behind it are dropped. If all stay, one more is drawn from $p$, at no further cost.
+# $w$ stays with the chance $\min(1, p(w) / q(w))$. The first that does not is replaced by a draw from the excess of $p$
+# over $q$, and all words behind it are dropped. If all stay, one more is drawn from $p$, at no further cost.
 #
 # The text is then distributed as if the large model had written it. To prove this, draw nothing: this function returns
 # the chance of each word to stay if it is drafted, and the distribution of the word that replaces a refused one:
@@ -361,8 +361,8 @@ torch.testing.assert_close(goes_on, by_itself, rtol=0, atol=1e-4)
 # so; [elsewhere the keys were silently wrong](https://github.com/ml-explore/mlx-lm/pull/1486)<!--~ link: a report -->.
 # Keep a copy from before the draft, and feed it the words that stay. Or make the ring longer than the window, by the
 # length of a draft, and let a mask hide the rest. [What replaces the matrix](linear.py) in some layers of newer models,
-# a memory of fixed size, cannot go back either. Nor can a text begin with the pages of another there, unless a copy of
-# the memory was kept from where they end.
+# a memory of fixed size, cannot go back either. Nor can a text begin there with another's pages, unless a copy of the
+# memory was kept from the place where these pages end.
 
 # %% tags=["hide-output"]
 #| raises: ValueError: crop to 0, or make the cache without a window

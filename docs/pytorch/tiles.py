@@ -76,9 +76,9 @@ averages = [
 # \frac{\ell_{t-1} \, e^{m_{t-1} - m_t} \, o_{t-1} + e^{s_t - m_t} \, v_t}{\ell_t} \end{aligned} \tag{10.1}$$
 # <!-- where: s = random("n", "11")[1]; v = random("11 c"); m, ell, o = after_each_key(s, v) -->
 #
-# If the largest score stays, the number is one. If it grows, the number is below one, and the sums become what they
-# would be if everything had been measured from the new score. After the last key the average is that of the softmax
-# over the whole row.
+# If the largest score stays the same, that number is one. If it grows, the number is below one, and the sums become
+# what they would be if everything had been measured from the new score. After the last key the average is that of the
+# softmax over the whole row.
 
 # %% tags=["claims"]
 assert shrinks == grew and True in grew, (
@@ -88,7 +88,7 @@ assert all(
     torch.allclose(each, averages[0], atol=1e-5) for each in averages
 ), "Choose a size and move the tile: the average comes out the same each time"
 assert (where_it_stays - 1).abs().max() < 1e-5 and shrinks == grew, (
-    "If the largest score stays, the number is one. If it grows, the number is below one"
+    "If the largest score stays the same, that number is one. If it grows, the number is below one"
 )
 assert torch.allclose(averages[0], scores.softmax(-1) @ values, atol=1e-5), (
     "After the last key the average is that of the softmax over the whole row"
@@ -230,7 +230,7 @@ def merged(o_1, l_1, o_2, l_2):
 
 
 # %% [markdown]
-# The tiles need not come one after the other. Two devices, or two blocks of a GPU, can have some of the keys each. Each
+# The tiles need not come one after the other. Two devices, or two blocks of a GPU, can divide the keys. Each of them
 # returns the average over its own keys, $o_p$<!-- unchecked: a name -->, and the logarithm of its sum of exponentials,
 # the *log-sum-exp* $l_p$<!-- unchecked: a name -->. A part counts as much as its share in the whole sum:
 #

@@ -476,8 +476,8 @@ assert without_residual[ship] < with_residual[ship] / 4, (
 # gpt-oss. The other trap is the mask, which is [made for the name of the
 # implementation](https://github.com/huggingface/transformers/pull/45811)<!--~ link: where they warn of it -->. If no
 # mask is registered for a name, its function gets `None`, even if there is padding. Here each token then sees the
-# future. To register `sdpa_mask` is not enough for this function: where a causal mask would do, it gives `None`, too,
-# and leaves it to the function to be causal. `eager_mask` makes a mask in every case, [in numbers that are
+# future. Registering `sdpa_mask` is not enough for this function: where a causal mask would do, it gives `None`, too,
+# and relies on the function to be causal. `eager_mask` makes a mask in every case, [in numbers that are
 # added](packing.py#what-their-attention_mask-means)<!--~ link: what each gets -->. The project's tests hold
 # transformers 5.23<!--~ the version that was seen --> to this section.
 #
