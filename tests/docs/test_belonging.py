@@ -28,7 +28,7 @@ from PIL import Image, ImageChops
 from .hooks import hook
 
 ROOT = Path(__file__).parents[2]
-belonging = hook("belonging")
+belonging, pictures = hook("belonging"), hook("pictures")
 
 NAME = "attention-unmasked"
 ADDRESS, REPOSITORY = "https://someone.github.io/unmasked/", "https://github.com/someone/unmasked"
@@ -71,11 +71,11 @@ def test_with_an_address_each_page_says_where_it_is_and_how_it_looks_when_shared
         assert told["og:url"] == ADDRESS + where
         assert told["og:description"] == told["description"]
         assert told["og:title"]
-        assert told["og:image"] == ADDRESS + where + belonging.PICTURE
+        assert told["og:image"] == ADDRESS + where + pictures.PICTURE
 
 
 def test_each_page_has_a_picture_of_its_own_for_those_who_share_it_and_nothing_on_it_is_cut(known: Path):
-    drawn = {where: known / where / belonging.PICTURE for where in pages(known) if where != "404.html"}
+    drawn = {where: known / where / pictures.PICTURE for where in pages(known) if where != "404.html"}
     assert len({file.read_bytes() for file in drawn.values()}) == len(drawn)
     for where, file in drawn.items():
         with Image.open(file) as picture:
@@ -195,7 +195,7 @@ def test_without_an_environment_the_site_links_to_nobody(site: Path, known: Path
     assert without.keys() == pages(known).keys()
     for where, html in without.items():
         assert found(r"(og:\w+|rel=.canonical|rel=.edit|issues/new|colab\.research|md-source)", html) == [], where
-    assert [*site.rglob(belonging.PICTURE)] == []
+    assert [*site.rglob(pictures.PICTURE)] == []
     install = re.sub(r"<[^>]*>", "", unescape(without["install/"]))
     assert '.venv/bin/pip install -e ".[plot]"' in install
     assert "not published on PyPI yet" in install

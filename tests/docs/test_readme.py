@@ -8,6 +8,7 @@ from __future__ import annotations
 import doctest
 import re
 import shlex
+import subprocess
 import textwrap
 import tomllib
 from operator import attrgetter
@@ -25,6 +26,24 @@ from unmasked.figures.sentence import Asked, ask
 
 ROOT = Path(__file__).parents[2]
 PICTURE = ROOT / "docs" / "assets" / "mouse.svg"
+TOP = {
+    *(
+        "docs",
+        "src",
+        "tests",
+        "mkdocs.yml",
+        "pyproject.toml",
+        "README.md",
+        "CONTRIBUTING.md",
+        "LICENSE",
+        "CITATION.cff",
+    ),
+    *(".ci", ".github", ".gitignore", ".pre-commit-config.yaml"),
+}
+KINDS = {
+    *(".py", ".md", ".toml", ".yml", ".yaml", ".json", ".cff", ".txt", ".u8", ".typed", ".gitignore", ".gitattributes"),
+    *(".html", ".css", ".js", ".svg", ".j2", ".sh", "run", "LICENSE"),
+}
 SENTENCES = ("computer mouse software", "cat dog mouse")
 NAMED_NEAREST = 3  # words
 WIDTH, HEIGHT = 500, 245
@@ -153,6 +172,19 @@ def test_the_page_that_contributing_shows_proofreads_clean_and_notices_a_wrong_f
     page.write_text(textwrap.dedent(shown).replace("13%", "14%"))
     (finding,) = check([page], root=tmp_path, keep=False).findings
     assert "it says 14%, but row[-1] gives 13%" in str(finding)
+
+
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="needs the repository: clone it instead of copying its files")
+def test_the_repository_holds_sources_alone_and_its_top_what_belongs_there():
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        check=True,
+    )
+    files = [Path(name) for name in listed.stdout.decode().split("\0") if name and (ROOT / name).exists()]
+    assert {file.parts[0] for file in files} == TOP
+    assert {file.suffix or file.name for file in files} <= KINDS, "built, or of somebody else"
 
 
 if __name__ == "__main__":
