@@ -94,6 +94,18 @@ class Grouped(Steps):
         return q, k, v
 
 
+class NormedLate(Rotary):
+    """Queries and keys are normed after they are turned, with a factor for each feature."""
+
+    def __init__(self) -> None:
+        super().__init__(dim=8)
+        self.q_norm, self.k_norm = nn.RMSNorm(8), nn.RMSNorm(8)
+
+    def project(self, x: Tensor) -> Heads:
+        q, k, v = super().project(x)
+        return self.q_norm(q), self.k_norm(k), v
+
+
 class Added(Steps):
     """Products by baddbmm, with its arguments by keyword."""
 
@@ -154,9 +166,19 @@ def test_what_is_changed_in_place_is_followed() -> None:
     assert diagnose(InPlace(), embed_dim=E, causal=True).verdict == "equal"
 
 
-def test_what_is_right_by_some_checkpoints_is_a_caution() -> None:
-    (caution,) = diagnose(Grouped(), embed_dim=E, causal=False).cautions
-    assert caution.cause == "repeat-for-repeat-interleave"
+@pytest.mark.parametrize(
+    ("make", "options", "cause"),
+    [
+        (Grouped, {}, "repeat-for-repeat-interleave"),
+        (NormedLate, {"positions": True}, "norm-after-rope"),
+    ],
+)
+def test_what_is_right_by_some_checkpoints_is_a_caution_and_open(
+    make: Callable[[], nn.Module], options: dict[str, Any], cause: str
+) -> None:
+    report = diagnose(make(), embed_dim=E, causal=False, **options)
+    assert [caution.cause for caution in report.cautions] == [cause]
+    assert (report.ok, report.verdict) == (True, "open")
 
 
 # Wrong, and once said to be decided

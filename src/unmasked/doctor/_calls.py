@@ -194,8 +194,16 @@ def _reads_its_context(subject: Subject) -> Iterator[Outcome]:
 def _is_causal(subject: Subject) -> Iterator[Outcome]:
     f, noise = subject.f, subject.noise
     yield subject.ask(_FUTURE, lambda b, t: probes.sees_the_future(f, noise(b, t)), _why_it_leaks(subject))
-    window = Because(None, "whether earlier tokens may be out of sight, as in a sliding window", open=True)
-    yield subject.ask("the past is seen", lambda b, t: probes.misses_the_past(f, noise(b, t)), [window])
+    yield subject.ask("the past is seen", lambda b, t: probes.misses_the_past(f, noise(b, t)), _why_it_misses(subject))
+
+
+def _why_it_misses(subject: Subject) -> Iterator[Because]:
+    """A window hides what is far; what begins anew with each block of queries hides a token from itself."""
+    reach = _reach(subject, subject.noise(subject.items, subject.tokens))
+    told = "a token sees the first ones and not itself: where its queries are a block, they count from its beginning"
+    blind = ~reach.diagonal() & reach[:, 0]
+    yield Because("top-left-causal", told, bool(reach[0, 0] and blind[1:].any()))
+    yield Because(None, "whether earlier tokens may be out of sight, as in a sliding window", open=True)
 
 
 def _why_it_leaks(subject: Subject) -> Iterator[Because]:

@@ -42,7 +42,7 @@ def numbers(subject: Subject, found: list[Finding], *, equal: bool) -> Iterator[
         yield from _blind(subject)
     yield from _returned_weights(subject)
     if subject.options.training:
-        yield from trained(subject)
+        yield from trained(subject, equal=equal)
 
 
 def large(subject: Subject) -> Iterator[Outcome]:
@@ -62,10 +62,11 @@ def large(subject: Subject) -> Iterator[Outcome]:
         yield Passed(check)
 
 
-def trained(subject: Subject) -> Iterator[Outcome]:
+def trained(subject: Subject, *, equal: bool) -> Iterator[Outcome]:
     """Compare the mean of what it gives in training with what it gives in evaluation.
 
-    A norm or a ReLU behind dropout leaves a gap too: so a gap alone is open, and dropout of scores is heard.
+    A norm or a ReLU behind dropout leaves a gap too: so a gap alone is open, and dropout of scores is heard. What is
+    equal to attention has neither: all its outputs shrink alike where what dropout keeps is not scaled.
     """
     check = TRAINING
     x = subject.noise(1, subject.tokens)
@@ -95,6 +96,15 @@ def trained(subject: Subject) -> Iterator[Outcome]:
     if any(facts.dropout for event in events if event.kind == "softmax" for facts in event.facts):
         told = "its mean over dropout is not what it computes in evaluation: dropout stands before the softmax"
         yield Finding(check, None, told, evidence, how="followed")
+        return
+    tokens = expected[0] - expected[0].mean(0)  # without what the last bias adds to all of them
+    less = drawn.mean(0) - drawn.mean(0).mean(0)
+    share = float((less * tokens).sum() / tokens.square().sum())
+    if equal and bool(((less - share * tokens).abs() < 6 * chance).all()):
+        told = (
+            f"its output in training is on average {share:.2f} times what it is in evaluation: what dropout keeps is "
+        )
+        yield Finding(check, None, f"{told}not divided by the share that it keeps", evidence, how="followed")
     else:
         yield Open(check, f"whether a norm or a nonlinearity behind dropout may move the mean: {evidence}")
 

@@ -126,6 +126,13 @@ def turning(view: View, call: Call) -> Iterator[Outcome]:
     if view.near(both, both[:, :1].expand_as(both), both.abs().max().item()):
         yield Given("how places turn queries and keys")
         return
+    if not view.near(q, k) and not _still(q @ q.mT) and _same_angles(view, q, k):
+        told = (
+            "features are weighed after queries and keys are turned, as by a norm: scores know more than the distance"
+        )
+        yield view.wrong("norm-after-rope", told, caution=True)
+        yield unclear("whether it was trained with its norms behind the turn, as few models are")
+        return
     told = "a query and a key at one place are turned differently: scores depend on more than the distance"
     cause = None
     if _still(q) or _still(k):
@@ -159,6 +166,12 @@ def _turned_back(view: View, call: Call) -> bool:
 
     output = view.run(same, {call.place: put}).output
     return not view.near(output, output[:, :1].expand_as(output), output.abs().max().item())
+
+
+def _same_angles(view: View, a: Tensor, b: Tensor) -> bool:
+    """Whether two turn by the same angles, in features stretched differently: their powers have equal traces."""
+    traces = [[(x @ x).diagonal(dim1=-2, dim2=-1).sum(-1), x.diagonal(dim1=-2, dim2=-1).sum(-1)] for x in (a, b)]
+    return all(view.near(one, two, a.size(-1)) for one, two in zip(*traces, strict=True))
 
 
 def _inverse(view: View, x: Tensor) -> Tensor:

@@ -41,26 +41,39 @@ def trainable(subject: Subject) -> Iterator[Outcome]:
         return
     if cut is not None:  # the output does not move along the parameter
         yield Finding(GRADIENTS, "gradient-cut", "a parameter is not used", str(cut), caution=True)
-    lost = list(_lost(subject, given))
+    lost = [*_lost(subject, given), *(_unread(subject, given) if subject.fixed else ())]
     yield from lost
     if cut is None and not lost:
         yield Passed(GRADIENTS)
 
 
 def _idle_heads(subject: Subject, given: Mapping[str, Tensor | None]) -> Iterator[Outcome]:
-    """Find linear layers of which the rows of whole heads get no gradient at all: nothing depends on them."""
+    """Find matrices of which whole heads get no gradient at all: nothing depends on what makes them."""
     dim = subject.embed_dim // (subject.num_heads or 1)
     for name, gradient in given.items():
-        if gradient is None or gradient.dim() != 2 or not isinstance(subject.target.owners[name], nn.Linear):
+        if gradient is None or gradient.dim() != 2:
             continue
-        idle = (gradient == 0).all(1).cpu()
+        linear = isinstance(subject.target.owners[name], nn.Linear)
+        lines = gradient if linear else gradient.mT  # a bare matrix stands to the right of what it multiplies
+        idle = (lines == 0).all(1).cpu()
         if dim > 1 and idle.any() and not idle.all() and len(idle) % dim == 0:
             by_head = idle.view(-1, dim)
             if torch.equal(by_head.any(1), by_head.all(1)):
-                told = "some heads are not used: nothing depends on the rows of a layer that make them"
-                evidence = subject.sized(f"{int(idle.sum())} of {len(idle)} rows of {name} get no gradient")
+                called = "rows" if linear else "columns"
+                told = f"some heads are not used: nothing depends on the {called} of a layer that make them"
+                evidence = subject.sized(f"{int(idle.sum())} of {len(idle)} {called} of {name} get no gradient")
                 yield Finding("every head is used", None, told, evidence)
                 return
+
+
+def _unread(subject: Subject, given: Mapping[str, Tensor | None]) -> Iterator[Outcome]:
+    """Find tables of which rows are never read, by a target that takes no other number of tokens."""
+    for name, gradient in given.items():
+        if gradient is not None and gradient.dim() == 2 and not isinstance(subject.target.owners[name], nn.Linear):
+            read = int(gradient.any(1).sum())
+            if 0 < read < len(gradient):
+                told = f"whether it is right that only {read} of {len(gradient)} rows of {name} are ever read"
+                yield Open(GRADIENTS, told)
 
 
 def _lost(subject: Subject, given: Mapping[str, Tensor | None]) -> Iterator[Outcome]:

@@ -143,7 +143,7 @@ NOT_SEEN: dict[str, str] = {
     "foreign-norms": "cosines are not attention",
     "embedding-reader": "it reads a file",
     "rope-base": "it is in what a checkpoint was trained with: any base is right for some",
-    "norm-after-rope": "it is in what a checkpoint was trained with, and shows in positions, which the doctor leaves",
+    "norm-after-rope": "it is in what a checkpoint was trained with: a caution",
     "window-off-by-one": "it is in what a checkpoint was trained with: any window is right for some",
     "left-padding-positions": "it is in the positions that a model is given",
     "packed-without-documents": "it is in the mask that a model is given",

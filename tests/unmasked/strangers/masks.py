@@ -32,6 +32,22 @@ from .cases import Cases, Style
 CASES = Cases("masks")
 right, wrong, slip_of = CASES.right, CASES.wrong, CASES.slip
 
+
+def by_queries(anew=False, size=3):
+    """Attention of a few queries at a time; the slip makes a causal mask anew for each few."""
+
+    def core(q, k, v, allowed):
+        places = torch.arange(k.size(2), device=q.device)
+        cut = []
+        for begin in range(0, q.size(2), size):
+            few = q[:, :, begin : begin + size]
+            rows = places[: few.size(2), None] if anew else places[begin : begin + size, None]
+            cut.append(fill(few @ k.mT / math.sqrt(q.size(-1)), places <= rows).softmax(-1) @ v)
+        return torch.cat(cut, 2), None
+
+    return {"core": core}
+
+
 CAUSAL = Style(Attention, causal=True)
 LLAMA = Style(Attention, names=separate("w"), bias=False, out_bias=False, causal=True)
 GIVEN = Style(Attention, inputs="x_allowed")
@@ -296,6 +312,7 @@ wrong(
     slip="ones",
 )
 MERGED = CAUSAL(heads=4, inputs="x_allowed", weigh=nothing_where_all_is_hidden)
+wrong("few-queries-each-from-the-start", CAUSAL(heads=4, **by_queries()), "top-left-causal", **by_queries(anew=True))
 wrong("merged-masks-or", MERGED, both=lambda causal, given: causal | given)
 wrong("merged-masks-replaced", MERGED, "no-causal-mask", both=lambda causal, given: given)
 wrong("merged-masks-small", MERGED, "boolean-mask-added", show=lambda s, a: fill(s, a, -5.0))
@@ -311,6 +328,7 @@ wrong("mask-cached-by-device", Style(KeepsMasks, dim=16, heads=2), slip="first l
 
 right("local-causal", LLAMA(sees=band(0, 3), **SDPA))
 right("mistral-window", LLAMA(heads=4, groups=1, sees=band(0, 2), core=log_of_band))
+right("few-queries-at-a-time", CAUSAL(heads=4, **by_queries()))
 right("own-wide-window", CAUSAL(positions=True, sees=band(0, 99), **SDPA))
 OTHERS = {"sees": lambda at, keys: (at[:, None] != keys) | (len(keys) == 1), "score": lambda q, k: q @ k.mT * 0.4}
 right("own-self-excluded", Style(Attention, causal=False, show=fill_least, **OTHERS))

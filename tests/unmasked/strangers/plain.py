@@ -213,6 +213,7 @@ class Matrices(nn.Module):
         q, k, v = (
             self.apply_(x, n).unflatten(-1, (self.heads, -1)).transpose(1, 2) for x, n in zip(given, "qkv", strict=True)
         )
+        v = v[:, :1].expand_as(v) if self.slip == "first head" else v
         w = (q @ k.mT / q.size(-1) ** 0.5).softmax(-1)
         return self.apply_((w @ v).transpose(1, 2).flatten(2), "o")
 
@@ -682,6 +683,7 @@ right("bias-vectors", Style(BiasesApart, returns=in_dict))
 right("biased-thermal", Style(BiasesApart, heads=4, score=lambda q, k: q @ k.mT / (0.7 * math.sqrt(q.size(-1)))))
 LETTERS = {"query": "w_q", "key": "w_k", "value": "w_v", "out": "w_o"}
 right("x-at-w", Style(Matrices, weights=LETTERS))
+wrong("x-at-w-first-heads-values", Style(Matrices, dim=20, heads=4), slip="first head")
 right("lazy-d2l", COURSE(linear=Lazy, returns=alone, **FOLDED))
 right("lazy-one-head", Style(Attention, dim=16, heads=1, width=10, names="theta phi g back", linear=Lazy, returns=pair))
 right("own-low-rank", Style(Adapted, heads=4, **SDPA))

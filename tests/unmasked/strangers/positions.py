@@ -228,7 +228,8 @@ class Table(Biased):
         h, w = grid
         y, x = (t.flatten() for t in torch.meshgrid(torch.arange(h), torch.arange(w), indexing="ij"))
         y, x = y[:, None] - y, x[:, None] - x
-        index = y.abs() * w + x.abs() if absolute else (y + h - 1) * (2 * w - 1) + x + w - 1
+        row = 1 if self.slip == "rows as columns" else 2 * w - 1
+        index = y.abs() * w + x.abs() if absolute else (y + h - 1) * row + x + w - 1
         self.table = nn.Parameter(torch.randn(h * w if absolute else (2 * h - 1) * (2 * w - 1), self.heads) * 0.5)
         self.register_buffer("index", index.T.contiguous() if self.slip == "transposed" else index, persistent=False)
 
@@ -587,6 +588,7 @@ right("levit-grid-bias", LEVIT(width=4, value_width=8, after=lambda y, x: F.hard
 right("swin-v2-cosine", Style(CoordinateBias, dim=16, heads=2, positions=True, tokens=6))
 wrong("swin-table-transposed", SWIN(dim=18, heads=3, grid=(1, 7), tokens=7), slip="transposed")
 wrong("swin-bias-viewed", SWIN(grid=(1, 9)), "view-without-transpose", slip="viewed")
+wrong("swin-rows-as-columns", SWIN, slip="rows as columns")
 wrong("swin-bias-after-softmax", SWIN(grid=(1, 9)), "weights-not-normalized", slip="after softmax")
 
 right("transformer-xl", Style(Distances, two_sided=False, causal=True, positions=True, bias=False, **TIME_FIRST))

@@ -417,7 +417,7 @@ class Registers(Attention):
 
 
 class Dropping(Attention):
-    """Dropout of the weights in training; or, as slips, of the scores, and also in evaluation."""
+    """Dropout of the weights in training; or, as slips, of the scores, also in evaluation, or without a factor."""
 
     def __init__(self, p=0.2, fused=False, slip="", **options):
         super().__init__(**options)
@@ -430,6 +430,9 @@ class Dropping(Attention):
         s = self.score(q, k)
         if self.slip == "scores":
             w = fill(F.dropout(s, self.p, on), allowed).softmax(-1)
+        elif self.slip == "without a factor":
+            w = self.weigh(self.show(s, allowed), allowed)
+            w = w * (torch.rand_like(w) >= self.p) if on else w
         else:
             w = F.dropout(fill(s, allowed).softmax(-1), self.p, on)
         return w @ v, w
@@ -767,6 +770,9 @@ right("sdpa-dropout-training", Style(Dropping, fused=True, causal=True, training
 right("scale-tensor", Style(Temperature, heads=4, learned=False, returns=pair))
 wrong("dropout-on-scores", Style(Dropping, dim=16, heads=2, p=0.5, training=True, causal=False), slip="scores")
 wrong("causal-scores-dropped", Style(Dropping, p=0.3, training=True, causal=True), slip="scores")
+no_factor = slip_of(slip="without a factor")
+no_factor("dropout-without-a-factor", Style(Dropping, heads=2, p=0.25, training=True, causal=False))
+no_factor("causal-dropout-without-a-factor", Style(Dropping, dim=16, heads=4, p=0.1, training=True, causal=True))
 dropping = slip_of("dropout-in-eval", slip="in evaluation")
 dropping("sdpa-dropout-in-eval", Style(Dropping, heads=4, fused=True, causal=True))
 dropping("functional-dropout-in-eval", Style(Dropping, dim=18, inputs="qkv", names=separate("", "_proj")))
