@@ -62,7 +62,7 @@ def large(subject: Subject) -> Iterator[Outcome]:
         yield Passed(check)
 
 
-def trained(subject: Subject, *, equal: bool) -> Iterator[Outcome]:
+def trained(subject: Subject, *, equal: bool = False) -> Iterator[Outcome]:
     """Compare the mean of what it gives in training with what it gives in evaluation.
 
     A norm or a ReLU behind dropout leaves a gap too: so a gap alone is open, and dropout of scores is heard. What is
