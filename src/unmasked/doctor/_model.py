@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -193,6 +193,7 @@ class _Examination:
                 self.alone(seen)
             self.among_others()
             self.padding()
+            self.places()
             self.information()
         self.silent()
         layers = tuple(self.layer(seen) for seen in self.seen)
@@ -367,20 +368,55 @@ class _Examination:
     def _changed(self, tokens: int) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
         """The inputs with other tokens in their second half, taken from their own."""
 
-        def change(x: Any) -> Any:
-            if not isinstance(x, Tensor) or x.dim() < 2 or x.size(1) != tokens or x.dtype == torch.bool:
-                return x
-            if x.is_floating_point() and x.dim() < 3:
-                return x
-            y = x.clone()
-            half = tokens // 2
+        def change(x: Tensor) -> Tensor:
+            y, half = x.clone(), tokens // 2
             y[:, half:] = x[:, half:].roll(1, 1) if not torch.equal(x[:, half:], x[:, half:].roll(1, 1)) else x[:, :1]
             return y
 
+        return self._inputs(change, {tokens})
+
+    def _inputs(
+        self, change: Callable[[Tensor], Tensor], lengths: set[int]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+        """The inputs with other tokens; None where none of them has as many."""
+
+        def changed(x: Any) -> Any:
+            known = isinstance(x, Tensor) and x.dim() >= 2 and x.size(1) in lengths and x.dtype != torch.bool
+            return change(x) if known and not (x.is_floating_point() and x.dim() < 3) else x
+
         keep = {name: x for name, x in self.kwargs.items() if "mask" in name or "position" in name or "type" in name}
-        args, kwargs = tuple(change(x) for x in self.args), {n: change(x) for n, x in self.kwargs.items()} | keep
+        args, kwargs = tuple(changed(x) for x in self.args), {n: changed(x) for n, x in self.kwargs.items()} | keep
         same = all(x is y for x, y in zip((*args, *kwargs.values()), (*self.args, *self.kwargs.values()), strict=False))
         return None if same else (args, kwargs)
+
+    # Positions
+
+    def places(self) -> None:
+        """Give every place the same token: what turns queries and keys by their places makes scores of the distance.
+
+        Every value is the same then, and so is what each layer gives, whatever its weights are.
+        """
+        square = [seen for seen in self.seen if seen.call.query.size(-2) == seen.call.key.size(-2) > 2]
+        alike = self._inputs(lambda x: x[:, :1].expand_as(x).clone(), {seen.call.key.size(-2) for seen in square})
+        if alike is None:
+            return
+        try:
+            run = _hear(self.model, *alike)
+        except Exception as error:
+            self.open.append(Open("positions", f"the model to run on a token that is repeated: {said(error)}"))
+            return
+        if [call.name for call in run.calls] != [seen.name for seen in self.seen]:
+            return
+        for seen, call in zip(self.seen, run.calls, strict=True):
+            if seen in square:
+                product = call.call.product
+                apart = (product[..., 1:, 1:] - product[..., :-1, :-1]).abs().max()
+                seen.by_distance = bool(apart < 1e-3 * product.abs().max())
+        told = "where all tokens are the same, its scores depend on more than the distance"
+        for group in self.groups.values():
+            for seen, _, _, count in odd_ones(group, lambda each: each.by_distance):
+                if not seen.by_distance and not any(found.where == seen.name for found in self.findings):
+                    self.find(seen, "positions", None, told, f"{count} of {len(group)} layers have them of it alone")
 
     # What was not heard
 

@@ -43,6 +43,7 @@ class Seen:
     causal: bool = False
     window: int | None = None
     hides_padding: bool | None = None
+    by_distance: bool | None = None
 
     @property
     def scale(self) -> float | None:
