@@ -18,9 +18,9 @@ sentence_data = given([*asked, *others])
 HTML(side_by_side(asked))
 
 # %% [markdown]
-# A *mouse* can be an animal, and it can lie beside a computer. A *language model*, a program that guesses the next word
-# of a text, looks each word up in a table, and so begins with the same numbers for both. Attention is the step that
-# lets the neighbors change these numbers. Look at the nearest words. The likeness of *mouse* and *computer* is
+# A *mouse* can be an animal, and it can lie beside a computer. A *language model* is a program that guesses the next
+# word of a text. It looks each word up in a table, so it begins with the same numbers for both. Attention is the step
+# that lets the neighbors change these numbers. Look at the nearest words. The likeness of *mouse* and *computer* is
 # 0.49<!--= likeness[0] --> beside *cat* and *dog*, and 0.81<!--= likeness[1] --> beside *computer* and *software*. (One
 # would mean the same direction: this likeness is the cosine of an angle.)
 #
@@ -58,14 +58,14 @@ for number in ["nine", "seven", "four"]:
 # It has learned which word follows which. But it leaves out the second line, and it cannot see with which number the
 # verse began, so it sings *six* each time.
 #
-# So let a word take in the words before it. If it simply averages them, all count alike: at *be*, in the first verse
-# above, *nine* is one word of fifteen, and drowns among *should* and *will*. **Attention is an average that chooses**:
+# So let a word take in the words before it. If it simply averages them, all count alike: when the first line reaches
+# *be*, *nine* is one word of fifteen, and drowns among *should* and *will*. **Attention is an average that chooses**:
 # each word decides how much it takes from every other.
 #
 # Programs once squeezed a text into one list of numbers, where early words faded. In 2017<!--~ the year of a paper -->,
 # a paper called *Attention Is All You Need* let every word look directly at every other. Nearly all large language
 # models are built on that now. [The last page](generating.py)<!--~ link: the page ends with the model --> ends with a
-# model that sings. It has sixty lines, and you will know each of them.
+# model that sings. It has sixty lines, and you will know what each of them does.
 
 # %% tags=["remove-cell"]
 sung = [
@@ -232,8 +232,9 @@ assert (grown[:, 1].diff() > 0).all(), (
 # ## Why the square root?
 #
 # If vectors have $d$ numbers, their dot product is a sum of $d$ products. Some are positive and some negative, so most
-# of the sum cancels: $d$ random plus and minus ones add up to about $\sqrt{d}$ or $-\sqrt{d}$. (Square the sum: each
-# number times itself gives one, $d$ in all, and the other products cancel on average.)
+# of the sum cancels, as that of random plus and minus ones does: $d$ of these add up to about $\sqrt{d}$ or
+# $-\sqrt{d}$. (Square the sum: each number times itself gives one, $d$ in all, and the other products cancel on
+# average. So the square is about $d$.)
 
 # %% tags=["hide-input"]
 #| alt: Thirty jagged lines start at zero and spread to both sides. Most end between two dashed curves, which are the
@@ -308,15 +309,17 @@ vectors.nearest(X[1])
 # | *value* | is handed over, and is averaged | each row, where they are averaged |
 #
 # Here each word played all roles with one vector. But a word seldom looks for words like itself: *my* looks for a noun,
-# and is not one itself. So in a trained model, three matrices make a vector for each role, as [the next
-# page](queries_keys_values.py)<!--~ link: its title is a question --> shows.
+# and is not one itself. So a trained model makes a vector for each role, as [the next
+# page](queries_keys_values.py)<!--~ link: its title is a question --> shows. It does so by three *matrices*, which are
+# tables of numbers: the dot product of a vector with each column of a matrix is a number of the new vector.
 
 # %% [markdown]
 # ## In three lines, and as an equation
 #
-# For all words at once, `X @ X.mT` multiplies each row of X by each row of X. (`.mT` turns rows into columns;
-# `X.size(-1)` is numpy's `X.shape[-1]`<!--~ numpy's name of it -->, the length of a row.) With that, attention is three
-# lines:
+# For all words at once, `@` takes the dot product of each row on its left with each column on its right. `.mT` turns
+# rows into columns, so `X @ X.mT` compares all words with all. (`X.size(-1)` is numpy's `X.shape[-1]`<!--~ numpy's name
+# of it -->, the length of a row.) In the third line, the weights of a word meet each column of X: that is step four.
+# With that, attention is three lines:
 
 # %%
 scores = X @ X.mT / X.size(-1) ** 0.5

@@ -45,9 +45,9 @@ assert moves["attention"].all() and moves["MLP"].equal(torch.eye(4) > 0), (
 # %% [markdown]
 # ## The block in three lines
 #
-# A *norm* stands in front of each part; you will see below what it is for. The attention is PyTorch's module, which
-# returns the context and the weights; `[0]`<!--~ an index --> takes the context. (A language model passes a causal
-# mask, too.)
+# A *norm* stands in front of each part; you will see below what it is for. The attention is PyTorch's module. It
+# takes what queries, keys and values are made of, here the same, and returns the context and the weights; `[0]`<!--~ an
+# index --> takes the context. (A language model passes a causal mask, too.)
 
 
 # %%
@@ -77,10 +77,10 @@ mlp = nn.Sequential(
 )
 
 # %% [markdown]
-# Think of 96<!--= mlp[0].out_features --> detectors, one for each number in the middle. Each one that fires adds its
-# own vector, a column of the second matrix, to the word; the harder it fires, the more it adds. The GELU keeps the
-# others silent. So each detector is a rule: if the word looks like *this*, add *that*. Without the GELU, both matrices
-# could be multiplied out into one, and there would be no *if*.
+# Think of 96<!--= mlp[0].out_features --> detectors, one for each number in the middle. Each one whose number is large
+# adds its own vector to the word; the larger the number, the more it adds. The GELU keeps the others silent. So each
+# detector is a rule: if the word looks like *this*, add *that*. Without the GELU, both matrices could be multiplied out
+# into one, and there would be no *if*.
 #
 # A riddle shows what that is worth. Five boxes have a letter on the lid and a number inside. The question "B?" asks for
 # the number in box B, and "9 − B?"<!--~ 9: the largest number --> for nine<!--= teaching.riddles.NUMBERS - 1 --> minus
@@ -144,8 +144,9 @@ assert added[-1] < 0.5, "With them each word keeps its own numbers"
 # ## Norms keep in range what each part reads
 #
 # Everything is added, so the numbers of a word can grow. Large numbers make large scores, and the softmax of large
-# scores gives everything to one word. So a norm stands in front of each part: it subtracts the mean of the word's
-# numbers and divides by their spread. Here is a word that is much too large:
+# scores gives everything to one word. And the detectors of the MLP are tuned to numbers of one size. So a norm stands
+# in front of each part: it subtracts the mean of the word's numbers and divides by their spread. Here is a word that is
+# much too large:
 
 # %%
 word = 100 * torch.tensor([1.0, 2.0, 3.0, 6.0])
@@ -166,13 +167,13 @@ rows = [f"times {size}" for size in sizes]
 plot.grid(largest, "largest weight", rows=rows, columns=["no norm", "norm"])
 
 # %% [markdown]
-# At 10<!--= sizes[1] --> times the size already, one word gets {{ largest[1, 0] :.0%}}. Training then learns from a few
-# examples, and [hardly from the
+# At only 10<!--= sizes[1] --> times the size, one word already gets {{ largest[1, 0] :.0%}}. Training then learns from
+# a few examples, and [hardly from the
 # others](../pytorch/backward.py#without-the-root-most-gradients-vanish-and-the-rest-are-huge)<!--~ link: the page shows
 # it -->.
 #
 # A norm in front of a part changes what this part reads, and nothing else. The residual stream itself runs past it:
-# what no part adds to arrives at the last block as it was in the first.
+# numbers to which no part adds anything reach the last block unchanged.
 
 # %% tags=["claims"]
 assert largest[-1, 0] > 0.9, (
@@ -191,7 +192,7 @@ assert (
     and abs(nn.LayerNorm(4)(word).std(correction=0) - 1) < 1e-3
 ), "Now the mean of the numbers is zero, and their spread is one"
 assert largest[1, 0] > 0.95 > 0.6 > largest[0, 0], (
-    "times the size already, one word gets"
+    "times the size, one word already gets"
 )
 assert largest[:, 1].max() - largest[:, 1].min() < 0.01, (
     "With a norm it makes no difference"
@@ -203,7 +204,7 @@ assert block(
     nn.LayerNorm(4),
     torch.zeros_like,
 ).equal(word), (
-    "what no part adds to arrives at the last block as it was in the first"
+    "numbers to which no part adds anything reach the last block unchanged"
 )
 
 # %% [markdown]

@@ -75,8 +75,8 @@ weights.shape, context.shape
 # %% [markdown]
 # The table of weights is no longer square: it has a row for each query and a column for each key. Each of the six words
 # that ask gets an average of the other sentence, and knows nothing of its own neighbors. *ship* takes 55%<!--=
-# weights[3, 6] --> from the other *ship*, whatever stands around it. Even *order*, which finds nothing like itself,
-# must give all of its weight away. As one equation:
+# weights[3, 6] --> from the other *ship*, whatever stands around it. Even *order*, which finds no word like itself,
+# must give all of its weight away: weights add up to one. As one equation:
 #
 # $$\operatorname{CrossAttention}(Y, X) = \operatorname{softmax}\left(\frac{Y X^\top}{\sqrt{d}}\right) X \tag{7.1}$$
 # <!-- where: Y, X = random("n d", "m d");

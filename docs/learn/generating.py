@@ -95,10 +95,10 @@ assert (
 # %% [markdown]
 # ## How a vector becomes the next word
 #
-# The last block leaves a vector for each word of the text, and that of the last word is a forecast: it points toward
-# the word that may come next. For each of the 22<!--= len(singer.vocabulary) --> words that it knows, the model has
-# learned a second vector, and the dot product of the forecast with such a vector is the word's score. A softmax turns
-# the scores into chances:
+# The last block leaves a vector for each word of the text, and the vector of the last word is a forecast: it points
+# toward the word that may come next. For each of the 22<!--= len(singer.vocabulary) --> words that it knows, the model
+# has learned a vector for this, too, and the dot product of the forecast with such a vector is the word's score. A
+# softmax turns the scores into chances:
 
 # %% tags=["hide-input"]
 #| alt: Three panels of bars, one for each temperature. The likeliest word has nearly all of the chance at the lowest
@@ -270,7 +270,7 @@ assert llama == 2 * 128 * 2 * 8 * 32, (
 # %% [markdown]
 # ## A language model in sixty lines
 #
-# You know nearly every line of the program below; its comments name the pages. (Only two things are new: one more norm,
+# You know what each line of the program below does; its comments name the pages. (Two things are new: one more norm,
 # after the blocks, and models as classes, as PyTorch writes them.) It learns from pieces that begin anywhere in the
 # song, so that no word has a fixed place. Then it is given six words, and sings. Copy it into an empty file and run it:
 # it needs `torch` and a few seconds.

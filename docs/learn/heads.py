@@ -25,11 +25,11 @@ plot.grid(grids, queries=["bit"], keys=words)
 
 # %% [markdown]
 # In *the dog bit the man*, the word *bit* needs to know two things: who bites, and who is bitten. An average of *dog*
-# and *man* no longer tells which was which, because it is the same average in *the man bit the dog*. Positions do not
-# help: *dog, second* and *man, fifth* have the same average as *man, second* and *dog, fifth*. So models look several
-# times at once. Each of these looks, with queries, keys and values of its own, is called a *head*. Llama 3<!--~ its
-# name -->, in its size of 8 billion<!--~ Grattafiori et al. (2024), table 3 --> learned numbers (its *parameters*), has
-# 32<!--~ the same table --> heads in each of its 32<!--~ the same table --> layers.
+# and *man* no longer tells which was which, because it is the same average in *the man bit the dog*. Added positions do
+# not help: *dog, second* and *man, fifth* have the same average as *man, second* and *dog, fifth*. So models look
+# several times at once. Each of these looks, with queries, keys and values of its own, is called a *head*. Llama 3<!--~
+# its name -->, in its size of 8 billion<!--~ Grattafiori et al. (2024), table 3 --> learned numbers (its *parameters*),
+# has 32<!--~ the same table --> heads in each of its 32<!--~ the same table --> layers.
 #
 # <div class="overview" data-here="heads"></div>
 
@@ -47,14 +47,14 @@ half_each @ numbers
 
 # %% [markdown]
 # The question "D, B?" asks for `(4, 7)`<!--= numbers[[3, 1]] -->, and gets the same average. Whatever the model does
-# next, it cannot tell the two questions apart. Does training find a way out? Two models learn such riddles, with one
-# head and with two. The question is the query, and each box has a key and a value. Then both answer {{ len(answers["one
-# head"]) :,}} new riddles:
+# next, it cannot tell the two questions apart, as long as it looks at both boxes alike. Does training find a way out?
+# Two models learn such riddles, with one head and with two. The question is the query, and each box has a key and a
+# value. Then both answer {{ len(answers["one head"]) :,}} new riddles:
 
 # %% tags=["hide-input"]
 #| caption: How many answers are right. The numbers go from zero to nine, so a blind guess is right one time in ten, and
-#|   for both one time in a hundred. The model with one head leans to one side: it knows one number well and the other
-#|   one badly.
+#|   for both one time in a hundred. The model with one head favors one side: it gets one number mostly right, and the
+#|   other mostly wrong.
 from unmasked.teaching import PairSolver, draw_pairs
 
 one_head = PairSolver.trained(1, seed=0)
@@ -95,7 +95,7 @@ assert torch.allclose(numbers[[3, 1]].mean(), half_each @ numbers), (
     "and gets the same average"
 )
 assert leans[1] > 0.7 > 0.45 > leans[0], (
-    "it knows one number well and the other one badly"
+    "it gets one number mostly right, and the other mostly wrong"
 )
 assert first_head != second_head and on_asked.amax(dim=1).min() > 0.9, (
     "Chance decides which head takes which job"

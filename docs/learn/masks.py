@@ -24,7 +24,7 @@ plot.grid(grids, queries=words, allowed=causal)
 #
 # A language model learns by guessing the next word of sentences that people wrote. Attention makes new vectors for all
 # words of a sentence at once, and from each of them the model can guess the word that follows. So one reading of a
-# sentence gives a lesson for each next word, all for the price of one.
+# sentence gives as many lessons as it has words to guess.
 #
 # But then the answers are in plain sight. The word that *ship* has to guess, *your*, stands right beside it, and a
 # model that can look there has nothing to learn. So whatever comes later is hidden.
@@ -43,7 +43,8 @@ may_look[words.index("ship")]
 
 # %% [markdown]
 # This is the row of *ship*: it may look at *we*, *process*, *and*, and at itself. Now give the mask to
-# `self_attention`, which computes what the first page computed. `X` holds the vectors of the six words.
+# `self_attention` of this site's library, which computes the three lines of the first page. `X` holds the vectors of
+# the six words.
 
 # %%
 masked = self_attention(X, allowed=may_look)

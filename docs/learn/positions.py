@@ -122,7 +122,8 @@ plot.table(["Singer", "It sings", "Verses right"], rows, "{:.0%}")
 # %% [markdown]
 # It cannot know which line it is in. Take *nine green bottles*, once and twice. In the second text the last word sees
 # the same bag, only with everything in it twice, and an average does not notice that. So the singer finds each next
-# word just as likely, up to rounding, although *nine* should come next in the first text, and *and* in the second:
+# word just as likely, up to rounding, although *nine* should come next in the first text, and *and* in the second.
+# `lost` is the singer without positions, and what it returns says how likely each word is:
 
 # %%
 once = lost.numbers_of("nine green bottles")
@@ -173,7 +174,7 @@ with_places = X + table(torch.arange(len(X)))  # word + place
 # A model built around attention is called a *transformer*. The first one computed its place vectors instead of learning
 # them, so it never runs out of them. Each number of the vector (a *feature*) follows a wave along the text: it rises
 # and falls from place to place. The first features are fast waves, the last ones are slow, like the hands of a clock
-# for seconds, minutes and hours. Two features each share a speed: a sine and a cosine.
+# for seconds, minutes and hours. The features come in pairs, a sine and a cosine of one speed.
 
 
 # %%

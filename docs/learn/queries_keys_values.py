@@ -56,8 +56,9 @@ order.int()
 # ## Three tables
 #
 # The matrices are usually called `W_q`, `W_k` and `W_v`. A vector with a single one, times a matrix, is one row of that
-# matrix. So each matrix is a table here, with a row for each word: its query, its key or its value. At first they hold
-# random numbers. The *seed* decides which, and `Parameter` marks a tensor that training may change:
+# matrix: in the dot product with each column, the one picks out a number. So each matrix is a table here, with a row
+# for each word: its query, its key or its value. At first they hold random numbers. The *seed* decides which, and
+# `Parameter` marks a tensor that training may change:
 
 # %% tags=["imports"]
 from torch.nn import Parameter
@@ -250,8 +251,8 @@ assert (
 #
 # - Without training `W_q`, or without training `W_k`, nothing is lost. It is enough that a query and a key *meet*: if
 #   one stays where it is, the other comes to it.
-# - With both left alone, nothing can meet. Chance decides where a question looks most, and that is the right order for
-#   only {{ looked_right :.0%}} of the questions.
+# - With both left untrained, the two cannot meet. Random numbers decide where a question looks most, and that is the
+#   right order for only {{ looked_right :.0%}} of the questions.
 # - Without training `W_v`, the model may find the order, but what is handed over is not what was asked for: its bets
 #   are random numbers, right only by luck.
 
@@ -312,7 +313,7 @@ plot.grid(of_be[None, some], "weights", rows=["be"], columns=columns)
 # ## Recap
 #
 # - A query is a question, a key is a label under which something is found, and a value is what one then gets.
-# - Query and key are learned together, because only their dot product counts. The value is learned apart from them.
+# - Query and key are learned together, because only their dot product counts. The value is learned separately.
 
 # %% [markdown]
 # ## Exercises
