@@ -183,6 +183,47 @@ def test_a_layer_that_adds_something_else_than_its_likes_is_told_and_none_where_
     assert diagnose_model(nn.Sequential(*(Sloped(slopes * (n + 1)) for n in range(5))), x).ok
 
 
+class Turned(nn.Module):
+    """Attention whose queries and keys are turned, by so many times their places, beside a residual connection."""
+
+    def __init__(self, of_queries: float = 1.0, of_keys: float = 1.0) -> None:
+        super().__init__()
+        self.qkv, self.out, self.rates = nn.Linear(12, 36), nn.Linear(12, 12), (of_queries, of_keys)
+
+    def forward(self, x: Tensor) -> Tensor:
+        heads = self.qkv(x).unflatten(-1, (9, 4)).transpose(1, 2).chunk(3, 1)
+        q, k = (self.turn(each, rate) for each, rate in zip(heads[:2], self.rates, strict=True))
+        return x + self.out(F.scaled_dot_product_attention(q, k, heads[2]).transpose(1, 2).flatten(2))
+
+    def turn(self, x: Tensor, rate: float) -> Tensor:
+        angles = rate * torch.arange(x.size(-2))[:, None] * torch.tensor([1.0, 0.1])
+        (a, b), cos, sin = x.chunk(2, -1), angles.cos(), angles.sin()
+        return torch.cat((a * cos - b * sin, a * sin + b * cos), -1)
+
+
+class Placed(nn.Module):
+    """Adds a vector to each place."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.vectors = nn.Parameter(torch.randn(6, 12))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.vectors
+
+
+@pytest.mark.parametrize("rate", [-1.0, 2.0])
+def test_a_layer_whose_keys_are_turned_unlike_its_queries_is_told_and_none_where_places_are_added(rate: float) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(2, 6, 12)
+    report = diagnose_model(nn.Sequential(*(Turned(1.0, rate if n == 3 else 1.0) for n in range(5))), x)
+    (finding,) = report.findings
+    assert (finding.where, finding.check) == ("3", "positions")
+    assert finding.told == "where all tokens are the same, its scores depend on more than the distance"
+    assert diagnose_model(nn.Sequential(*(Turned(n + 1.0, n + 1.0) for n in range(5))), x).ok
+    assert diagnose_model(nn.Sequential(Turned(), Turned(), Turned(), Placed(), Turned()), x).ok
+
+
 @pytest.mark.filterwarnings("ignore:enable_nested_tensor is True")
 @pytest.mark.parametrize("batch_first", [True, False])
 def test_pytorchs_own_layers_are_followed(batch_first: bool) -> None:

@@ -31,7 +31,6 @@ UNSEEN = {
     "mla-absorbed-wrong-half": "each half of the up-projection is a projection: only the checkpoint says which",
     "window-padding-visible": "its windows are padded inside, where no token is",
     "swin-rows-as-columns": "offsets may share a row of a table, whose other rows stay open",
-    "swin-bias-viewed": "a learned table is right in any order",
     "half-for-the-kernel": "a cast to 16 bits inside may be meant, as for a kernel that takes nothing else",
     "gqa-repeat": "key heads dealt out in turn are right by some checkpoints: a caution",
     "kv-expanded-as-tiles": "key heads dealt out in turn are right by some checkpoints: a caution",

@@ -244,6 +244,8 @@ def _has_no_order(subject: Subject) -> Iterator[Outcome]:
     def why() -> Iterator[Because]:
         told = "no output sees a later token: it is causal, and causal=False was given"
         yield Because(None, told, probes.sees_the_future(f, x) is None)
+        told = "the order of its keys counts where they differ, and not where they are alike: what is summed block by "
+        yield Because("weights-not-normalized", f"{told}block is not brought to one size", _ordered_by_scores(subject))
         alike = f(x[:, :1].expand_as(x).clone())  # equal tokens may have equal outputs, wherever they are
         told = "whether its scores depend on positions: pass positions=True if they do"
         yield Because(None, told, not differs(alike, alike[:, :1].expand_as(alike)), open=True)
@@ -254,6 +256,15 @@ def _has_no_order(subject: Subject) -> Iterator[Outcome]:
 
     order = "permutation equivariance"
     yield subject.ask(order, lambda b, t: probes.breaks_equivariance(f, subject.noise(b, t)), why())
+
+
+def _ordered_by_scores(subject: Subject) -> bool:
+    """Whether order counts for nothing where all keys are alike, as it would if positions counted in the scores."""
+    if subject.inputs != "qkv":
+        return False
+    query, key, value = subject.three(subject.items, subject.tokens, subject.tokens)
+    alike = key[:, :1].expand_as(key).clone()
+    return not differs(subject.target(query, alike, value), subject.target(query, alike, value.roll(1, 1)))
 
 
 def _has_order(subject: Subject) -> Iterator[Outcome]:

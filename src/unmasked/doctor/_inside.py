@@ -12,14 +12,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from unmasked.doctor._call import Call, found_in
 from unmasked.doctor._report import Finding, Given, Open, Outcome
 from unmasked.doctor._rows import PLURAL, Made, projections, role_of, turning
 from unmasked.doctor._steps import Scores, judged
 from unmasked.doctor._subject import Subject, said
-from unmasked.doctor._view import Run, Unseen, View, changed, elsewhere, moved, other_token, unclear
+from unmasked.doctor._view import Run, Unseen, View, changed, drawn, elsewhere, moved, other_token, unclear
 
 __all__ = ["Inside", "look"]
 
@@ -106,6 +106,7 @@ def _judge(view: View, inside: Inside) -> None:
         inside.add(_sources(view, base))
     scores = Scores(view, base)
     inside.add(judged(scores))
+    inside.add(_tables(view, base) if scores.biased else iter(()))
     inside.add(_returned(view, base))
     inside.causal, inside.scale = scores.causal, scores.scale
     inside.layout, inside.longer = view.layout, view.longer
@@ -234,6 +235,9 @@ def _places(view: View, base: Run, other: Run) -> Iterator[Outcome]:
         elif name != "value" and (_even(before, 2) or _even(before - before.mean(2, keepdim=True), 2)):
             yield view.wrong(None, "queries and keys are normalized over the tokens, not over the features")
             return
+        elif name == "key" and not elsewhere(*(x.mT.reshape(x.shape) for x in (before, after))):
+            yield view.wrong(None, "keys are reshaped where they should be transposed: a key is made of several tokens")
+            return
         else:
             yield unclear(f"a token's {name} depends on other tokens")
     if spread:
@@ -296,6 +300,26 @@ def _sources(view: View, base: Run) -> Iterator[Outcome]:
             yield view.wrong("wrong-value" if role == "value" else None, told)
         else:
             yield unclear(f"of what its {PLURAL[role]} are made: of {' and '.join(names) or 'no input'}")
+
+
+def _tables(view: View, base: Run) -> Iterator[Outcome]:
+    """Change a column of a table that has one for each head, and ask to whose scores it adds something else."""
+    heads = base.call.query.size(1)
+    for name, table in view.target.tensors.items():
+        one_each = heads > 1 and table.dim() == 2 and table.size(1) == heads
+        if not one_each or not view.target.copied or isinstance(view.target.owners[name], nn.Linear):
+            continue
+        column = table[:, 0].clone()
+        try:
+            table[:, 0] += drawn(column)
+            other = view.asked(base.case, base).call
+        finally:
+            table[:, 0] = column
+        by_head = (other.scores - base.call.scores).nan_to_num().abs().amax((0, 2, 3)) > 1e-6
+        if by_head.sum() > 1 and view.near(other.product, base.call.product):
+            told = f"a column of {name}, which has one for each head, reaches several heads: viewed, not permuted"
+            yield view.wrong("view-without-transpose", told)
+            return
 
 
 def _padded(view: View, base: Run) -> Iterator[Outcome]:

@@ -394,7 +394,7 @@ class _Examination:
     def places(self) -> None:
         """Give every place the same token: what turns queries and keys by their places makes scores of the distance.
 
-        Every value is the same then, and so is what each layer gives, whatever its weights are.
+        Every value is the same then, and so is what each layer gives, whatever its weights are: or it is not asked.
         """
         square = [seen for seen in self.seen if seen.call.query.size(-2) == seen.call.key.size(-2) > 2]
         alike = self._inputs(lambda x: x[:, :1].expand_as(x).clone(), {seen.call.key.size(-2) for seen in square})
@@ -408,8 +408,8 @@ class _Examination:
         if [call.name for call in run.calls] != [seen.name for seen in self.seen]:
             return
         for seen, call in zip(self.seen, run.calls, strict=True):
-            if seen in square:
-                product = call.call.product
+            product, value = call.call.product, call.call.value
+            if seen in square and (value - value[:, :, :1]).abs().max() < 1e-3 * value.abs().max():
                 apart = (product[..., 1:, 1:] - product[..., :-1, :-1]).abs().max()
                 seen.by_distance = bool(apart < 1e-3 * product.abs().max())
         told = "where all tokens are the same, its scores depend on more than the distance"

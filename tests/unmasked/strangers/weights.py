@@ -787,6 +787,7 @@ right("in-blocks-filled-up", Style(InBlocks, bias=False, filled=True))
 right("context-in-blocks", Style(FilledUp, inputs="x_context"))
 right("context-in-blocks-and-zeros", Style(FilledUp, inputs="x_context", zeros=1))
 right("local-and-global", Style(LocalAndGlobal, positions=True))
+wrong("sums-of-three-not-rescaled", Style(InBlocks, inputs="qkv", causal=False), NOT_NORMALIZED, slip="sum")
 wrong("sums-not-rescaled", Style(InBlocks, norm=nn.LayerNorm, residual=True), NOT_NORMALIZED, slip="sum")
 
 # ------------------------------------------------------------------------------------------ what meets what is not its
