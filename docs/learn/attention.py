@@ -340,16 +340,18 @@ likeness = torch.cosine_similarity(
 )
 
 # %% [markdown]
-# In symbols, the score of word $i$ and word $j$, with $d$ numbers each, is
+# ??? note "The same for each number"
 #
-# $$s_{ij} = \frac{x_i \cdot x_j}{\sqrt{d}} \tag{1.1}$$
-# <!-- where: x = random("n d"); s = functional.attention_scores(x, x) -->
+#     In symbols, the score of word $i$ and word $j$, with $d$ numbers each, is
 #
-# The weights $a_{ij}$ of word $i$ and its new vector $o_i$, the average of all $n$ words, are
+#     $$s_{ij} = \frac{x_i \cdot x_j}{\sqrt{d}} \tag{1.1}$$
+#     <!-- where: x = random("n d"); s = functional.attention_scores(x, x) -->
 #
-# $$o_i = \sum_{j=1}^{n} a_{ij} \, x_j, \qquad a_{ij} = \frac{e^{s_{ij}}}{\sum_{l=1}^{n} e^{s_{il}}} \tag{1.2}$$
-# <!-- where: x, k = random("n d", "n d"); s = functional.attention_scores(x, k)
-# o, a = functional.attend(x, k, x, need_weights=True) -->
+#     The weights $a_{ij}$ of word $i$ and its new vector $o_i$, the average of all $n$ words, are
+#
+#     $$o_i = \sum_{j=1}^{n} a_{ij} \, x_j, \qquad a_{ij} = \frac{e^{s_{ij}}}{\sum_{l=1}^{n} e^{s_{il}}} \tag{1.2}$$
+#     <!-- where: x, k = random("n d", "n d"); s = functional.attention_scores(x, k);
+#     o, a = functional.attend(x, k, x, need_weights=True) -->
 #
 # In papers, the queries are the rows of $Q$, the keys of $K$, the values of $V$, and a key has $d_k$ numbers:
 #
