@@ -311,7 +311,7 @@ vectors.nearest(X[1])
 # Here each word played all roles with one vector. But a word seldom looks for words like itself: *my* looks for a noun,
 # and is not one itself. So a trained model makes a vector for each role, as [the next
 # page](queries_keys_values.py)<!--~ link: its title is a question --> shows. It does so by three *matrices*, which are
-# tables of numbers: the dot product of a vector with each column of a matrix is a number of the new vector.
+# tables of numbers: the dot products of a vector with the columns of a matrix are the numbers of a new vector.
 
 # %% [markdown]
 # ## In three lines, and as an equation
