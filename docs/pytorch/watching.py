@@ -113,26 +113,9 @@ words = "go back to my ship and to my".split()
 known = sorted(set(words))  # the vocabulary
 ids = torch.tensor([[known.index(word) for word in words]])
 
-
-class Reader(nn.Module):
-    def __init__(self):
-        super().__init__()
-        options = {"num_heads": 2, "out_bias": False}
-        self.layers = nn.ModuleList(
-            CausalSelfAttention(WIDTH, WIDTH, **options) for _ in range(2)
-        )
-
-    def forward(self, ids):
-        x = embed(ids)  # batch tokens width
-        for layer in self.layers:
-            x = x + layer(x)
-        return x[..., NEXT]  # a score for each word
-
-
 # %% [markdown]
 # The features of a token say which word it is, at which position, which word came before, and which comes next. `embed`
-# fills in the first two, and the heads the rest. Each is wired by hand, with its query, its key, its value, and the
-# part of the features that it writes to:
+# fills in the first two, and the heads the rest:
 
 # %% tags=["check"]
 V, P = len(known), len(words)  # words of the vocabulary, positions
@@ -150,6 +133,27 @@ def embed(ids):
     return x
 
 
+# %%
+class Reader(nn.Module):
+    def __init__(self):
+        super().__init__()
+        options = {"num_heads": 2, "out_bias": False}
+        self.layers = nn.ModuleList(
+            CausalSelfAttention(WIDTH, WIDTH, **options) for _ in range(2)
+        )
+
+    def forward(self, ids):
+        x = embed(ids)  # batch tokens width
+        for layer in self.layers:
+            x = x + layer(x)
+        return x[..., NEXT]  # a score for each word
+
+
+# %% [markdown]
+# Each head is wired by hand, with its query, its key, its value, and the part of the features that it writes to:
+
+
+# %% tags=["check"]
 def wire(layer, head, *, query=None, key=None, value=None, to=None, of=1.0):
     d = layer.head_dim
     parts = layer.qkv.weight.data.view(3, layer.num_heads, d, -1)

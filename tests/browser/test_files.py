@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import ast
+import builtins
 import re
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+
+from proofread.programs.names import uses
 
 ROOT = Path(__file__).parents[2]
 MOST = 120_000  # bytes of HTML that a phone can still take without a pause
@@ -41,6 +45,15 @@ def test_each_module_has_a_page_of_its_own_in_the_reference_and_shows_no_source(
 @pytest.mark.parametrize("call", ["functional/#unmasked.functional.self_attention", "masks/#unmasked.masks"])
 def test_the_table_by_task_leads_to_the_pages(site: Path, call: str):
     assert f'href="{call}"' in (site / "reference/index.html").read_text(encoding="utf-8")
+
+
+def test_what_a_copied_program_defines_finds_every_name_that_it_looks_up_once_it_is_called(site: Path):
+    programs = {path.relative_to(site): ast.parse(path.read_text()).body for path in site.rglob("cell-*.py")}
+    assert len(programs) > 400
+    known = {*vars(builtins), "__name__", "__file__"}
+    for name, body in programs.items():
+        bound = known.union(*(uses(statement).binds for statement in body))
+        assert set().union(*(uses(statement).read for statement in body)) - bound == set(), name
 
 
 class _Links(HTMLParser):

@@ -139,7 +139,9 @@ SENTENCES: dict[tuple[str, str], Callable[[SimpleNamespace], bool]] = {
     ("linear", "has the other sign; from a length of the root of two on, it is larger than what was there"): lambda p: (
         left(p, 1.42) < -1 < left(p, 1.41) < 0
     ),
-    ("linear", "in bytes it is twice as many words"): lambda p: torch.float32.itemsize == 2 * torch.bfloat16.itemsize,
+    ("linear", "in bytes, that makes twice as many words"): lambda p: (
+        torch.float32.itemsize == 2 * torch.bfloat16.itemsize
+    ),
     ("serving", "a query sees the slots up to its own"): sees_its_own_slots,
     ("serving", "*slot* says where its key lies, and is counted along the row"): lambda p: close(
         p.goes_on, p.by_itself, 1e-4
@@ -150,7 +152,7 @@ SENTENCES: dict[tuple[str, str], Callable[[SimpleNamespace], bool]] = {
     ("serving", r"stays with the chance $\min(1, p(w) / q(w))$"): lambda p: close(
         p.verify(p.q, p.p)[0], (p.p / p.q).clamp(max=1)
     ),
-    ("serving", "replaced by a draw from what $p$ has more of than $q$"): lambda p: (
+    ("serving", "replaced by a draw from the excess of $p$ over $q$"): lambda p: (
         not (p.verify(p.q, p.p)[1] * (p.p <= p.q)).any()
     ),
     ("flex", "A `mask_mod` says who may see whom, and a `score_mod` changes a score"): lambda p: close(

@@ -111,8 +111,12 @@ def _needed(cells: Mapping[int, CellRun], target: int) -> dict[int, list[int]]:
                 if _LOOKS.search(ast.unparse(statement)):
                     return {place: [*range(len(cells[place].effects))] for place in earlier}
                 kept.insert(0, index)
-                wanted = (wanted - effects.binds) | (effects.reads & effects.names)
-                by_functions = (by_functions - effects.binds) | (effects.reads - effects.names)
+                reads = effects.reads
+                if place != target and isinstance(statement, _DEFINITIONS) and not statement.decorator_list:
+                    # What a function looks up is read by who calls it, or by who copies the cell that makes it.
+                    reads = reads & (uses(statement).early | uses(statement).annotations)
+                wanted = (wanted - effects.binds) | (reads & effects.names)
+                by_functions = (by_functions - effects.binds) | (reads - effects.names)
         if place != target and kept:
             chosen[place] = kept
     return dict(sorted(chosen.items()))

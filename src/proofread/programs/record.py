@@ -103,7 +103,7 @@ class Recorder:
         if statement is None:
             return lambda printed, raised: None
         found = uses(statement)
-        survey = _Survey(self._called(statement), self._namespace, self._hidden)
+        survey = _Survey(first_reads(statement) | found.annotations, self._namespace, self._hidden)
         survey.mentioned.update(node.attr for node in ast.walk(statement) if isinstance(node, ast.Attribute))
         before = {name: id(value) for name, value in self._namespace.items()}
         settings, modules, state = _settings(), len(sys.modules), self._generators.begin()
@@ -159,14 +159,6 @@ class Recorder:
         return {
             name for name in self._namespace if name not in self._hidden and not re.match(r"_(\d*|_+|i+\d*)$", name)
         }
-
-    def _called(self, statement: ast.stmt) -> set[str]:
-        """The names that a statement reads when it runs: a function's body runs when it is called, if ever."""
-        found = uses(statement)
-        defines = isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
-        if defines and not getattr(statement, "decorator_list", ()):
-            return found.early | found.annotations
-        return first_reads(statement) | found.annotations
 
     def _forget(self, names: Iterable[str]) -> None:
         for name in names:
