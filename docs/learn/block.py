@@ -363,8 +363,7 @@ assert attention_cost[-1] > mlp_cost[-1], (
 # %% [markdown]
 # ## Exercises
 #
-# `print(check("moves-information", answer))` tells you whether your answer is right:
-# [how to do the exercises](../install.md#do-the-exercises).
+# [Do the exercises](../install.md#do-the-exercises) with `print(check("moves-information", answer))`.
 #
 # **Which part moves information?** (`moves-information`) Write `moves_information(part, x)`. It gets a function and
 # words (words, features), and says whether the output of any word depends on another word: `True` or `False`.

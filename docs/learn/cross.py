@@ -215,8 +215,7 @@ assert weights.shape == (len(Y), len(X)), (
 # %% [markdown]
 # ## Exercises
 #
-# `print(check("cross-attention", answer))` tells you whether your answer is right:
-# [how to do the exercises](../install.md#do-the-exercises).
+# [Do the exercises](../install.md#do-the-exercises) with `print(check("cross-attention", answer))`.
 #
 # **Ask another sequence** (`cross-attention`). Write `cross(x, memory)` for tensors of (batch, tokens, features): every
 # token of `x` gets an average of the tokens of `memory`, without matrices.

@@ -392,8 +392,7 @@ assert max(stay[1:]) < 1e-4, (
 # %% [markdown]
 # ## Exercises
 #
-# `print(check("write-on", answer))` tells you whether your answer is right:
-# [how to do the exercises](../install.md#do-the-exercises).
+# [Do the exercises](../install.md#do-the-exercises) with `print(check("write-on", answer))`.
 #
 # **Write on** (`write-on`). Write `write_on(model, text, count)`, which returns the list of the next `count` words.
 # `text` is a list of words, as numbers. `model(new, kept)` takes a list of the words that are new to it and what it

@@ -300,8 +300,7 @@ assert costs[8][0] < costs[1][0] and costs[8][1:3] == costs[1][1:3], (
 # %% [markdown]
 # ## Exercises
 #
-# `print(check("silence-head", answer))` tells you whether your answer is right:
-# [how to do the exercises](../install.md#do-the-exercises).
+# [Do the exercises](../install.md#do-the-exercises) with `print(check("silence-head", answer))`.
 #
 # **Silence a head** (`silence-head`). Write `silence(averages, num_heads, head)`. It gets what the heads have laid side
 # by side, (tokens, features), and returns the same with the numbers of one head set to zero. The heads are counted from

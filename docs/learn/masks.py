@@ -281,8 +281,7 @@ assert by_module[3].isnan().all(), "for the last word nothing is left"
 #
 # ## Exercises
 #
-# `print(check("window-mask", answer))` tells you whether your answer is right:
-# [how to do the exercises](../install.md#do-the-exercises).
+# [Do the exercises](../install.md#do-the-exercises) with `print(check("window-mask", answer))`.
 #
 # **A window** (`window-mask`). Some models let each word see only itself and a few words before it. Write
 # `window(tokens, width)`, which returns the boolean mask: each query may see `width` keys, itself included, and none

@@ -304,8 +304,7 @@ assert torch.allclose(shuffled.context, context[order], atol=1e-5), (
 # %% [markdown]
 # ## Exercises
 #
-# `print(check("is-equivariant", answer))` tells you whether your answer is right:
-# [how to do the exercises](../install.md#do-the-exercises).
+# [Do the exercises](../install.md#do-the-exercises) with `print(check("is-equivariant", answer))`.
 #
 # **A test for order** (`is-equivariant`). Write `survives_shuffles(f)` for functions from (tokens, features) to
 # (tokens, features), of any size: it says whether f is equivariant. Draw the tokens yourself. It will be tried on

@@ -318,8 +318,7 @@ plot.grid(of_be[None, some], "weights", rows=["be"], columns=columns)
 # %% [markdown]
 # ## Exercises
 #
-# `print(check("keys-for-queries", answer))` tells you whether your answer is right:
-# [how to do the exercises](../install.md#do-the-exercises).
+# [Do the exercises](../install.md#do-the-exercises) with `print(check("keys-for-queries", answer))`.
 #
 # **Keys without training** (`keys-for-queries`). Write `keys_for(W_q)`. It takes a table of random queries, a row for
 # each question, and returns a table of keys of the same shape, so that each question has its largest score with the key

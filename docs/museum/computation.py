@@ -520,8 +520,7 @@ assert whole, (
 # %% [markdown]
 # ## Exercises
 #
-# `print(check("mended-attention", answer))` says whether your answer is right, and usually what went wrong; `check`
-# comes from `unmasked.exercises`. [How to do the exercises](../install.md#do-the-exercises).
+# [Do the exercises](../install.md#do-the-exercises) with `print(check("mended-attention", answer))`.
 #
 # **Mend this function** (`mended-attention`). It has four mistakes of this page. Write it anew as
 # `attend(query, key, value, dropout, training)`, which returns the context, and weights whose rows sum to one even in

@@ -454,8 +454,7 @@ merged_by_view(split_heads(x, H))
 #
 # ## Exercises
 #
-# `print(check("sizes-that-tell", answer))` says whether your answer is right, and usually what went wrong; `check`
-# comes from `unmasked.exercises`. [How to do the exercises](../install.md#do-the-exercises).
+# [Do the exercises](../install.md#do-the-exercises) with `print(check("sizes-that-tell", answer))`.
 #
 # **Sizes that tell** (`sizes-that-tell`). Give four numbers, for
 # batch, tokens, heads and head_dim, at which no mistake hides. They are tried on the wrong versions of [the index, with

@@ -233,8 +233,7 @@ Rooms()
 # %% [markdown]
 # ## Exercises
 #
-# `print(check("test-of-your-own", answer))` says whether your answer is right, and usually what went wrong; `check`
-# comes from `unmasked.exercises`. [How to do the exercises](../install.md#do-the-exercises).
+# [Do the exercises](../install.md#do-the-exercises) with `print(check("test-of-your-own", answer))`.
 #
 # **A test of your own** (`test-of-your-own`). Write `my_test(f)` for a function of `x`, (batch, tokens, features):
 # causal self-attention in three heads, without learned matrices. Your test must fail (by an `assert`, or `False`) for

@@ -799,8 +799,7 @@ assert same_weights, "The weights are the same"
 # %% [markdown]
 # ## Exercises
 #
-# `print(check("leak-test", answer))` says whether your answer is right, and usually what went wrong; `check` comes from
-# `unmasked.exercises`. [How to do the exercises](../install.md#do-the-exercises).
+# [Do the exercises](../install.md#do-the-exercises) with `print(check("leak-test", answer))`.
 #
 # **A test for leaks** (`leak-test`). Write `looks_ahead(f, x)`, which says whether a later token reaches an earlier
 # output of `f`, for `x` of (batch, tokens, features). The check gives it functions with the mistakes of this page, and

@@ -767,8 +767,7 @@ assert moved(adam) == 0 == moved(adam, set_to_none=True), (
 # %% [markdown]
 # ## Exercises
 #
-# `print(check("positions-of-a-pack", answer))` says whether your answer is right, and usually what went wrong; `check`
-# comes from `unmasked.exercises`. [How to do the exercises](../install.md#do-the-exercises).
+# [Do the exercises](../install.md#do-the-exercises) with `print(check("positions-of-a-pack", answer))`.
 #
 # **Positions of a pack** (`positions-of-a-pack`). Write `place(ids)` for ids of (batch, tokens), which number the
 # documents of a row in ascending order. It returns (batch, tokens): how many tokens of its own document stand before

@@ -496,8 +496,7 @@ exhibits.plate("projection-variance", normal)
 # %% [markdown]
 # ## Exercises
 #
-# `print(check("weights-that-tell", answer))` says whether your answer is right, and usually what went wrong; `check`
-# comes from `unmasked.exercises`. [How to do the exercises](../install.md#do-the-exercises).
+# [Do the exercises](../install.md#do-the-exercises) with `print(check("weights-that-tell", answer))`.
 #
 # **Weights that tell** (`weights-that-tell`). Write `fill(module)`, which fills an `nn.MultiheadAttention` so that
 # every mistake shows. It is tried with biases left out, a matrix not transposed, heads exchanged, and rows read head by

@@ -265,8 +265,7 @@ assert (
 # %% [markdown]
 # ## Exercises
 #
-# `print(check("row-sums", answer))` says whether your answer is right, and usually what went wrong; `check` comes from
-# `unmasked.exercises`. [How to do the exercises](../install.md#do-the-exercises).
+# [Do the exercises](../install.md#do-the-exercises) with `print(check("row-sums", answer))`.
 #
 # **Row sums** (`row-sums`). Write a function of the gradient of the context and of the context, which returns $D$ of
 # equation (9.3), with a number for each query.

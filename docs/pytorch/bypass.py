@@ -638,8 +638,7 @@ assert apart(output, one) < 1e-6 and (weights - 1).abs().max() < 1e-6, (
 # %% [markdown]
 # ## Exercises
 #
-# `print(check("undo-the-root", answer))` says whether your answer is right, and usually what went wrong; `check` comes
-# from `unmasked.exercises`. [How to do the exercises](../install.md#do-the-exercises).
+# [Do the exercises](../install.md#do-the-exercises) with `print(check("undo-the-root", answer))`.
 #
 # Each asks for a module: begin with `bypass_(nn.MultiheadAttention(50, 1, batch_first=True))`.
 #

@@ -485,8 +485,7 @@ assert caught == ["top left", "memory", "positions"], (
 # %% [markdown]
 # ## Exercises
 #
-# `print(check("chunk-mask", answer))` says whether your answer is right, and usually what went wrong; `check` comes
-# from `unmasked.exercises`. [How to do the exercises](../install.md#do-the-exercises).
+# [Do the exercises](../install.md#do-the-exercises) with `print(check("chunk-mask", answer))`.
 #
 # **The mask of a chunk** (`chunk-mask`). Write a function of `past`, the number of tokens in the cache, and `tokens`,
 # the number of new ones. It returns the boolean mask, `True` for *may attend*, of the new queries and all keys.

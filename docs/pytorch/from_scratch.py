@@ -637,8 +637,7 @@ assert all(
 # %% [markdown]
 # ## Exercises
 #
-# `print(check("multi-head", answer))` says whether your answer is right, and usually what went wrong; `check` comes
-# from `unmasked.exercises`. [How to do the exercises](../install.md#do-the-exercises).
+# [Do the exercises](../install.md#do-the-exercises) with `print(check("multi-head", answer))`.
 #
 # **The whole layer** (`multi-head`). Write `layer(query, key, value, state, num_heads)` without a mask, where `state`
 # is the `state_dict` of an `nn.MultiheadAttention` with `batch_first=True`. Return the output.

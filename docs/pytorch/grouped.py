@@ -313,8 +313,7 @@ assert kept.bytes == 100 * KVCache.bytes_per_token(2, 4)
 # %% [markdown]
 # ## Exercises
 #
-# `print(check("shared-heads", answer))` says whether your answer is right, and usually what went wrong; `check` comes
-# from `unmasked.exercises`. [How to do the exercises](../install.md#do-the-exercises).
+# [Do the exercises](../install.md#do-the-exercises) with `print(check("shared-heads", answer))`.
 #
 # **Share without a copy** (`shared-heads`). Write `attend(q, k, v)` for q of (batch, heads, queries, head_dim), and k
 # and v of (batch, kv_heads, keys, head_dim), which have fewer heads. It computes attention without a mask, by products

@@ -782,8 +782,7 @@ assert by_adam > 10 * by_sgd, "it moves the vector more than ten times as far"
 # %% [markdown]
 # ## Exercises
 #
-# `print(check("split-heads", answer))` says whether your answer is right, and usually what went wrong; `check` comes
-# from `unmasked.exercises`. [How to do the exercises](../install.md#do-the-exercises).
+# [Do the exercises](../install.md#do-the-exercises) with `print(check("split-heads", answer))`.
 #
 # **Split** (`split-heads`). Write `split(x, num_heads)` for x of (batch, tokens, features).
 #

@@ -282,8 +282,7 @@ assert older or not together.can_run, "every kernel refuses them"
 # %% [markdown]
 # ## Exercises
 #
-# `print(check("back-to-the-kernel", answer))` says whether your answer is right, and usually what went wrong; `check`
-# comes from `unmasked.exercises`. [How to do the exercises](../install.md#do-the-exercises).
+# [Do the exercises](../install.md#do-the-exercises) with `print(check("back-to-the-kernel", answer))`.
 #
 # **Back to the kernel** (`back-to-the-kernel`). Write a function of `query, key, value` with three axes each, (heads,
 # tokens, features), where values are narrower than keys and their last axis is not contiguous.

@@ -379,8 +379,7 @@ assert "look like those of family 'gpt_neox'" in named, (
 # %% [markdown]
 # ## Exercises
 #
-# `print(check("one-head-of-packed", answer))` says whether your answer is right, and usually what went wrong; `check`
-# comes from `unmasked.exercises`. [How to do the exercises](../install.md#do-the-exercises).
+# [Do the exercises](../install.md#do-the-exercises) with `print(check("one-head-of-packed", answer))`.
 #
 # **Take PyTorch apart** (`one-head-of-packed`). Write `head_weights(in_proj_weight, num_heads, head)`, which returns
 # the query's, key's and value's matrix of one head, each (head_dim, embed_dim).

@@ -285,8 +285,7 @@ assert keys_seen(my_attention) == W
 # %% [markdown]
 # ## Exercises
 #
-# `print(check("window-with-sinks", answer))` says whether your answer is right, and usually what went wrong; `check`
-# comes from `unmasked.exercises`. [How to do the exercises](../install.md#do-the-exercises).
+# [Do the exercises](../install.md#do-the-exercises) with `print(check("window-with-sinks", answer))`.
 #
 # **Windows with sinks** (`window-with-sinks`). Write `mask(tokens, window, sinks)`: a token sees `window` keys, its own
 # included, and the first `sinks` tokens of the text, but no later token.

@@ -622,8 +622,7 @@ assert not moved(x)[0, -1].any(), (
 # %% [markdown]
 # ## Exercises
 #
-# `print(check("causal-mask", answer))` says whether your answer is right, and usually what went wrong; `check` comes
-# from `unmasked.exercises`. [How to do the exercises](../install.md#do-the-exercises).
+# [Do the exercises](../install.md#do-the-exercises) with `print(check("causal-mask", answer))`.
 #
 # **The causal mask** (`causal-mask`). Write a function that takes a number of tokens and returns the boolean mask,
 # `True` for *may attend*, without a loop.

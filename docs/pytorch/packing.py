@@ -339,8 +339,7 @@ test_documents_do_not_meet()
 # %% [markdown]
 # ## Exercises
 #
-# `print(check("packed-causal", answer))` says whether your answer is right, and usually what went wrong; `check` comes
-# from `unmasked.exercises`. [How to do the exercises](../install.md#do-the-exercises).
+# [Do the exercises](../install.md#do-the-exercises) with `print(check("packed-causal", answer))`.
 #
 # **The mask of a packed decoder** (`packed-causal`). Write `packed(ids)`, with ids of the axis (tokens). It returns the
 # boolean mask, `True` for *may attend*: a token sees its own document, and no later token. An id may come back.

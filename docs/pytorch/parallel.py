@@ -480,8 +480,7 @@ for ours in launch(gradients, ranks=2):
 # %% [markdown]
 # ## Exercises
 #
-# `print(check("row-parallel", answer))` says whether your answer is right, and usually what went wrong; `check` comes
-# from `unmasked.exercises`. [How to do the exercises](../install.md#do-the-exercises).
+# [Do the exercises](../install.md#do-the-exercises) with `print(check("row-parallel", answer))`.
 #
 # **One bias** (`row-parallel`). Write `output(contexts, weights, bias)`: lists of what each rank has, its contexts
 # (..., tokens, features) and its columns of the output's matrix (d_out, features); and the bias. Return the output.

@@ -644,8 +644,7 @@ assert probes.turns_otherwise(
 # %% [markdown]
 # ## Exercises
 #
-# `print(check("turn-by-hand", answer))` says whether your answer is right, and usually what went wrong; `check` comes
-# from `unmasked.exercises`. [How to do the exercises](../install.md#do-the-exercises).
+# [Do the exercises](../install.md#do-the-exercises) with `print(check("turn-by-hand", answer))`.
 #
 # **Turn by hand** (`turn-by-hand`). Write `turn(x, positions)` for the pairing *halves*, with the base 10,000<!--~ the
 # usual base -->: x has the axes (..., tokens, head_dim), positions (tokens).

@@ -654,8 +654,7 @@ assert abs(with_one_head - 4) < 1e-3, (
 # %% [markdown]
 # ## Exercises
 #
-# `print(check("scaled-scores", answer))` says whether your answer is right, and usually what went wrong; `check` comes
-# from `unmasked.exercises`. [How to do the exercises](../install.md#do-the-exercises).
+# [Do the exercises](../install.md#do-the-exercises) with `print(check("scaled-scores", answer))`.
 #
 # **Scores** (`scaled-scores`). Write `scores(q, k)` for q with the axes (..., queries, features) and k with (..., keys,
 # features).

@@ -272,8 +272,7 @@ assert torch.allclose(
 # %% [markdown]
 # ## Exercises
 #
-# `print(check("running-softmax", answer))` says whether your answer is right, and usually what went wrong; `check`
-# comes from `unmasked.exercises`. [How to do the exercises](../install.md#do-the-exercises).
+# [Do the exercises](../install.md#do-the-exercises) with `print(check("running-softmax", answer))`.
 #
 # **A running softmax** (`running-softmax`). Write a function of a row of scores, given as a list of tiles, each of them
 # a list of numbers. It returns the largest score and the sum of the exponentials measured from it, and looks at each

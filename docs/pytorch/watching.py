@@ -550,8 +550,7 @@ assert complaint.startswith("NaN in call 1"), (
 # %% [markdown]
 # ## Exercises
 #
-# `print(check("previous-token-heads", answer))` says whether your answer is right, and usually what went wrong; `check`
-# comes from `unmasked.exercises`. [How to do the exercises](../install.md#do-the-exercises).
+# [Do the exercises](../install.md#do-the-exercises) with `print(check("previous-token-heads", answer))`.
 #
 # **Find the heads that look back** (`previous-token-heads`). Write `looks_back(weights)`, which takes the weights of a
 # call, (batch, heads, queries, keys), and returns for each head the mean weight that a token gives to the one before
