@@ -86,6 +86,7 @@ addEventListener("load", () => {
     button.append(...label.childNodes)
     button.addEventListener("click", (event) => {
       toggle.click()
+      if (toggle !== drawer && toggle.checked) document.querySelector(".md-search__input")?.focus()
       // By a key, which goes on where it leads.
       if (!event.detail && toggle === drawer && drawer.checked) side.querySelector("a[href]")?.focus()
     })
@@ -126,8 +127,13 @@ addEventListener("load", () => {
   })
 })()
 
-/* The index of the search is on its way before the first letter is typed; the worker of the search asks for it again. */
-document.querySelector(".md-search__input")?.addEventListener("focus", () => {
-  const { base } = JSON.parse(document.getElementById("__config").textContent)
-  fetch(new URL(`${base}/search/search_index.json`, location))
-}, { once: true })
+/* The index of the search is on its way before the first letter is typed; the worker of the search asks for it again. What
+   is pasted, said or chosen is asked for as well: the theme listens to keys alone. */
+;(() => {
+  const input = document.querySelector(".md-search__input")
+  input?.addEventListener("input", () => input.dispatchEvent(new Event("keyup")))
+  input?.addEventListener("focus", () => {
+    const { base } = JSON.parse(document.getElementById("__config").textContent)
+    fetch(new URL(`${base}/search/search_index.json`, location))
+  }, { once: true })
+})()

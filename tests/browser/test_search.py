@@ -91,3 +91,14 @@ def test_the_index_is_loaded_when_the_search_gets_the_focus_and_no_page_shows_it
     assert page.locator(".md-search-result__meta").inner_text() != ""
     assert faults == []
     context.close()
+
+
+def test_on_a_phone_the_search_opens_with_the_cursor_in_it_and_finds_what_is_pasted(browser: Browser, address: str):
+    context = browser.new_context(viewport={"width": 390, "height": 800}, has_touch=True, is_mobile=True)
+    page = context.new_page()
+    page.goto(address + "learn/masks/")
+    page.locator(".md-header button[for=__search]").tap()
+    page.locator(".md-search__input:focus").wait_for()
+    page.keyboard.insert_text("rope")
+    page.locator(".md-search-result__item").first.wait_for()
+    context.close()
