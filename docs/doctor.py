@@ -505,7 +505,8 @@ with (
 # The other options mean what those of `diagnose` mean: `--causal`, `--inputs qkv`, `--tokens`, `--key-dim`, `--cache`,
 # `--training`, `--weights query=a.weight`, `--strict`. With `--at-least followed`, or `--at-least equal`, it also exits
 # with 1<!--= codes["least"] --> where less is known. A whole model is named with its inputs:
-# `file.py:model --model file.py:inputs`. If `SITE_URL` in the environment has the site's address, links are complete.
+# `file.py:model --model file.py:inputs`. Links are complete if the library was installed from a site, or if `SITE_URL`
+# in the environment has its address.
 #
 # `--json` prints what `report.to_dict()` gives. Its `version` changes when a key is removed or changes its meaning; at
 # present it is {{ diagnosed["version"]}}.

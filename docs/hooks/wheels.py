@@ -56,8 +56,10 @@ def sources(root: Path) -> str:
     return made.hexdigest()
 
 
-def build(project: Path, revision: str) -> tuple[str, bytes]:
-    """The wheel of a project: the name of its file, and its content. Nothing is written beside the sources.
+def build(project: Path, revision: str, site: str = "") -> tuple[str, bytes]:
+    """The wheel of a project, which knows the site's address: the name of its file, and its content.
+
+    Nothing is written beside the sources.
 
     Raises:
         PluginError: What builds wheels is not installed.
@@ -69,26 +71,28 @@ def build(project: Path, revision: str) -> tuple[str, bytes]:
         raise PluginError(told) from None
     told = tomllib.loads((project / "pyproject.toml").read_text(encoding="utf-8"))
     told["project"]["version"] = version(told["project"]["version"], revision)
+    if site:
+        told["project"].setdefault("urls", {})["Documentation"] = site
     with TemporaryDirectory() as folder:
         (made,) = WheelBuilder(str(project), config=told).build(directory=folder, versions=["standard"])
         return Path(made).name, Path(made).read_bytes()
 
 
-def wheels(root: Path, revision: str) -> dict[str, tuple[str, bytes]]:
+def wheels(root: Path, revision: str, site: str = "") -> dict[str, tuple[str, bytes]]:
     """The wheels of a revision, by the names of what they install; made anew only where the sources have changed."""
 
     def make() -> dict[str, list[str]]:
-        made = {name: build(root / folder, revision) for name, folder in PROJECTS.items()}
+        made = {name: build(root / folder, revision, site) for name, folder in PROJECTS.items()}
         return {name: [file, content.decode("latin-1")] for name, (file, content) in made.items()}
 
-    kept = Shelf(root / Settings.load(root).cache).made("wheels", [revision, sources(root)], make)
+    kept = Shelf(root / Settings.load(root).cache).made("wheels", [revision, site, sources(root)], make)
     return {name: (file, content.encode("latin-1")) for name, (file, content) in kept.items()}
 
 
 def on_files(files: Files, *, config: MkDocsConfig) -> Files:
     """Serve the wheels, and say where they are: proofread's notebooks and programs, which come later, name them."""
     root = Path(config.config_file_path).parent
-    made = wheels(root, config.extra["revision"] or revision(root))
+    made = wheels(root, config.extra["revision"] or revision(root), config.site_url or "")
     for file, content in made.values():
         files.append(File.generated(config, f"{FOLDER}/{file}", content=content))
     # Servers differ in what a plus sign in an address is to them.

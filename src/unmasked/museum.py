@@ -5,12 +5,16 @@ the exercises name mistakes by these slugs.
 """
 
 import ast
+import contextlib
 import inspect
 import math
+import os
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from html import escape
+from importlib import metadata
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
@@ -49,6 +53,26 @@ class Entry:
         'museum/heads/#merge-without-transpose'
         """
         return f"{self.page}/#{self.slug}"
+
+    @property
+    def address(self) -> str:
+        """The same with the site's address: ``SITE_URL``, or else that of the site that has served the library.
+
+        Where neither is known it is the link.
+        """
+        told = os.environ.get("SITE_URL") or _documentation()
+        return f"{told.rstrip('/')}/{self.link}" if told else self.link
+
+
+@cache
+def _documentation() -> str:
+    """Where the library's own metadata say that its pages are; "" where they do not, or it is not installed."""
+    with contextlib.suppress(metadata.PackageNotFoundError):
+        for each in metadata.metadata("attention-unmasked").get_all("Project-URL") or []:
+            name, _, url = each.partition(", ")
+            if name == "Documentation":
+                return str(url)
+    return ""
 
 
 def reach(f: Callable[[Tensor], Tensor], x: Tensor) -> list[list[float]]:

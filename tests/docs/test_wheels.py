@@ -10,6 +10,7 @@ import sys
 import threading
 import zipfile
 from collections.abc import Callable, Iterator
+from email import message_from_bytes
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -20,6 +21,8 @@ import torch
 import yaml
 from mkdocs.exceptions import PluginError
 from packaging.version import Version
+
+from unmasked import museum
 
 from .hooks import hook
 from .test_doctor_page import shown
@@ -204,6 +207,23 @@ def test_a_wheel_is_what_pip_would_build_but_for_its_version(tmp_path: Path):
             different = {each for each in called if one.read(each) != other.read(called[each])}
         assert {each.rpartition("/")[2] for each in different} == {"METADATA", "RECORD"}
         assert file == plain.name.replace("-py3", "+g0123456789ab-py3")
+
+
+def test_a_wheel_says_where_its_pages_are_and_its_reports_lead_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    _, content = wheels.build(ROOT, HASH, "https://example.org/site/")
+    (tmp_path / "served").write_bytes(content)
+    with zipfile.ZipFile(tmp_path / "served") as served:
+        (name,) = (name for name in served.namelist() if name.endswith("METADATA"))
+        told = message_from_bytes(served.read(name))
+    assert told.get_all("Project-URL") == ["Documentation, https://example.org/site/"]
+    monkeypatch.setattr(museum.metadata, "metadata", lambda _: told)
+    monkeypatch.delenv("SITE_URL", raising=False)
+    museum._documentation.cache_clear()
+    try:
+        address = museum.ENTRIES["mask-polarity"].address
+    finally:
+        museum._documentation.cache_clear()
+    assert address == "https://example.org/site/museum/masks/#mask-polarity"
 
 
 def test_without_hatchling_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch):

@@ -162,6 +162,21 @@ def test_right_code_that_was_accused_is_not(name: str, seed: int) -> None:
     assert report.ok, report
 
 
+class Ahead(Steps):
+    """Each query sees its own token, all before it and the next one."""
+
+    def weigh(self, scores: Tensor) -> Tensor:
+        return scores.masked_fill(torch.ones(scores.shape[-2:], dtype=torch.bool).triu(2), -torch.inf).softmax(-1)
+
+
+def test_where_nobody_said_whether_it_is_causal_a_window_into_the_future_is_asked_about() -> None:
+    report = diagnose(Ahead(), embed_dim=E)
+    told = "each query sees all tokens before it and 1 after it: pass causal=True if that is too many"
+    assert (report.ok, report.verdict) == (True, "open")
+    assert told in [each.needs for each in report.inconclusive]
+    assert not diagnose(Ahead(), embed_dim=E, causal=True).ok
+
+
 def test_what_is_changed_in_place_is_followed() -> None:
     assert diagnose(InPlace(), embed_dim=E, causal=True).verdict == "equal"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import textwrap
 import warnings
@@ -385,17 +384,11 @@ def _told(
         yield f"    {each.evidence}"
         if each.also:
             yield f"    it could also be {' or '.join(each.also)}"
-        if each.link:
-            yield f"    {paint.dim}{_address(each.link)}{paint.off}"
+        if each.cause:
+            yield f"    {paint.dim}{museum.ENTRIES[each.cause].address}{paint.off}"
     yield from (f"{paint.yellow}?{paint.off} {each.check}: {each.needs}" for each in inconclusive)
     if passed:
         yield f"{paint.green}+{paint.off} holds: {', '.join(passed)}"
-
-
-def _address(link: str) -> str:
-    """A link with the site's address, as mkdocs.yml has it: the environment says where the site is."""
-    site = os.environ.get("SITE_URL", "").rstrip("/")
-    return f"{site}/{link}" if site else link
 
 
 def _wrapped(lines: Iterable[str], width: int) -> str:

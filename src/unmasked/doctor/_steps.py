@@ -256,6 +256,12 @@ class Scores:
         left, right = int(distance[~one].max()), int(-distance[~one].min())
         return (left, right) if torch.equal(one, (distance > left) | (distance < -right)) else None
 
+    @property
+    def ahead(self) -> int:
+        """How many later tokens are seen, where all earlier ones are, and not all later ones; or else 0."""
+        left, right = self.band or (0, 0)
+        return right if right < left == self.shut.size(-1) - 1 else 0
+
     @cached_property
     def sizes(self) -> list[float]:
         return self.view.constants("window", "span", "radius", "width", "local", "band", "reach")
@@ -433,6 +439,8 @@ HIDDEN = (
 WINDOW = (
     Row("right", "", lambda s: not s.shut.any() or (s.shuts(s.future) and s.view.subject.causal is not False)),
     Row("open", "some keys are hidden from some queries", lambda s: s.band is None),
+    Row("open", "each query sees all tokens before it and {s.ahead} after it: pass causal=True if that is too many",
+        lambda s: s.ahead > 0 and s.view.subject.causal is None),
     Row("open", "a window shows more tokens on one side than on the other", Scores.lopsided),
     Row("given", "which tokens its window shows", Scores.window_as_said),
     Row("open", "its window is not as long as its attribute says, or counts the token itself as well",

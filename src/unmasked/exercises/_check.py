@@ -59,7 +59,7 @@ class Feedback:
 
     def __repr__(self) -> str:
         told = f"{self.exercise}: {'right' if self.ok else 'not yet'}. {self.message}"
-        return told if self.cause is None else f"{told}\nSee the museum of mistakes, {ENTRIES[self.cause].link}"
+        return told if self.cause is None else f"{told}\nSee the museum of mistakes, {ENTRIES[self.cause].address}"
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,10 @@ def check(name: str, answer: Any) -> Feedback:
     except Wrong as wrong:
         return Feedback(name, False, str(wrong), wrong.cause)
     except Exception as error:
-        return Feedback(name, False, f"Your answer raised {type(error).__name__}: {error}")
+        told = f"Your answer raised {type(error).__name__}: {error}"
+        if not callable(answer) and "object is not callable" in str(error):
+            told = f"Your answer is of the type {type(answer).__name__}; give the function itself, not what it returns."
+        return Feedback(name, False, told)
     return Feedback(name, True, said or asked.task)
 
 
@@ -200,7 +203,7 @@ def rows(given: object) -> Tensor:
     try:
         return torch.as_tensor(given, dtype=torch.float64).detach()
     except (TypeError, ValueError, RuntimeError):
-        raise Wrong(f"It is {type(given).__name__}; give rows of numbers, as lists or as a tensor.") from None
+        raise Wrong(f"It is {given!r:.60}; give numbers, in lists or as a tensor.") from None
 
 
 def hold(
@@ -313,6 +316,12 @@ def of_attention(q: Tensor, k: Tensor, v: Tensor) -> dict[str, Any]:
     return {
         "The scores are not divided by the root. [missing-scale]": products.softmax(-1) @ v,
         "Divide by the root of the number, not by the number. [wrong-d-in-scale]": (products / d).softmax(-1) @ v,
+        "Divide by the root of the features of a key, not of the number of keys. [wrong-d-in-scale]": (
+            (products / math.sqrt(k.size(-2))).softmax(-1) @ v
+        ),
+        "Divide by the root of the features of a key, not of a value. [wrong-d-in-scale]": (
+            (products / math.sqrt(v.size(-1))).softmax(-1) @ v
+        ),
         "The weights sum to one by column; they should by row. [softmax-over-queries]": scores.softmax(-2) @ v,
         "The exponentials are not divided by their sum. [weights-not-normalized]": scores.exp() @ v,
         "The scores themselves are no weights. [weights-not-normalized]": scores @ v,

@@ -56,6 +56,13 @@ def test_an_answer_that_raises_is_told_what_it_raised():
     assert repr(feedback) == "causal-mask: not yet. Your answer raised ZeroDivisionError: division by zero"
 
 
+def test_what_a_function_returns_in_its_place_is_told():
+    feedback = check("causal-mask", torch.ones(3, 3))
+    assert feedback.message == "Your answer is of the type Tensor; give the function itself, not what it returns."
+    raised = check("causal-mask", lambda tokens: tokens()).message
+    assert raised == "Your answer raised TypeError: 'int' object is not callable"
+
+
 def test_feedback_is_true_if_the_answer_is_right_and_else_leads_to_the_museum():
     assert repr(check("causal-mask", lambda tokens: torch.ones(tokens, tokens).tril().bool())) == (
         "causal-mask: right. Each token may see itself and what stands before it, and nothing else."

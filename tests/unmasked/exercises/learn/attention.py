@@ -57,7 +57,7 @@ WRONG = {
             lambda rows: attend(rows) if len(rows) == 1 else self_attention(torch.tensor(rows)).weights,
         ),
         ("For [[1.0, 0.0], [0.0, 2.0]] row 0 is [1.0, 0.0]", lambda rows: rows),
-        ("It is str; give rows of numbers", lambda rows: "no"),
+        ("It is 'no'; give numbers", lambda rows: "no"),
     ],
     "pull-to-machine": [
         (

@@ -105,6 +105,6 @@ WRONG = {
         ("Their cosines sum to 1, by which one can divide.", [[1.0, 0.0], [0.0, 1.0]]),
         ("A vector of zeros has no direction", torch.zeros(2, 2)),
         ("The shape is (3, 2); give two rows", torch.ones(3, 2)),
-        ("It is str; give rows of numbers", "no"),
+        ("It is 'no'; give numbers", "no"),
     ],
 }
