@@ -526,6 +526,8 @@ def _check(
     dropout_p: float = 0.0,
 ) -> None:
     """Refuse what PyTorch would broadcast, misread or report in the words of a kernel."""
+    if not (isinstance(query, Tensor) and isinstance(key, Tensor) and isinstance(value, Tensor)):
+        _refuse_kinds(query, key, value)
     q, k, v = query.shape, key.shape, value.shape
     if not (query.dtype == key.dtype == value.dtype and query.is_floating_point() and 2 <= len(q) == len(k) == len(v)):
         _refuse_kinds(query, key, value)
@@ -538,7 +540,8 @@ def _check(
         )
     heads, kv_heads = (q[-3], k[-3]) if len(q) > 2 else (1, 1)
     if heads != kv_heads and (kv_heads == 0 or heads % kv_heads):
-        raise ValueError(f"key has {kv_heads} heads and query {heads}; key's heads must divide query's")
+        told = "" if len(q) > 3 else " (of three axes, the first is that of heads, or of items, which must be as many)"
+        raise ValueError(f"key has {kv_heads} heads and query {heads}; key's heads must divide query's{told}")
     if k[:-3] != q[:-3] and not _broadcasts(k[:-3], q[:-3]):
         raise ValueError(f"key has batch axes {tuple(k[:-3])} and query {tuple(q[:-3])}; they must agree or be 1")
     if allowed is not None and allowed.dtype != torch.bool:
@@ -558,11 +561,16 @@ def _check(
 
 def _refuse_kinds(query: Tensor, key: Tensor, value: Tensor) -> None:
     for name, x in (("query", query), ("key", key), ("value", value)):
+        if not isinstance(x, Tensor):
+            raise TypeError(f"{name} is of the type {type(x).__name__}; pass a tensor: torch.tensor({name})")
         if not x.is_floating_point():
-            raise TypeError(f"{name} is {x.dtype}; attention needs floating tensors: call {name}.float()")
+            remedy = f"torch.view_as_real({name}).flatten(-2)" if x.is_complex() else f"{name}.float()"
+            raise TypeError(f"{name} is {x.dtype}; attention needs floating tensors: call {remedy}")
         if x.dtype != query.dtype:
             raise TypeError(f"{name} is {x.dtype} but query is {query.dtype}; cast one to the other")
-        if x.dim() < 2 or x.dim() != query.dim():
+        if x.dim() < 2:
+            raise ValueError(f"{name} has shape {tuple(x.shape)}; it must be (..., heads, tokens, features)")
+        if x.dim() != query.dim():
             raise ValueError(
                 f"{name} has shape {tuple(x.shape)} and query {tuple(query.shape)}; "
                 "all three need the same number of axes, (..., heads, tokens, features) or (tokens, features)"

@@ -177,6 +177,15 @@ def test_where_nobody_said_whether_it_is_causal_a_window_into_the_future_is_aske
     assert not diagnose(Ahead(), embed_dim=E, causal=True).ok
 
 
+def test_what_does_not_run_is_told_with_its_line() -> None:
+    def fails(x: Tensor) -> Tensor:
+        return x[:, 99]
+
+    (finding,) = diagnose(fails, embed_dim=E).findings
+    line = fails.__code__.co_firstlineno + 1
+    assert finding.evidence.endswith(f", at line {line} of test_doctor_sound.py")
+
+
 def test_what_is_changed_in_place_is_followed() -> None:
     assert diagnose(InPlace(), embed_dim=E, causal=True).verdict == "equal"
 

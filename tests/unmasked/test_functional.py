@@ -516,6 +516,9 @@ def given_in_place(**wrong: Any) -> Any:
 test_what_does_not_fit_is_refused_by_name = refused(
     {
         TypeError: {
+            "value is of the type list; pass a tensor: torch.tensor(value)": given_in_place(value=[[1.0]]),
+            "query is torch.complex64; attention needs floating tensors: call "
+            "torch.view_as_real(query).flatten(-2)": given_in_place(query=ones(2, 4, 3, 5, dtype=torch.complex64)),
             "key is torch.int64; attention needs floating tensors: call key.float()": given_in_place(
                 key=ones(2, 4, 7, 5).long()
             ),
@@ -530,13 +533,15 @@ test_what_does_not_fit_is_refused_by_name = refused(
         },
         ValueError: {
             f"key has shape (4, 7, 5) and query (2, 4, 3, 5); {AXES}": given_in_place(key=ones(4, 7, 5)),
-            f"query has shape (5,) and query (5,); {AXES}": given_in_place(query=ones(5)),
+            "query has shape (5,); it must be (..., heads, tokens, features)": given_in_place(query=ones(5)),
             "query has 5 features and key 6; a dot product needs as many of both": given_in_place(key=ones(2, 4, 7, 6)),
             "key has shape (2, 4, 7, 5) and value (2, 4, 8, 6); every key needs one value: all axes but the last must "
             "agree": given_in_place(value=ones(2, 4, 8, 6)),
             "key has 3 heads and query 4; key's heads must divide query's": given_in_place(
                 key=ones(2, 3, 7, 5), value=ones(2, 3, 7, 6)
             ),
+            "key has 3 heads and query 2; key's heads must divide query's (of three axes, the first is that of heads, "
+            "or of items, which must be as many)": partial(attend, ones(2, 3, 5), ones(3, 7, 5), ones(3, 7, 6)),
             "key has 0 heads and query 4; key's heads must divide query's": given_in_place(
                 key=ones(2, 0, 7, 5), value=ones(2, 0, 7, 6)
             ),

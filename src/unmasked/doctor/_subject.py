@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import inspect
 import itertools
+import re
+import traceback
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -294,7 +297,14 @@ def _why_not(subject: Subject, error: Exception) -> Iterator[Outcome]:
             f"inputs is {subject.inputs!r}, and the target refuses what that gives: {said(error)}; choose "
             f"{', '.join(INPUTS[:-1])} or {INPUTS[-1]}, or wrap it in a function of these"
         ) from error
-    yield explained(_why_it_fails(subject, error), "it runs", subject.sized(said(error)))
+    yield explained(_why_it_fails(subject, error), "it runs", subject.sized(f"{said(error)}{_place(error)}"))
+
+
+def _place(error: Exception) -> str:
+    """The last line of the target's own that ran, beside those of libraries and of the doctor."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if not re.search(r"[\\/](site-packages|unmasked)[\\/]", frame.filename)]
+    return f", at line {own[-1].lineno} of {Path(own[-1].filename).name}" if own else ""
 
 
 def _why_it_fails(subject: Subject, error: Exception) -> Iterator[Because]:
