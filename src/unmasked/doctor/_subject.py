@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import itertools
-import re
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -302,8 +301,8 @@ def _why_not(subject: Subject, error: Exception) -> Iterator[Outcome]:
 
 def _place(error: Exception) -> str:
     """The last line of the target's own that ran, beside those of libraries and of the doctor."""
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if not re.search(r"[\\/](site-packages|unmasked)[\\/]", frame.filename)]
+    library, frames = str(Path(__file__).parents[1]), traceback.extract_tb(error.__traceback__)
+    own = [each for each in frames if "site-packages" not in each.filename and not each.filename.startswith(library)]
     return f", at line {own[-1].lineno} of {Path(own[-1].filename).name}" if own else ""
 
 
