@@ -602,8 +602,7 @@ assert_attention(Mine(12, 3), embed_dim=12, causal=True)
 #
 # ## Exercises
 #
-# `print(check("plant-a-mistake", answer))` says whether your answer is right, and usually what went wrong; `check`
-# comes from `unmasked.exercises`. [How to do the exercises](install.md#do-the-exercises).
+# [Do the exercises](install.md#do-the-exercises) with `print(check("plant-a-mistake", answer))`.
 #
 # **Plant a mistake** (`plant-a-mistake`). Write attention of one tensor, (batch, tokens, features), without learned
 # matrices and with one mistake of the museum, and pass it with the mistake's name. The doctor must find the same one.

@@ -381,8 +381,8 @@ assert "computer" not in vectors.nearest(X[1]) and vectors.nearest(
 #
 # ## Exercises
 #
-# `print(check("pull-to-machine", answer))` says whether your answer is right, and usually what went wrong; `check`
-# comes from `unmasked.exercises`. [How to do the exercises](../install.md#do-the-exercises).
+# [Do the exercises](../install.md#do-the-exercises) with `print(check("pull-to-machine", answer))`; `check` comes from
+# `unmasked.exercises`.
 #
 # **Pull it to the desk** (`pull-to-machine`). Put another word in the place of *cat*: two numbers from minus one to one
 # that make *mouse* more of a machine than of an animal.

@@ -107,17 +107,14 @@ assert recorded == [*[[3]] * 6, []], (
 # next. After *go back to my ship and to my* it should say *ship*, because *ship* came after *my* before. Two heads in
 # two layers can do that together. The second one, which finds the earlier place, is the *induction head*, and the two
 # are its *circuit*.
-
-# %%
-words = "go back to my ship and to my".split()
-known = sorted(set(words))  # the vocabulary
-ids = torch.tensor([[known.index(word) for word in words]])
-
-# %% [markdown]
+#
 # The features of a token say which word it is, at which position, which word came before, and which comes next. `embed`
 # fills in the first two, and the heads the rest:
 
 # %% tags=["check"]
+words = "go back to my ship and to my".split()
+known = sorted(set(words))  # the vocabulary
+ids = torch.tensor([[known.index(word) for word in words]])
 V, P = len(known), len(words)  # words of the vocabulary, positions
 WORD, POSITION = slice(0, V), slice(V, V + P)
 BEFORE, NEXT = slice(V + P, 2 * V + P), slice(2 * V + P, 3 * V + P)

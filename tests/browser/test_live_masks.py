@@ -189,7 +189,7 @@ def test_a_mask_is_painted_by_keyboard(opened: Any):
     page.keyboard.press("Space")
     shown = page.evaluate(SHOWN)
     assert shown["mask"][1] == ["True", "True", "True", "False"]
-    assert shown["told"].startswith("1 weight looks into the future: to sees my.")
+    assert shown["told"].startswith("1 weight looks into the future: “to” sees “my”.")
     page.keyboard.press("Enter")
     assert page.evaluate(SHOWN)["mask"][1] == ["True", "True", "False", "False"]
     page.keyboard.press("ArrowUp")

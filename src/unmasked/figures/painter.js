@@ -182,11 +182,11 @@ function draw(figure, { words, scores, mask, interfaces }) {
     shares.forEach((row, query) =>
       row.forEach((share, key) => {
         const leak = key > query && share > 0
-        if (leak) leaks.push(`${words[query]} sees ${words[key]}`)
+        if (leak) leaks.push(`“${words[query]}” sees “${words[key]}”`)
         fill(cells[query][key], share, seen[query][key], leak)
       }),
     )
-    const blind = words.filter((_, query) => !seen[query].some(Boolean))
+    const blind = words.filter((_, query) => !seen[query].some(Boolean)).map((word) => `“${word}”`)
     const list = (names) => new Intl.ListFormat("en").format(names.slice(0, 3).concat(names.length > 3 ? [`${names.length - 3} more`] : []))
     told.replaceChildren(
       html("b", {}, leaks.length ? `${leaks.length} ${leaks.length > 1 ? "weights look" : "weight looks"} into the future: ` : "No query sees the future."),
