@@ -224,6 +224,28 @@ def test_a_layer_whose_keys_are_turned_unlike_its_queries_is_told_and_none_where
     assert diagnose_model(nn.Sequential(Turned(), Turned(), Turned(), Placed(), Turned()), x).ok
 
 
+class Sunk(nn.Module):
+    """Attention some of whose layers have a sink, as MiMo's with a window have and those without have not."""
+
+    def __init__(self, sink: bool) -> None:
+        super().__init__()
+        self.qkv, self.out = nn.Linear(12, 36), nn.Linear(12, 12)
+        self.sink = nn.Parameter(torch.zeros(3, 1, 1)) if sink else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = self.qkv(x).unflatten(-1, (9, 4)).transpose(1, 2).chunk(3, 1)
+        scores = q @ k.mT / 2
+        if self.sink is not None:
+            scores = torch.cat((scores, self.sink.expand(*scores.shape[:-1], 1)), -1)
+        return x + self.out((scores.softmax(-1)[..., : x.size(1)] @ v).transpose(1, 2).flatten(2))
+
+
+def test_layers_with_other_parameters_are_no_likes() -> None:
+    torch.manual_seed(0)
+    x = torch.randn(2, 6, 12)
+    assert diagnose_model(nn.Sequential(*(Sunk(n != 2) for n in range(5))), x).ok
+
+
 @pytest.mark.filterwarnings("ignore:enable_nested_tensor is True")
 @pytest.mark.parametrize("batch_first", [True, False])
 def test_pytorchs_own_layers_are_followed(batch_first: bool) -> None:

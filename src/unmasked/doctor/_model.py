@@ -68,7 +68,9 @@ def _hear(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) ->
         if call is None:
             run.missed[f"a softmax over {tuple(soft.result.shape)} in {heads_at!r}, in no known layout"] += 1
             continue
-        place = f"{re.sub(r'[0-9]+', '*', heads_at)} {counted[heads_at]}"
+        own = modules[heads_at].named_parameters(remove_duplicate=False) if heads_at in modules else ()
+        shapes = sorted(tuple(x.shape) for _, x in own)
+        place = f"{re.sub(r'[0-9]+', '*', heads_at)} {counted[heads_at]} {shapes}"
         counted[heads_at] += 1
         native = type(modules.get(heads_at)) is nn.MultiheadAttention
         kernel = "eager" if native and soft.kernel == "written out" else soft.kernel
@@ -130,7 +132,7 @@ def diagnose_model(model: nn.Module, inputs: Any) -> ModelReport:
     The model runs a few times, in evaluation mode and with its own parameters; it is left as it was. Each call of
     attention is heard, fused or written out, with its queries, keys, values, weights and masks, and with the layers
     that it reads and that read it. What is wrong in itself is found in any layer; what only its likes do otherwise, in
-    one layer of three or more that have the same place in the model.
+    one layer of three or more that have the same place in the model, and parameters of the same shapes.
 
     Args:
         model: The model: of transformers, of PyTorch's layers, or your own.

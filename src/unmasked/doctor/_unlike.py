@@ -26,7 +26,8 @@ class Seen:
 
     Attributes:
         name: The innermost module that called.
-        place: Its name without numbers, and which call of its module it is: calls of one place are likes.
+        place: Its name without numbers, which call of its module it is, and the shapes of its parameters: calls of one
+            place are likes.
         call: What went through it.
         facts: What was done to its scores before the softmax.
         kernel: What ran.
