@@ -25,8 +25,8 @@ HTML(side_by_side(asked))
 # would mean the same direction: this likeness is the cosine of an angle.)
 #
 # Now type a sentence of your own. Some will disappoint you: these numbers were never trained for attention, and a word
-# simply takes most from words like itself. [A trained model](heads.py)<!--~ link: the page trains one --> looks for
-# what it needs. (To read on, you need some Python, and the dot product: multiply two lists of numbers, place by place,
+# takes most from words like itself. [A trained model](heads.py)<!--~ link: the page trains one --> looks for
+# what it needs. (You need some Python, and the dot product: multiply two lists of numbers, place by place,
 # and add up.)
 
 # %% tags=["claims"]
@@ -256,7 +256,7 @@ drawn
 
 # %% [markdown]
 # So vectors with more numbers have larger dot products, and you have just seen what that does: one word takes nearly
-# all the weight. The root divides by just as much as the sum has grown. [More about the root](../pytorch/scale.py)<!--~
+# all the weight. The root divides by as much as the sum has grown. [More about the root](../pytorch/scale.py)<!--~
 # link: the page asks why -->.
 
 # %% tags=["claims"]
@@ -280,7 +280,7 @@ X = vectors.lookup(words)
 vectors.nearest(X[1])
 
 # %% [markdown]
-# `X` has a row for each word, and 50<!--= X.size(1) --> columns; nobody can say what a column means.
+# `X` has a row for each word, and 50<!--= X.size(1) --> columns.
 #
 # ??? note "Where the vectors come from, and how to get others"
 #

@@ -46,8 +46,8 @@ assert moves["attention"].all() and moves["MLP"].equal(torch.eye(4) > 0), (
 # ## The block in three lines
 #
 # A *norm* stands in front of each part; you will see below what it is for. The attention is PyTorch's module. It
-# takes what queries, keys and values are made of, here the same, and returns the context and the weights; `[0]`<!--~ an
-# index --> takes the context. (A language model passes a causal mask, too.)
+# takes query, key and value, here the same, and returns the context and the weights; `[0]`<!--~ an index --> takes the
+# context. (A language model passes a causal mask, too.)
 
 
 # %%
@@ -144,7 +144,7 @@ assert added[-1] < 0.5, "With them each word keeps its own numbers"
 # ## Norms keep in range what each part reads
 #
 # Everything is added, so the numbers of a word can grow. Large numbers make large scores, and the softmax of large
-# scores gives everything to one word. And the detectors of the MLP are tuned to numbers of one size. So a norm stands
+# scores gives everything to one word. And the MLP's detectors are tuned to numbers of one size. So a norm stands
 # in front of each part: it subtracts the mean of the word's numbers and divides by their spread. Here is a word that is
 # much too large:
 

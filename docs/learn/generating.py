@@ -39,8 +39,8 @@ plot.grid(pictures, rows=rows, columns=columns, allowed=filled, axes=axes)
 # Step through [Figure 1](#figure-1) until the model writes *six*, and watch what is filled. Without a cache, more is
 # filled at every step; with one, it is a single word after the first step. Yet both write the same song.
 #
-# The answers of a chat program appear word by word, and this is not for show: the model can choose a word only after it
-# has read the one before.
+# The answers of a chat program appear word by word, and not for show: a model chooses a word after it has read the one
+# before.
 
 # %% tags=["claims"]
 assert computed["without"] == list(range(6, 16)), (

@@ -43,7 +43,7 @@ may_look[words.index("ship")]
 
 # %% [markdown]
 # This is the row of *ship*: it may look at *we*, *process*, *and*, and at itself. Now give the mask to
-# `self_attention` of this site's library, which computes the three lines of the first page. `X` holds the vectors of
+# `self_attention` of this site's library, the three lines of the first page. `X` holds the vectors of
 # the six words.
 
 # %%

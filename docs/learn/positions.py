@@ -123,7 +123,7 @@ plot.table(["Singer", "It sings", "Verses right"], rows, "{:.0%}")
 # It cannot know which line it is in. Take *nine green bottles*, once and twice. In the second text the last word sees
 # the same bag, only with everything in it twice, and an average does not notice that. So the singer finds each next
 # word just as likely, up to rounding, although *nine* should come next in the first text, and *and* in the second.
-# `lost` is the singer without positions, and what it returns says how likely each word is:
+# `lost` has no positions, and returns how likely each word is:
 
 # %%
 once = lost.numbers_of("nine green bottles")

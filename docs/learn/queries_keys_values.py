@@ -56,7 +56,7 @@ order.int()
 # ## Three tables
 #
 # The matrices are usually called `W_q`, `W_k` and `W_v`. A vector with a single one, times a matrix, is one row of that
-# matrix: in the dot product with each column, the one picks out a number. So each matrix is a table here, with a row
+# matrix: in each dot product, the one picks out a number. So each matrix is a table here, with a row
 # for each word: its query, its key or its value. At first they hold random numbers. The *seed* decides which, and
 # `Parameter` marks a tensor that training may change:
 
