@@ -417,7 +417,7 @@ plot.table(("mistake", "why not"), list(NOT_SEEN.items()))
 # - a mistake that all layers of a model share, if attention with it is still attention, such as another scale;
 # - a mistake in a model of two layers, if only a comparison shows it;
 # - a mistake in attention that makes no table of its weights, such as linear attention, or attention over blocks of
-#   keys: it stays *open*;
+#   keys: it usually stays *open*;
 # - how large a norm's epsilon is;
 # - modules that know that they are being examined;
 # - in a whole model, attention in kernels of other libraries, and in scripted or exported code.

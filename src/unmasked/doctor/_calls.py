@@ -259,7 +259,7 @@ def _has_no_order(subject: Subject) -> Iterator[Outcome]:
 
 
 def _ordered_by_scores(subject: Subject) -> bool:
-    """Whether order counts for nothing where all keys are alike, as it would if positions counted in the scores."""
+    """Whether order counts for nothing where all keys are alike: positions in the scores would count there, too."""
     if subject.inputs != "qkv":
         return False
     query, key, value = subject.three(subject.items, subject.tokens, subject.tokens)
