@@ -1,14 +1,16 @@
 """Questions to an attention function that need nothing but calls: does it leak, does it average, does it damage?
 
 A probe returns None if all is well, and otherwise `Evidence`: what was done, what came out, and by how much. Most take
-``f``, any function from (batch, tokens, features) to the same or another width, and an input; none moves the global
-random generator. `unmasked.diagnose` asks them all, and looks for the cause.
+``f``, any function from (batch, tokens, features) to (batch, tokens, any), and ``x``, floating, (batch, tokens,
+features): an input of it. None moves the global random generator. `unmasked.diagnose` asks them all, and looks for the
+cause.
 """
 
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -139,35 +141,26 @@ def sees_the_future(f: Function, x: Tensor) -> Evidence | None:
     """
     before = f(x)
     for late in range(x.size(1) - 1, 0, -1):
-        gap = differs(f(changed(x, late))[:, :late], before[:, :late])
-        if gap:
-            reached = _first(f(changed(x, late))[:, :late], before[:, :late])
+        after = f(changed(x, late))[:, :late]
+        if gap := differs(after, before[:, :late]):
+            reached = _first(after, before[:, :late])
             return _told(x, gap, f"changing token {late} moves the output of token {reached} by {gap:.3g}")
     for late in range(x.size(1) - 1, 0, -1):
         for large in enlarged(x, late):
             after = f(large)[:, :late]
-            gap = _finitely(after, before[:, :late])
-            if gap:
+            if gap := _finitely(after, before[:, :late]):
                 reached = _first(after, before[:, :late])
                 return _told(x, gap, f"making token {late} large moves the output of token {reached} by {gap:.3g}")
     for position in range(x.size(1) - 1):
         gradient = _gradient(f, x, position)
-        if gradient is not None and (
-            gap := differs(gradient[:, position + 1 :], torch.zeros_like(x[:, position + 1 :]))
-        ):
+        later = None if gradient is None else gradient[:, position + 1 :]
+        if later is not None and (gap := differs(later, torch.zeros_like(later))):
             return _told(x, gap, f"the gradient of output {position} reaches later tokens, by {gap:.3g}")
     return None
 
 
 def misses_the_past(f: Function, x: Tensor) -> Evidence | None:
-    """Find an earlier token, or its own, that an output does not notice.
-
-    Args:
-        f: (batch, tokens, features) to (batch, tokens, any).
-        x: floating, (batch, tokens, features).
-
-    Returns:
-        None if every output notices its own token and all before it.
+    """Find an earlier token, or its own, that an output does not notice; arguments as for `sees_the_future`.
 
     Examples:
         >>> print(misses_the_past(lambda x: 2 * x, torch.randn(1, 2, 3)))
@@ -188,12 +181,7 @@ def breaks_equivariance(f: Function, x: Tensor) -> Evidence | None:
     Equation:
         $\operatorname{Attend}(P X) = P \operatorname{Attend}(X)$ (18.1)
 
-    Args:
-        f: (batch, tokens, features) to (batch, tokens, any), neither causal nor told of positions.
-        x: floating, (batch, tokens, features).
-
-    Returns:
-        None if the outputs are exchanged as the tokens are.
+    Arguments as for `sees_the_future`; f is neither causal nor told of positions.
 
     Examples:
         >>> print(breaks_equivariance(lambda x: x.cumsum(1), torch.tensor([[[1.0], [2.0]]])))
@@ -202,25 +190,16 @@ def breaks_equivariance(f: Function, x: Tensor) -> Evidence | None:
     orders = [torch.arange(x.size(1)).flip(0), torch.arange(x.size(1)).roll(1)]
     before = f(x)
     for order in orders:
-        gap = differs(f(x[:, order]), before[:, order])
-        if gap:
-            return _told(
-                x,
-                gap,
-                f"with the tokens in another order, the outputs are not the same in that order, but off by {gap:.3g}",
-            )
+        if gap := differs(f(x[:, order]), before[:, order]):
+            told = "with the tokens in another order, the outputs are not the same in that order, but off by"
+            return _told(x, gap, f"{told} {gap:.3g}")
     return None
 
 
 def mixes_items(f: Function, x: Tensor) -> Evidence | None:
     """Find a batch item whose output another item reaches, or that does not notice itself.
 
-    Args:
-        f: (batch, tokens, features) to (batch, tokens, any).
-        x: floating, (batch, tokens, features), of two items or more.
-
-    Returns:
-        None if every item goes its own way.
+    Arguments as for `sees_the_future`; x has two items or more.
 
     Examples:
         >>> print(mixes_items(lambda x: x[:1].expand_as(x), torch.eye(2)[:, None]))
@@ -232,8 +211,7 @@ def mixes_items(f: Function, x: Tensor) -> Evidence | None:
         changed[item] = _other(x)[item]
         after = f(changed)
         others = [i for i in range(x.size(0)) if i != item]
-        gap = differs(after[others], before[others])
-        if gap:
+        if gap := differs(after[others], before[others]):
             reached = others[_first(after[others].transpose(0, 1), before[others].transpose(0, 1))]
             return _told(x, gap, f"changing item {item} moves the output of item {reached} by {gap:.3g}")
         if not differs(after[item], before[item]):
@@ -247,12 +225,7 @@ def is_no_average(f: Function, x: Tensor) -> Evidence | None:
     Equation:
         $\sum_{j=1}^{n} a_{ij} \, x = x$ (18.2)
 
-    Args:
-        f: (batch, tokens, features) to (batch, tokens, any), not told of positions.
-        x: floating, (batch, tokens, features), of which the first token is used.
-
-    Returns:
-        None if the token alone has the output that it has among its copies.
+    Arguments as for `sees_the_future`; f is not told of positions, and of x the first token is used.
 
     Examples:
         >>> print(is_no_average(lambda x: x @ x.mT @ x, torch.ones(1, 2, 1)))
@@ -290,14 +263,9 @@ def weights_sum_to_one(weights: Tensor) -> Evidence | None:
 
 
 def changes_from_call_to_call(f: Function, x: Tensor) -> Evidence | None:
-    """Call twice, with the random generator where it is and then elsewhere: in evaluation nothing is random.
+    """Call twice, with the random generator at two places: in evaluation nothing is random.
 
-    Args:
-        f: any function of one tensor.
-        x: its input.
-
-    Returns:
-        None if both calls give the same.
+    Arguments as for `sees_the_future`.
 
     Examples:
         >>> print(changes_from_call_to_call(lambda x: x * torch.rand(()), torch.ones(1, 1, 1)))
@@ -392,12 +360,8 @@ def cuts_gradients(f: Function, x: Tensor, parameters: Iterable[tuple[str, Tenso
 def fails_in_half(f: Function, x: Tensor) -> Evidence | None:
     """Call in float16, whose largest number is 65504, with inputs of ordinary size.
 
-    Args:
-        f: a function that computes in its input's dtype.
-        x: floating, (batch, tokens, features).
-
-    Returns:
-        None if the output is finite, and also where the machine lacks a half-precision kernel that f needs.
+    Where the machine lacks a half-precision kernel that f needs, nothing is found. Arguments as for `sees_the_future`;
+    f computes in its input's dtype.
 
     Examples:
         >>> blocked = torch.ones(2, 2, dtype=torch.bool).triu(1)
@@ -411,11 +375,9 @@ def fails_in_half(f: Function, x: Tensor) -> Evidence | None:
         output = f(x.half())
     except (RuntimeError, OverflowError) as error:
         said = str(error).split("\n")[0]
-        return (
-            _told(x, float("inf"), f"in float16 it raises {type(error).__name__}: {said}")
-            if "overflow" in said
-            else None
-        )
+        if "overflow" not in said:
+            return None
+        return _told(x, float("inf"), f"in float16 it raises {type(error).__name__}: {said}")
     if output.isfinite().all():
         return None
     return _told(x, float("inf"), f"in float16 {int((~output.isfinite()).sum())} numbers of its output are not finite")
@@ -453,26 +415,16 @@ def attends_to_what_is_hidden(f: Masked, query: Tensor, key: Tensor, value: Tens
         if seen[index] and not gap:
             return _told(key, 0.0, f"changing key {index}, which queries may see, leaves the output as it was")
         for k, v in [] if seen[index] else zip(enlarged(key, index), enlarged(value, index), strict=True):
-            gap = _finitely(f(query, k, v, allowed), before)
-            if gap:
-                return _told(
-                    key, gap, f"making key {index} large, which no query may see, moves the output by {gap:.3g}"
-                )
+            if gap := _finitely(f(query, k, v, allowed), before):
+                told = f"making key {index} large, which no query may see, moves the output by {gap:.3g}"
+                return _told(key, gap, told)
     return None
 
 
 def is_blinded(f: Masked, query: Tensor, key: Tensor, value: Tensor, allowed: Tensor) -> Evidence | None:
-    """Give one query nothing to see: its output, and every gradient, must stay finite.
+    """Give one query nothing to see: its output, and every gradient, must not be NaN.
 
-    Args:
-        f: f(query, key, value, allowed), to (batch, queries, any).
-        query: floating, (batch, queries, features).
-        key: floating, (batch, keys, features).
-        value: floating, (batch, keys, features).
-        allowed: bool, all True, in the shape that f takes; (..., queries, keys).
-
-    Returns:
-        None if nothing is NaN.
+    Arguments as for `attends_to_what_is_hidden`; allowed is all True, (..., queries, keys).
 
     Examples:
         >>> def f(q, k, v, allowed):
@@ -515,8 +467,7 @@ def misaligns_a_cache(f: Callable[[Tensor, Tensor, Tensor], Tensor], x: Tensor) 
     """
     whole = f(x, x, x)
     for newest in range(1, x.size(1)):
-        gap = differs(f(x[:, -newest:], x, x), whole[:, -newest:])
-        if gap:
+        if gap := differs(f(x[:, -newest:], x, x), whole[:, -newest:]):
             told = f"the last {newest} of the queries, asked alone, gets another output, off by {gap:.3g}"
             return _told(x, gap, told)
     return None
@@ -547,12 +498,10 @@ def notices_a_shift(f: Callable[[Tensor, Tensor], Tensor], x: Tensor) -> Evidenc
     before = f(x, places)
     for shift in (1, 100, 10_007) if x.dtype == torch.float64 else (1, 100):
         after = f(x, places + shift)
-        gap = differs(after, before)
-        if gap:
-            moved = _first(after, before)
-            return _told(
-                x, gap, f"the output of token {moved} moves by {gap:.3g} where all positions are {shift} larger"
-            )
+        if gap := differs(after, before):
+            token = _first(after, before)
+            told = f"the output of token {token} moves by {gap:.3g} where all positions are {shift} larger"
+            return _told(x, gap, told)
     if not differs(f(x, 2 * places), before):
         return _told(x, 0.0, "no output notices that every offset doubles: the positions do not arrive")
     return None
@@ -637,17 +586,13 @@ def skips_hooks(module: nn.Module, call: Callable[[], object]) -> Evidence | Non
         '0' (Linear): its forward ran 1 time, its hooks 0 times
     """
     ran: dict[str, list[int]] = {}
-    undo: list[Callable[[], object]] = []
-    try:
+    with ExitStack() as counting:
         for name, child in module.named_modules():
             if child is module or "forward" in vars(child):
                 continue
             counts = ran[f"{name!r} ({type(child).__name__})"] = [0, 0]
-            undo.append(_count_forward(child, counts))
+            counting.enter_context(_counted(child, counts))
         call()
-    finally:
-        for each in undo:
-            each()
     for name, (forwards, hooks) in ran.items():
         if forwards > hooks:
             times = "time" if forwards == 1 else "times"
@@ -702,7 +647,9 @@ def _overlap(a: Tensor, b: Tensor) -> bool:
     return a.dtype == b.dtype and bool(taken.as_strided(b.shape, b.stride(), b.storage_offset()).any())
 
 
-def _count_forward(child: nn.Module, counts: list[int]) -> Callable[[], object]:
+@contextmanager
+def _counted(child: nn.Module, counts: list[int]) -> Iterator[None]:
+    """Count how often a module's forward runs, and how often its hooks do."""
     forward = child.forward
 
     def counted(*args: object, **options: object) -> object:
@@ -714,12 +661,11 @@ def _count_forward(child: nn.Module, counts: list[int]) -> Callable[[], object]:
 
     handle = child.register_forward_hook(hook)
     child.forward = counted
-
-    def undo() -> None:
+    try:
+        yield
+    finally:
         handle.remove()
         del child.forward
-
-    return undo
 
 
 def _rounding(dtype: torch.dtype) -> float:
@@ -751,9 +697,7 @@ def changed(x: Tensor, token: int) -> Tensor:
         >>> (changed(x, 1) != x).flatten().tolist()
         [False, True]
     """
-    changed = x.detach().clone()
-    changed[:, token] = _other(x)[:, token]
-    return changed
+    return _with_token(x, token, _other(x))
 
 
 def enlarged(x: Tensor, token: int) -> list[Tensor]:
@@ -770,12 +714,14 @@ def enlarged(x: Tensor, token: int) -> list[Tensor]:
         >>> [float(large[0, 1].abs()) > 10 for large in enlarged(torch.ones(1, 2, 1), 1)]
         [True, True]
     """
-    large = []
-    for size in (100, -100):
-        changed = x.detach().clone()
-        changed[:, token] = size * _noise(x, seed=7)[:, token]
-        large.append(changed)
-    return large
+    return [_with_token(x, token, size * _noise(x, seed=7)) for size in (100, -100)]
+
+
+def _with_token(x: Tensor, token: int, other: Tensor) -> Tensor:
+    """Take one token of another tensor of the same shape."""
+    copy = x.detach().clone()
+    copy[:, token] = other[:, token]
+    return copy
 
 
 def _finitely(actual: Tensor, expected: Tensor) -> float:
