@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from torch import Tensor
 
-__all__ = ["require_axes", "require_divides", "require_positive"]
+__all__ = ["broadcasts", "require_axes", "require_divides", "require_positive"]
+
+
+def broadcasts(shape: tuple[int, ...], target: tuple[int, ...]) -> bool:
+    """Whether a shape broadcasts to another one, which stays as it is."""
+    return len(shape) <= len(target) and all(
+        a in (1, b) for a, b in zip(reversed(shape), reversed(target), strict=False)
+    )
 
 
 def require_positive(**sizes: int) -> None:

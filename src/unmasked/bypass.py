@@ -85,16 +85,10 @@ def bypassed(module: Module) -> Iterator[Module]:
 
     The parameters stay the same objects, so an optimizer that holds them is not disturbed. They are overwritten in
     place, so a backward pass cannot cross the block's edge: a graph made in the block is differentiated there.
-
-    Args:
-        module: as for `bypass_`.
+    Arguments as for `bypass_`, and so are the errors.
 
     Yields:
         The bypassed module.
-
-    Raises:
-        TypeError: the module is of another kind.
-        ValueError: identity weights cannot make it plain self-attention.
 
     Examples:
         >>> module = torch.nn.MultiheadAttention(4, 1)
@@ -117,10 +111,7 @@ def bypassed(module: Module) -> Iterator[Module]:
 
 
 def is_bypassed(module: nn.MultiheadAttention | CausalSelfAttention) -> BypassCheck:
-    """Say whether a module is bypassed, and if not, why.
-
-    Args:
-        module: as for `bypass_`.
+    """Say whether a module is bypassed, and if not, why; arguments as for `bypass_`.
 
     Returns:
         A BypassCheck: true or false, printed with its reasons.

@@ -15,7 +15,7 @@ class KVCache:
     """The keys and values of one layer, in memory that is taken once.
 
     A step writes its own token and reads all of them in place: nothing that is stored is copied. The memory is filled
-    with zeros, because zero times NaN is NaN: what torch.empty leaves behind would reach every query through any mask.
+    with zeros: NaN, as torch.empty may leave it, would reach every query through any mask.
     `unmasked.CausalSelfAttention.cache` makes one that fits its layer.
 
     Args:
@@ -104,16 +104,10 @@ class KVCache:
     ) -> tuple[Float[Tensor, "batch kv_heads keys head_dim"], Float[Tensor, "batch kv_heads keys head_dim"]]:
         """Return what new tokens would attend to, in the order of the tokens, and store nothing.
 
-        Args:
-            key: as for append.
-            value: as for append.
+        Arguments and errors as for `append`.
 
         Returns:
             keys and values, (batch, kv_heads, keys, head_dim): copies.
-
-        Raises:
-            TypeError: as for append.
-            ValueError: as for append.
         """
         self._new_tokens(key, value)
         past = self._needed(self.length)
@@ -152,7 +146,7 @@ class KVCache:
 
         Raises:
             TypeError: order holds no integers.
-            ValueError: order is not (batch,), or names a sequence that is not there.
+            ValueError: order does not name a sequence that is there for each.
         """
         batch = self._key.size(0)
         if order.is_floating_point() or order.dtype == torch.bool:
@@ -191,9 +185,6 @@ class KVCache:
             head_dim: features of a head.
             num_layers: layers, each of which has a cache of its own.
             dtype: floating type of the caches; PyTorch's default by default.
-
-        Returns:
-            The bytes.
 
         Examples:
             >>> KVCache.bytes_per_token(8, 128, num_layers=32, dtype=torch.bfloat16)

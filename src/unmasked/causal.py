@@ -21,8 +21,7 @@ class CausalSelfAttention(nn.Module):
     """Causal multi-head self-attention, as decoders run it: no token sees a later one.
 
     One layer projects to query, key and value, and the fused kernel masks the future by itself, so that no mask is
-    stored, in the state_dict or elsewhere. Dropout in training leaves that kernel, on a CPU, for one that holds the
-    (tokens, tokens) matrices of all heads, as `attend` says.
+    stored, in the state_dict or elsewhere. Dropout in training leaves that kernel, on a CPU, as `attend` says.
 
     Args:
         d_in: features of the input.
@@ -139,13 +138,7 @@ class CausalSelfAttention(nn.Module):
     ) -> Float[Tensor, "*batch heads tokens keys"]:
         """Return every head's weights, by the eager implementation.
 
-        A cache stays as it is: ask before `forward`, which stores the tokens.
-
-        Args:
-            x: (..., tokens, d_in).
-            allowed: as for forward.
-            cache: as for forward.
-            positions: as for forward.
+        Arguments as for `forward`. A cache stays as it is: ask before `forward`, which stores the tokens.
 
         Returns:
             (..., heads, tokens, keys): what `forward` averages the values with, but for dropout, which in training

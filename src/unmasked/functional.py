@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from unmasked import masks
+from unmasked._checks import broadcasts
 from unmasked._renamed import renamed
 from unmasked._shapes import Bool, Float
 
@@ -181,9 +182,8 @@ def attend(
 
     What is hidden must be finite all the same. Its weight is 0, and 0 times NaN or inf is NaN: one such number in a key
     or a value, in a cache made by torch.empty for example, can reach every query, here as in PyTorch, whose kernels may
-    also make zeros of a query that is NaN. A matrix product
-    cannot leave a value out; it can only multiply it by 0. To check costs little, ``key.isfinite().all()`` reads each
-    number once, and `unmasked.masks.zero_hidden` clears what no query may see.
+    also make zeros of a query that is NaN. To check costs little, ``key.isfinite().all()`` reads each number once, and
+    `unmasked.masks.zero_hidden` clears what no query may see.
 
     Args:
         query: (..., heads, queries, head_dim), floating; the heads axis may be left out.
@@ -202,7 +202,6 @@ def attend(
         sinks: (heads,), floating, or a number for all heads: one more score in each softmax, that no mask hides and
             that belongs to no key, so that weights may sum to less than 1. Eager only.
         dropout_p: probability in [0, 1] with which a weight is dropped. It is always applied: pass 0 when evaluating.
-            Above 0 it costs the fused kernel, on a CPU.
         need_weights: return the weights too, as they are after dropout. Eager only.
         implementation: "eager", "fused", or None for "fused" unless ``need_weights``, ``softcap`` or ``sinks`` ask for
             "eager".
@@ -233,8 +232,6 @@ def attend(
         True
         >>> 8 * 4096**2 * torch.float32.itemsize / 2**20
         512.0
-        >>> 0 * torch.tensor([torch.nan, torch.inf])
-        tensor([nan, nan])
     """
     _check(query, key, value, allowed=allowed, bias=bias, softcap=softcap, dropout_p=dropout_p)
     _check_sinks(sinks, query)
@@ -287,19 +284,8 @@ def self_attention(
     Equation:
         $\operatorname{SelfAttention}(X) = \operatorname{softmax}\left(\frac{X X^\top}{\sqrt{d}}\right) X$ (3.1)
 
-    The options are those of `attend`; the weights are returned unless ``need_weights=False``.
-
-    Args:
-        x: (tokens, dim) for one sequence, (..., tokens, dim) for batches.
-        allowed: bool, broadcastable to (..., tokens, tokens); True where a token may see another.
-        bias: floating, broadcastable likewise, added to the scores.
-        is_causal: no token sees a later one.
-        scale: what the dot products are multiplied by; 1 / sqrt(dim) by default.
-        softcap: c > 0 bounds the scores to (-c, c).
-        sinks: (heads,), or a number: one more score in each softmax, that belongs to no token.
-        dropout_p: probability with which a weight is dropped.
-        need_weights: return the weights too.
-        implementation: "eager", "fused" or None, as there.
+    Arguments as for `attend`, with x, (..., tokens, dim), in the place of its three inputs. The weights are returned
+    unless ``need_weights=False``.
 
     Returns:
         Attention(context, weights): (..., tokens, dim) and (..., tokens, tokens).
@@ -542,7 +528,7 @@ def _check(
     if heads != kv_heads and (kv_heads == 0 or heads % kv_heads):
         told = "" if len(q) > 3 else " (of three axes, the first is that of heads, or of items, which must be as many)"
         raise ValueError(f"key has {kv_heads} heads and query {heads}; key's heads must divide query's{told}")
-    if k[:-3] != q[:-3] and not _broadcasts(k[:-3], q[:-3]):
+    if k[:-3] != q[:-3] and not broadcasts(k[:-3], q[:-3]):
         raise ValueError(f"key has batch axes {tuple(k[:-3])} and query {tuple(q[:-3])}; they must agree or be 1")
     if allowed is not None and allowed.dtype != torch.bool:
         raise TypeError(
@@ -551,7 +537,7 @@ def _check(
     if bias is not None and not bias.is_floating_point():
         raise TypeError(f"bias is {bias.dtype}; it is added to the scores and must be floating (else pass allowed)")
     for name, mask in (("allowed", allowed), ("bias", bias)):
-        if mask is not None and not _broadcasts(mask.shape, scores := (*q[:-1], k[-2])):
+        if mask is not None and not broadcasts(mask.shape, scores := (*q[:-1], k[-2])):
             raise ValueError(f"{name} has shape {tuple(mask.shape)}, which does not broadcast to the scores' {scores}")
     if softcap is not None and not softcap > 0:
         raise ValueError(f"softcap is {softcap}; it must be positive (None for no cap)")
@@ -586,9 +572,3 @@ def _check_sinks(sinks: Tensor | None, x: Tensor) -> None:
     if sinks.shape not in ((), heads):
         each = f"{heads}, one for each head, or a number" if heads else "a number, where there is no axis of heads"
         raise ValueError(f"sinks has shape {tuple(sinks.shape)}; it must be {each}")
-
-
-def _broadcasts(shape: tuple[int, ...], target: tuple[int, ...]) -> bool:
-    return len(shape) <= len(target) and all(
-        a in (1, b) for a, b in zip(reversed(shape), reversed(target), strict=False)
-    )

@@ -167,9 +167,8 @@ class LatentAttention(nn.Module):
         def projection(inputs: int, outputs: int) -> nn.Linear:
             return nn.Linear(inputs, outputs, bias=False, device=device, dtype=dtype)
 
-        self.query = projection(
-            d_in, num_heads * (head_dim + rotary_dim)
-        )  # each head: what is absorbed, what is turned
+        # Of each head, what is absorbed and what is turned.
+        self.query = projection(d_in, num_heads * (head_dim + rotary_dim))
         self.down = projection(d_in, latent_dim + rotary_dim)
         self.norm = nn.RMSNorm(latent_dim, eps=1e-6, device=device, dtype=dtype) if normalize else nn.Identity()
         self.key_up = projection(latent_dim, num_heads * head_dim)
@@ -245,15 +244,7 @@ class LatentAttention(nn.Module):
         return merged
 
     def cache(self, batch: int, max_tokens: int) -> LatentCache:
-        """Make an empty cache for this layer.
-
-        Args:
-            batch: Sequences that are written side by side.
-            max_tokens: Most tokens of a sequence.
-
-        Returns:
-            The cache.
-        """
+        """Make an empty cache for this layer; the arguments are those of `LatentCache`."""
         weight = self.down.weight
         return LatentCache(batch, max_tokens, weight.size(0), dtype=weight.dtype, device=weight.device)
 
@@ -268,9 +259,6 @@ class LatentAttention(nn.Module):
             rotary_dim: Features of the key that has the position.
             num_layers: Layers, each of which has a cache of its own.
             dtype: Floating type of the caches; PyTorch's default by default.
-
-        Returns:
-            The bytes.
 
         Examples:
             >>> LatentAttention.bytes_per_token(512, 64, num_layers=60, dtype=torch.bfloat16)  # DeepSeek-V2

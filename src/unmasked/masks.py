@@ -11,11 +11,6 @@ PyTorch has three conventions, and a mask of the wrong one is silently inverted 
 Any other value of a floating mask is added to the score. One interface does otherwise: on its fast path (in evaluation,
 without gradients, with batch_first=True, biases, relu or gelu, and an even number of heads) nn.TransformerEncoderLayer
 takes every value that is not 0 for -inf.
-
-Examples:
-    >>> additive_from_allowed(causal(2))
-    tensor([[0., -inf],
-            [0., 0.]])
 """
 
 from __future__ import annotations
@@ -27,7 +22,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from unmasked._checks import require_positive
+from unmasked._checks import broadcasts, require_positive
 from unmasked._shapes import Bool, Float, Int, Shaped
 
 __all__ = [
@@ -83,24 +78,16 @@ def causal(
 def sliding_window(
     queries: int, keys: int | None = None, *, window: int, device: torch.device | str | None = None
 ) -> Bool[Tensor, "queries keys"]:
-    """Allow each query its own position and as many before it as make up the window; aligned as `causal`.
+    """Allow each query its own position and as many before it as make up the window.
 
-    Args:
-        queries: number of queries.
-        keys: number of keys; as many as queries by default.
-        window: number of keys that a query may see, itself included; at least 1.
-        device: where the mask is made.
-
-    Returns:
-        bool, (queries, keys).
+    Arguments as for `causal`, and ``window``, the number of keys that a query may see, itself included.
 
     Raises:
         ValueError: window is less than 1.
 
     References:
-        Beltagy et al. (2020), Longformer, section 3.1. Jiang et al. (2023), Mistral 7B, section 2, count otherwise
-        in their text: W is the number of keys before the query's own, so that a window of W there is one of W + 1 here.
-        Their figure counts as this function does.
+        Beltagy et al. (2020), Longformer, section 3.1. Jiang et al. (2023), Mistral 7B, section 2: their figure counts
+        as this function does; in their text W is the number of keys before the query's own, and its window W + 1 here.
 
     Examples:
         >>> sliding_window(4, window=2).int()
@@ -127,7 +114,7 @@ def padding(
         lengths: integers, (batch,): how many tokens of each sequence are real.
         keys: the padded length; the longest sequence's by default.
         side: where the padding is. Models that write are padded on the left, so that the last token of each sequence is
-            real and all go on at one place; their positions are then those of `positions_of`.
+            real; their positions are then those of `positions_of`.
 
     Returns:
         bool, (batch, 1, 1, keys), which broadcasts over heads and queries.
@@ -160,9 +147,8 @@ def padding(
 def positions_of(allowed: Bool[Tensor, "batch *heads_queries keys"]) -> Int[Tensor, "batch keys"]:
     """Number the real tokens of each sequence from 0, wherever its padding is.
 
-    A model that is trained on whole sequences knows a first token at position 0. Padded on the left, that token stands
-    farther to the right, and counted from there it is another token: the padding changes the answer. Positions that are
-    relative, as rotary ones, bear it.
+    Counted from the start of the row, tokens behind a padding would stand elsewhere than in training, and the padding
+    would change the answer. Positions that are relative, as rotary ones, bear it.
 
     Args:
         allowed: bool, (batch, 1, 1, keys), as `padding` makes it, or (batch, heads or 1, queries, keys): a key is real
@@ -354,8 +340,8 @@ def zero_hidden(
 ) -> Float[Tensor, "*batch keys features"]:
     """Set keys or values that no query may see to zero, so that a NaN or an inf among them reaches nobody.
 
-    A hidden key has a weight of 0, but 0 times NaN, and 0 times inf, is NaN. Where some queries see a key and others do
-    not, nothing can be cleared: whoever must be sure there asks ``x.isfinite().all()``.
+    Their weight is 0, but 0 times NaN, and 0 times inf, is NaN. Where some queries see a key and others do not, nothing
+    can be cleared: whoever must be sure there asks ``x.isfinite().all()``.
 
     Args:
         x: keys or values, (..., keys, features); with heads (..., heads, keys, features).
@@ -378,11 +364,7 @@ def zero_hidden(
     seen = allowed[(None,) * (2 - allowed.dim())].any(-2)  # ... keys
     if x.dim() > 2 and seen.dim() > 1 and 1 <= x.size(-3) < seen.size(-2) and seen.size(-2) % x.size(-3) == 0:
         seen = seen.unflatten(-2, (x.size(-3), -1)).any(-2)  # ... kv_heads keys
-    try:
-        fits = torch.broadcast_shapes(seen.shape, x.shape[:-1]) == x.shape[:-1]
-    except RuntimeError:
-        fits = False
-    if not fits:
+    if not broadcasts(seen.shape, x.shape[:-1]):
         raise ValueError(
             f"allowed has shape {tuple(allowed.shape)} and x {tuple(x.shape)}; allowed must broadcast to "
             f"{(*x.shape[:-2], 'queries', x.size(-2))}"
@@ -520,11 +502,8 @@ def mask_mod(allowed: Bool[Tensor, "..."]) -> Callable[[Tensor, Tensor, Tensor, 
     """Turn a mask into what FlexAttention asks: a function of batch, head, query and key that says who may see whom.
 
     It is what `torch.nn.attention.flex_attention.create_block_mask` takes first. The way back is
-    `torch.nn.attention.flex_attention.create_mask`, with the same arguments.
-
-    It keeps the matrix and looks up what the matrix says. A rule that can be computed (the key is not behind the query,
-    both have the same id) needs no matrix: where sequences are long, write the rule as a function, and compare what
-    the second function makes of it with the mask.
+    `torch.nn.attention.flex_attention.create_mask`, with the same arguments. It keeps the matrix and looks it up: where
+    sequences are long, write a rule that can be computed (both have the same id) as a function, which needs no matrix.
 
     Args:
         allowed: bool, (queries, keys) with up to two axes before them, for batch and heads; any axis but the keys' may

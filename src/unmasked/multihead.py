@@ -38,11 +38,10 @@ class MultiheadAttention(nn.MultiheadAttention):
     - Nested tensors, strided and jagged, are taken in self- and cross-attention, in training too, with batch_first and
       without masks. Their weights are padded with zeros to the longest query and the longest key.
 
-    ``need_weights=False`` runs the fused kernel, whose memory is linear in the number of tokens where there is no mask.
-    A mask, the causal one included, costs (queries, keys) a few times, and nested tensors are padded and always masked;
-    ``is_causal=True`` alone costs nothing. What that kernel does not take, dropout in training above all, runs in
-    memory quadratic in the number of tokens: `attend` lists it. On a CPU the fused kernel, like
-    PyTorch's, has no second derivative.
+    ``need_weights=False`` runs the fused kernel, whose memory is linear in the number of tokens where there is no mask:
+    ``is_causal=True`` costs nothing, a mask (queries, keys) a few times, and nested tensors are padded and always
+    masked. What that kernel does not take, dropout in training above all, `attend` lists. On a CPU the fused kernel,
+    like PyTorch's, has no second derivative.
 
     Args:
         embed_dim: features of the query and of the output.

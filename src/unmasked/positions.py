@@ -23,7 +23,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from unmasked._checks import require_divides, require_positive
+from unmasked._checks import broadcasts, require_divides, require_positive
 from unmasked._shapes import Float, Int
 
 __all__ = ["Rotary", "alibi", "alibi_slopes", "convert_pairing", "sinusoids"]
@@ -83,11 +83,11 @@ class Rotary:
         $\operatorname{turn}(q, m) \cdot \operatorname{turn}(k, n) = \operatorname{turn}(q, m - n) \cdot k$ (25.1)
 
     The dot product of a turned query and a turned key depends on their offset alone, and turning changes no length.
-    It has no parameters and keeps no table, so that no position costs memory. Float32 bears some hundred thousand
-    positions: at a million, angles are off by a few hundredths of a radian.
+    It has no parameters and keeps no table, so that no position costs memory.
 
-    Angles are computed in float32, or in float64 for x in float64, whatever the dtype of x and under autocast too; the
-    result is rounded once. Positions and angles in bfloat16, which counts to 256 only, are lost.
+    Angles are computed in float32, or in float64 for x in float64, under autocast too, and the result is rounded once:
+    bfloat16 counts to 256 only. Float32 bears some hundred thousand positions; at a million, angles are off by a few
+    hundredths of a radian.
 
     Args:
         head_dim: features of a head; even.
@@ -181,9 +181,6 @@ class Rotary:
                 "partial_rotary_factor" only this share of the features turns.
             pairing: which two features are turned together. Only some configs say it: DeepSeek's, "rope_interleave".
 
-        Returns:
-            The rotary embedding.
-
         Raises:
             ValueError: ``rope`` lacks what its type needs, has an unknown type, has parameters for several
                 kinds of layers, or turns by several axes, as models of images do. A "factor" of null is among what it
@@ -247,11 +244,7 @@ class Rotary:
         _require_integers(positions)
         if positions.dim() > 1:
             positions = positions.unsqueeze(-2)  # batch 1 tokens: alike for all heads
-        try:
-            fits = torch.broadcast_shapes(positions.shape, x.shape[:-1]) == x.shape[:-1]
-        except RuntimeError:
-            fits = False
-        if not fits or positions.size(-1) != x.size(-2):
+        if not broadcasts(positions.shape, x.shape[:-1]) or positions.size(-1) != x.size(-2):
             told = tuple(positions.squeeze(-2).shape) if positions.dim() > 1 else tuple(positions.shape)
             raise ValueError(
                 f"positions has shape {told} and x {tuple(x.shape)}; it must be (tokens,) or (batch, tokens): "
@@ -353,8 +346,8 @@ def alibi(
     Equation:
         $s_{hij} = \frac{q_{hi} \cdot k_{hj}}{\sqrt{d_k}} - r_h \, |i - j|$ (25.2)
 
-    It is added to the scores, after their scale: ``attend(..., bias=alibi(...))``. It hides no
-    future, which is `is_causal`'s part. The last query is aligned with the last key, as in `unmasked.masks.causal`.
+    It is added to the scores, after their scale, ``attend(..., bias=alibi(...))``, and hides no future. The last query
+    is aligned with the last key, as in `unmasked.masks.causal`.
 
     Args:
         num_heads: number of heads.

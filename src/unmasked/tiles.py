@@ -21,7 +21,7 @@ __all__ = ["Part", "attention", "merge"]
 
 
 class Part(NamedTuple):
-    r"""What attention to some of the keys gives, and what is needed to merge it with the others.
+    """What attention to some of the keys gives, and what is needed to merge it with the others.
 
     Attributes:
         context: (..., queries, value_dim), the averages of these values; zero where a query sees none of these keys.
@@ -46,19 +46,12 @@ def attention(
 
     Equation: (10.1)
 
-    The context is that of `unmasked.attend`, rows that see nothing included. This function is to
-    be read: the loop over the tiles is Python's, and on a CPU it takes several times as long as the fused kernel, most
-    with few tokens and with ``is_causal``; tests/benchmarks/attention.py measures it. A kernel deals out the queries,
-    too, so that a tile of queries and keys fits into fast memory, and skips the tiles that lie in the future.
+    The context is that of `unmasked.attend`, rows that see nothing included. This function is to be read: the loop over
+    the tiles is Python's, and on a CPU it takes several times as long as the fused kernel, as
+    tests/benchmarks/attention.py measures. A kernel deals out the queries, too, so that a tile of queries and keys fits
+    into fast memory, and skips the tiles that lie in the future.
 
-    Args:
-        query: (..., heads, queries, head_dim), floating; the heads axis may be left out.
-        key: (..., kv_heads, keys, head_dim); kv_heads must divide heads.
-        value: (..., kv_heads, keys, value_dim).
-        allowed: bool, broadcastable to (..., heads, queries, keys); True where a query may see a key.
-        is_causal: a query sees no later key; the last query is aligned with the last key.
-        scale: what the dot products are multiplied by; one over sqrt(head_dim) by default.
-        tile: number of keys that are looked at together, one or more.
+    Arguments as for `unmasked.attend`, and ``tile``, the number of keys that are looked at together, one or more.
 
     Returns:
         Part(context, logsumexp): (..., heads, queries, value_dim) in the query's dtype, and (..., heads, queries) in
@@ -117,7 +110,7 @@ def merge(parts: Sequence[tuple[Tensor, Tensor]]) -> Part:
     Equation: (10.2)
 
     The share of a part in a query's sum of exponentials is exp(its logsumexp - the logsumexp of all), and the contexts
-    are averaged by these shares. Their plain mean would be right only if all shares were equal.
+    are averaged by these shares.
 
     Args:
         parts: (context, logsumexp) of each part, (..., queries, value_dim) and (..., queries), as `attention` returns
