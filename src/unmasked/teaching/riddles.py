@@ -53,7 +53,7 @@ class Block(nn.Module):
 
     Args:
         width: How many features a word has.
-        without: What it lacks: "MLP", "residual" (what a part finds replaces the words), "norms", or nothing.
+        without: What it lacks: "MLP", "residual" (what a part finds replaces the words), "norms", or "" for nothing.
 
     Raises:
         ValueError: `without` names none of these.
@@ -111,16 +111,9 @@ class Stack(nn.Module):
         self.size = size
 
     def embed(self, letters: Tensor, numbers: Tensor, asked: Tensor, kind: Tensor) -> Tensor:
-        """The words of riddles: a box is the sum of its letter and its number, the question stands last.
+        """The words of riddles, as `draw_riddles` gives them, (count, BOXES + 1, WIDTH).
 
-        Args:
-            letters: (count, BOXES), as `draw_riddles` gives them.
-            numbers: (count, BOXES).
-            asked: The letter that is asked for (count,).
-            kind: The kind of the question (count,).
-
-        Returns:
-            (count, BOXES + 1, WIDTH).
+        A box is the sum of its letter and its number, and the question stands last.
         """
         boxes = self.letter(letters) + self.number(numbers)
         question = self.asked(asked) + self.kind(kind)
@@ -168,17 +161,13 @@ def riddles_solved(
 
 
 def likeness(depth: int, without: Without = "") -> list[float]:
-    """How alike the words of riddles are on their way through an untrained stack.
-
-    Args:
-        depth: How many blocks.
-        without: What every block lacks, as in `Stack`.
+    """How alike the words of riddles are on their way through an untrained stack; arguments as for `Stack`.
 
     Returns:
         The mean cosine between two different words of a riddle, before the first block and after each.
 
     Examples:
-        >>> len(likeness(2))  # before the first block, and after each
+        >>> len(likeness(2))
         3
     """
     with seeded(0), torch.no_grad():
@@ -226,8 +215,8 @@ def draw_pairs(count: int) -> tuple[Pair, Tensor]:
         count: How many riddles.
 
     Returns:
-        What a model is given, letters and numbers (count, BOXES), the letter that is asked for first and the one that
-        is asked for second (count,); and the right numbers (count, 2).
+        What a model is given, letters and numbers (count, BOXES), the letters that are asked for first and second
+        (count,); and the right numbers (count, 2).
 
     Examples:
         >>> (letters, numbers, first, second), right = draw_pairs(2)
@@ -264,16 +253,7 @@ class PairSolver(nn.Module):
 
     @classmethod
     def trained(cls, num_heads: int, *, seed: int, steps: int = 250) -> PairSolver:
-        """A model after its training.
-
-        Args:
-            num_heads: How many heads attention has.
-            seed: What training starts from.
-            steps: How many batches of 128 riddles it learns from.
-
-        Returns:
-            The model, whose parameters ask for no gradient any more.
-        """
+        """A model after its training on so many batches of 128 riddles; its parameters ask for no gradient any more."""
         with seeded(seed):
             model = cls(num_heads)
 
@@ -285,11 +265,7 @@ class PairSolver(nn.Module):
         return model.requires_grad_(False)
 
     def forward(self, letters: Tensor, numbers: Tensor, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
-        """The scores of each number as the first and the second answer, and the weights; of what `draw_pairs` gives.
-
-        Returns:
-            Scores (riddles, 2, NUMBERS), and weights (riddles, heads, BOXES).
-        """
+        """Of what `draw_pairs` gives: the scores (riddles, 2, NUMBERS), and the weights (riddles, heads, BOXES)."""
         boxes = self.letter(letters) + self.number(numbers)
         question = (self.first(first) + self.second(second))[:, None]  # one query in each riddle
         taken, weights = self.attention(question, boxes, boxes, average_attn_weights=False)

@@ -91,16 +91,7 @@ class Singer(nn.Module):
 
     @classmethod
     def trained(cls, blocks: int = 2, lacks: Lack = "", *, steps: int = 200) -> Singer:
-        """A singer after its training.
-
-        Args:
-            blocks: How many blocks it has.
-            lacks: What it has to do without, in training and afterwards.
-            steps: How many batches of 16 texts it learns from.
-
-        Returns:
-            The model, whose parameters ask for no gradient any more.
-        """
+        """A singer after its training on so many batches of 16 texts; its parameters ask for no gradient any more."""
         with seeded(0):
             model = cls(blocks, lacks)
 
@@ -112,13 +103,9 @@ class Singer(nn.Module):
         return model.requires_grad_(False)
 
     def texts(self, count: int) -> Tensor:
-        """Texts as in the training: up to eight *la*, a verse, and the beginning of the next, or *la* after the last.
+        """Texts as in the training, drawn: the numbers of their words, (count, LENGTH + 1).
 
-        Args:
-            count: How many are drawn.
-
-        Returns:
-            Numbers of words, (count, LENGTH + 1).
+        Each has up to eight *la*, a verse, and the beginning of the next, or *la* after the last.
         """
         drawn = []
         for hums, number in zip(torch.randint(HUMS + 1, (count,)), torch.randint(1, 11, (count,)), strict=True):
@@ -129,10 +116,7 @@ class Singer(nn.Module):
         return torch.tensor(drawn)
 
     def numbers_of(self, words: str) -> Tensor:
-        """The numbers by which the model knows words, (1, words).
-
-        Args:
-            words: A text in its vocabulary, with spaces between words.
+        """The numbers by which the model knows the words of a text, (1, words).
 
         Raises:
             ValueError: A word is not in the vocabulary.
@@ -203,15 +187,12 @@ class Singer(nn.Module):
         return scores
 
     def sing(self, start: str, count: int, *, silent: int | None = None) -> str:
-        """Write on, each time the likeliest word.
+        """Write on, so many words, each time the likeliest, and return the text with them.
 
         Args:
             start: A text in its vocabulary.
             count: How many words are added.
-            silent: A head that finds nothing but zeros, in each block.
-
-        Returns:
-            The text with what was added.
+            silent: As for `forward`.
 
         Raises:
             ValueError: A word is not in the vocabulary, or the text becomes longer than the model has places.
@@ -242,14 +223,7 @@ class Singer(nn.Module):
         return float(right.double().mean())
 
     def weights(self, words: Tensor) -> Tensor:
-        """The weights of all heads for a text.
-
-        Args:
-            words: One text, (1, words).
-
-        Returns:
-            (blocks, heads, queries, keys).
-        """
+        """The weights of all heads for one text (1, words): (blocks, heads, queries, keys)."""
         x, weights = self._embed(words), []
         for number in range(len(self.qkv)):
             found = self._attend(*self._split(number, x), need_weights=True)
@@ -258,14 +232,10 @@ class Singer(nn.Module):
         return torch.stack(weights)
 
     def projected(self, words: Tensor, *, is_causal: bool = True) -> tuple[Tensor, ...]:
-        """Queries, keys and values of the second block, where words have met each other once.
+        """Queries, keys and values of the second block, each (texts, heads, words, features), of texts (texts, words).
 
-        Args:
-            words: (texts, words).
-            is_causal: Whether the first block hides later words, as it does in training.
-
-        Returns:
-            Three tensors (texts, heads, words, features).
+        By then the words have met each other once, those before them alone if the first block is causal, as in
+        training.
         """
         x = self._embed(words)
         return self._split(1, self._block(0, x, self._attend(*self._split(0, x), is_causal=is_causal)))
@@ -276,7 +246,7 @@ class Singer(nn.Module):
         Args:
             words: The text with what is added, (1, words).
             before: How many words it had.
-            is_causal: Whether the first block hides later words.
+            is_causal: As for `projected`.
 
         Returns:
             For each of the words that it had, the largest change of a number of its keys, (before,).
