@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from importlib import resources
 from typing import Any, Literal
@@ -190,7 +191,7 @@ def _cost(run: Callable[[], Tensor], device: torch.device, repeats: int) -> list
         if device.type != "cpu":
             torch.accelerator.synchronize(device)
 
-    try:
+    with _where_it_runs():
         for _ in range(3):  # the first runs load kernels, and choose among them
             run()
         wait()
@@ -201,13 +202,10 @@ def _cost(run: Callable[[], Tensor], device: torch.device, repeats: int) -> list
             run()
             wait()
             times.append(1000 * (time.perf_counter() - start))
-    except RuntimeError as error:
-        if not _is_lacking(error):
-            raise
-        return None
-    most = _peak(device)
-    memory = None if before is None or most is None else round((most - before) / 2**20, 1)
-    return [round(sorted(times)[repeats // 2], 4), memory]
+        most = _peak(device)
+        memory = None if before is None or most is None else round((most - before) / 2**20, 1)
+        return [round(sorted(times)[repeats // 2], 4), memory]
+    return None
 
 
 def _peak(device: torch.device, *, anew: bool = False) -> int | None:
@@ -222,10 +220,15 @@ def _peak(device: torch.device, *, anew: bool = False) -> int | None:
         return None
 
 
-def _is_lacking(error: RuntimeError) -> bool:
-    """Whether the device lacks the memory, or the operation."""
-    lacking = isinstance(error, torch.OutOfMemoryError | NotImplementedError)
-    return lacking or "out of memory" in str(error)  # as MPS says it, by an error of no kind of its own
+@contextmanager
+def _where_it_runs() -> Iterator[None]:
+    """Leave the block where the device lacks the memory, or the operation."""
+    try:
+        yield
+    except RuntimeError as error:
+        lacking = isinstance(error, torch.OutOfMemoryError | NotImplementedError)
+        if not lacking and "out of memory" not in str(error):  # as MPS says it, by an error of no kind of its own
+            raise
 
 
 def _accuracy(device: torch.device, heads: int, length: int) -> dict[str, float | None]:
@@ -236,12 +239,9 @@ def _accuracy(device: torch.device, heads: int, length: int) -> dict[str, float 
         right = _by_hand(*(x.cpu().double() for x in qkv))
         ways = _ways(*qkv)
         for name in (*_NAMED, "by hand"):
-            error: float | None = None
-            if name in ways:
-                try:
-                    error = ((ways[name]().cpu().double() - right).norm() / right.norm()).item()
-                except RuntimeError as refused:
-                    if not _is_lacking(refused):
-                        raise
-            found[f"{str(dtype).removeprefix('torch.')} {name}"] = error
+            key = f"{str(dtype).removeprefix('torch.')} {name}"
+            found[key] = None
+            with _where_it_runs():
+                if name in ways:
+                    found[key] = ((ways[name]().cpu().double() - right).norm() / right.norm()).item()
     return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -205,18 +205,27 @@ class _Ring:
     causal_layout: Layout | None
     scale: float
 
-    def pass_on(self, sent: Tensor) -> _Passing:
+    def pass_on(self, sent: Tensor) -> Callable[[], Tensor]:
+        """Send to the next rank, and return what waits for what comes from the one before."""
         received = torch.empty_like(sent)
         after, before = (self.rank + 1) % self.ranks, (self.rank - 1) % self.ranks
-        with lost("ring_attention", f"rank {before} or {after}", self.group):
+        peers = f"rank {before} or {after}"
+        with lost("ring_attention", peers, self.group):
             works = dist.batch_isend_irecv(
                 [
                     dist.P2POp(dist.isend, sent, group=self.group, group_peer=after),
                     dist.P2POp(dist.irecv, received, group=self.group, group_peer=before),
                 ]
             )
-        tally(to_next=sent.nbytes)
-        return _Passing(self, sent, received, works)
+
+        def wait() -> Tensor:
+            with lost("ring_attention", peers, self.group):
+                for work in works:
+                    work.wait()
+            tally(to_next=sent.nbytes)  # which is kept until it has arrived
+            return received
+
+        return wait
 
     def seen(self, owner: int, queries: int, keys: int) -> tuple[slice, slice, bool] | None:
         """Say which of this rank's queries see which of an owner's keys, and whether only those before them."""
@@ -233,21 +242,6 @@ class _Ring:
             return (slice(1, None), slice(keys - 1), True) if keys > 1 else None
         half = keys // 2  # zigzag: the earlier rank has the earlier beginning, and the later end
         return (everything, slice(half), False) if owner < self.rank else (slice(half, None), everything, False)
-
-
-@dataclass(frozen=True)
-class _Passing:
-    ring: _Ring
-    sent: Tensor  # kept until it has arrived
-    received: Tensor
-    works: list[dist.Work]
-
-    def wait(self) -> Tensor:
-        before, after = (self.ring.rank - 1) % self.ring.ranks, (self.ring.rank + 1) % self.ring.ranks
-        with lost("ring_attention", f"rank {before} or {after}", self.ring.group):
-            for work in self.works:
-                work.wait()
-        return self.received
 
 
 def _gradient_type(dtype: torch.dtype) -> torch.dtype:
@@ -310,10 +304,10 @@ class _RingAttention(torch.autograd.Function):
                 continue
             travelling = _packed(*grad_held)
             if arriving is not None:  # what the ranks before have found in the same keys and values
-                travelling += arriving.wait()
+                travelling += arriving()
             arriving = ring.pass_on(travelling)
         if arriving is not None:  # the last rank that they visit is the one before their own
-            own = own + arriving.wait()
+            own = own + arriving()
         grad_key, grad_value = (x.to(query.dtype) for x in _unpacked(own, key, value))
         return grad_query.to(query.dtype), grad_key, grad_value, None
 
@@ -322,10 +316,10 @@ def _around(ring: _Ring, key: Tensor, value: Tensor) -> Iterator[tuple[Tensor, .
     """Yield the keys and values that this rank holds at each step; the next ones come while they are computed with."""
     held = _packed(key, value)
     for step in range(ring.ranks):
-        passing = ring.pass_on(held) if step < ring.ranks - 1 else None
+        arriving = ring.pass_on(held) if step < ring.ranks - 1 else None
         yield _unpacked(held, key, value)
-        if passing is not None:
-            held = passing.wait()
+        if arriving is not None:
+            held = arriving()
 
 
 def _dense(x: Tensor) -> Tensor:
