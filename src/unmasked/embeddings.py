@@ -1,4 +1,8 @@
-"""Word vectors: GloVe's files, and words out of them: the thirteen of two sentences, and 5,000 common ones."""
+"""Word vectors: GloVe's files, and words out of them: the thirteen of two sentences, and 5,000 common ones.
+
+The vectors are those of Pennington, Socher and Manning (2014), in the public domain (PDDL). For other words and exact
+numbers, download ``glove.6B.zip`` from https://nlp.stanford.edu/projects/glove/ and hand it to `read_glove`.
+"""
 
 from __future__ import annotations
 
@@ -133,7 +137,7 @@ def read_glove(
     member: str | None = None,
     dtype: torch.dtype = torch.float32,
 ) -> Embeddings:
-    """Reads word vectors from a GloVe text file, plain, gzipped or inside its published zip.
+    """Read word vectors from a GloVe text file, plain, gzipped or inside its published zip.
 
     Only what is asked for is kept: lines of other words are passed over unparsed, and reading stops at the last word
     found. Lines are split from the right, as tokens may hold spaces: those of GloVe's largest file do. The first of
@@ -154,8 +158,6 @@ def read_glove(
         UnknownWordError: A wanted word is not in the file.
         ValueError: A line is malformed, a zip needs a choice, nothing is there to read, or dtype holds no fractions.
         TypeError: A word is not a string.
-
-    Source: Pennington, Socher and Manning (2014), https://nlp.stanford.edu/projects/glove/.
 
     Examples:
         >>> with resources.as_file(resources.files("unmasked") / "data" / "ship_vectors.50d.txt") as path:
@@ -192,13 +194,8 @@ def read_glove(
 def ship_vectors() -> Embeddings:
     """GloVe's vectors of the words in "I must go back to my ship and to my crew" and "We process and ship your order".
 
-    They are rows of ``glove.6B.50d.txt`` as published, in the public domain (PDDL). For other words, download
-    ``glove.6B.zip`` from https://nlp.stanford.edu/projects/glove/ and hand it to `read_glove`.
-
     Returns:
-        13 words and their vectors of 50 numbers, float32.
-
-    Source: Pennington, Socher and Manning (2014), https://nlp.stanford.edu/projects/glove/.
+        13 words and their vectors of 50 numbers, float32: rows of ``glove.6B.50d.txt`` as published.
 
     Examples:
         >>> ship_vectors()
@@ -213,13 +210,10 @@ def ship_vectors() -> Embeddings:
 def common_vectors() -> Embeddings:
     """GloVe's vectors of 5,000 common words, the most frequent first, each number rounded to one of 256 steps.
 
-    They are for trying sentences: no cosine of two of them is off by more than 0.0083. For exact numbers or other
-    words, download ``glove.6B.zip`` from https://nlp.stanford.edu/projects/glove/ and hand it to `read_glove`.
+    They are for trying sentences: no cosine of two of them is off by more than 0.0083.
 
     Returns:
         5,000 words and their vectors of 50 numbers, float32.
-
-    Source: Pennington, Socher and Manning (2014), https://nlp.stanford.edu/projects/glove/.
 
     Examples:
         >>> common_vectors()

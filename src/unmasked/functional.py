@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from unmasked import masks
-from unmasked._checks import broadcasts
+from unmasked._checks import broadcasts, require_axes
 from unmasked._renamed import renamed
 from unmasked._shapes import Bool, Float
 
@@ -62,8 +62,7 @@ def attention_scores(
     Equation:
         $z_{ij} = c \tanh(s_{ij} / c)$ (28.2)
 
-    16-bit inputs are compared in float32 (under autocast, in its dtype), and the scale is applied to the query, before
-    the product, where it keeps large inputs finite.
+    The scale is applied to the query, before the product, where it keeps large inputs finite.
 
     Args:
         query: (..., queries, head_dim).
@@ -140,8 +139,7 @@ def attention_weights(
         >>> attention_weights(torch.zeros(1, 3), sinks=torch.tensor(0.0))
         tensor([[0.2500, 0.2500, 0.2500]])
     """
-    if scores.dim() < 2:
-        raise ValueError(f"scores has shape {tuple(scores.shape)}; it must be (..., queries, keys)")
+    require_axes("scores", scores, "queries", "keys")
     _check_sinks(sinks, scores)
     queries, keys = scores.shape[-2:]
     mask, blind = _additive(queries, keys, allowed, bias, is_causal, scores.dtype, scores.device)
@@ -175,15 +173,13 @@ def attend(
     those matrices at a time. A query that may see no key gets a context of zeros, and zero gradients, from both.
 
     PyTorch leaves the fused kernel without a word for one that holds the matrices of all heads: on a CPU where
-    ``dropout_p`` is above 0, and where the bias requires grad, even in inference (pass ``bias.detach()``). For 8 heads
-    of 4096 tokens in float32 one such matrix is 512 MiB, and several are alive at once. Every mask is a matrix itself,
-    of (queries, keys); ``is_causal=True`` alone needs none. A GPU's kernels have limits of their own:
-    `unmasked.kernels` says which can run.
+    ``dropout_p`` is above 0, and where the bias requires grad, even in inference (pass ``bias.detach()``). Every mask
+    is a matrix itself, of (queries, keys); ``is_causal=True`` alone needs none. A GPU's kernels have limits of their
+    own: `unmasked.kernels` says which can run.
 
     What is hidden must be finite all the same. Its weight is 0, and 0 times NaN or inf is NaN: one such number in a key
-    or a value, in a cache made by torch.empty for example, can reach every query, here as in PyTorch, whose kernels may
-    also make zeros of a query that is NaN. To check costs little, ``key.isfinite().all()`` reads each number once, and
-    `unmasked.masks.zero_hidden` clears what no query may see.
+    or a value can reach every query, here as in PyTorch, whose kernels may also make zeros of a query that is NaN.
+    `unmasked.masks.zero_hidden` clears what no query may see, and says how to check.
 
     Args:
         query: (..., heads, queries, head_dim), floating; the heads axis may be left out.
@@ -227,11 +223,6 @@ def attend(
         >>> fused = attend(query, key, value, is_causal=True, implementation="fused")
         >>> torch.allclose(fused.context, context, atol=1e-6)
         True
-        >>> scaled = attend(query, key, value, is_causal=True, scale=1 / math.sqrt(5))
-        >>> torch.allclose(scaled.context, fused.context, atol=1e-6)
-        True
-        >>> 8 * 4096**2 * torch.float32.itemsize / 2**20
-        512.0
     """
     _check(query, key, value, allowed=allowed, bias=bias, softcap=softcap, dropout_p=dropout_p)
     _check_sinks(sinks, query)
@@ -352,8 +343,7 @@ def cosine_attention(x: Float[Tensor, "*batch tokens dim"]) -> Attention:
     Equation:
         $y_i = \sum_{j=1}^{n} c_{ij} \, x_j$ (2.8)
 
-    Args:
-        x: (..., tokens, dim).
+    Arguments as for `cosine_weights`.
 
     Returns:
         Attention(context, weights): (..., tokens, dim) and the cosines, (..., tokens, tokens).

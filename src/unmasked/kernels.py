@@ -87,14 +87,7 @@ def sdpa_backends(
     The math backend alone makes the whole table of weights, and it alone has second derivatives: who needs one
     runs the call under ``torch.nn.attention.sdpa_kernel(SDPBackend.MATH)``. `kernels_of` says what did run.
 
-    Args:
-        query: As for `torch.nn.functional.scaled_dot_product_attention`, usually (batch, heads, queries, head_dim).
-        key: (batch, heads, keys, head_dim).
-        value: (batch, heads, keys, head_dim).
-        attn_mask: True where a query may attend, or floats that are added to the scores.
-        dropout_p: Probability of dropping a weight.
-        is_causal: Whether a query sees only the keys up to its own position.
-        enable_gqa: Whether key and value may have fewer heads.
+    Arguments as for `torch.nn.functional.scaled_dot_product_attention`.
 
     Returns:
         The backends flash, efficient, cudnn and math. One that is switched off (`torch.nn.attention.sdpa_kernel`) is
@@ -365,11 +358,10 @@ def takes_fast_path(layer: nn.Module, *args: Any, **kwargs: Any) -> FastPath:
     Args:
         layer: nn.TransformerEncoderLayer, nn.TransformerEncoder or nn.MultiheadAttention.
         args: The positional arguments of the call.
-        kwargs: The named arguments of the call.
+        kwargs: Its named arguments.
 
     Returns:
-        FastPath(operators, why_not), which is true if there is an operator. It answers for a plain call, neither traced
-        nor compiled.
+        FastPath(operators, why_not), true if there is an operator, of a plain call, neither traced nor compiled.
 
     Raises:
         TypeError: layer is none of the three, or the call does not fit its forward.

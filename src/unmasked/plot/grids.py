@@ -166,9 +166,6 @@ def grid(
         scores (1, 2)
               0      1
         0  1.00  −0.50
-        >>> grid(torch.zeros(1, 257))
-        Traceback (most recent call last):
-        ValueError: values has 257 numbers, shape (1, 257), expected 1 to 256: ...
     """
     given = {"": values} if isinstance(values, Tensor) else values
     shapes = {title: tuple(tensor.shape) for title, tensor in given.items()}

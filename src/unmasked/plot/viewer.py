@@ -75,13 +75,10 @@ class Viewer:
         )
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write the viewer as one page that needs no network; a page that is there already is replaced, as a whole.
+        """Write the viewer as one page that needs no network, and return its path; an older page is replaced whole.
 
         Args:
             path: A file whose name ends with .html or .htm, in a folder that exists.
-
-        Returns:
-            The path.
 
         Raises:
             ValueError: path has another ending.
@@ -169,12 +166,6 @@ def show(
     Examples:
         >>> show(torch.eye(3).expand(2, 3, 3), queries=["to", "my", "ship"])
         weights: 2 heads, 3 queries, 3 keys; a notebook shows them live, and .save('weights.html') writes a page
-        >>> show(torch.ones(2, 3), queries=["my", "ship"], keys=["to", "my"])
-        Traceback (most recent call last):
-        ValueError: keys has 2 names, but weights is (2, 3), with 3 keys: pass 3
-        >>> show(torch.ones(1, 2049))
-        Traceback (most recent call last):
-        ValueError: weights has shape (1, 2049), 2,049 numbers; a browser is shown up to 524,288 of them, and 2,048 ...
     """
     named = "weights"
     if isinstance(weights, _Watched):
