@@ -42,8 +42,7 @@ def bypass_(module: Module) -> Module:
     Frozen parameters lose their gradients too: an optimizer that holds them moves whatever has one, frozen or not.
 
     With one head, ``module(x, x, x)`` is then plain self-attention. With H heads it is that for each slice of
-    embed_dim / H features, side by side. The identity is not the only such weight: the scores survive any orthogonal
-    matrix that query and key share, and any matrix of the query whose inverse, transposed, the key has.
+    embed_dim / H features, side by side.
 
     Equation:
         $O_h = \operatorname{softmax}\left(\frac{X_h X_h^\top}{\sqrt{d_k}}\right) X_h$ (3.3)

@@ -287,13 +287,10 @@ def from_torch(module: nn.MultiheadAttention, into: type[Module]) -> Module: ...
 def from_torch(module: nn.MultiheadAttention, into: type[nn.Module] = MultiheadAttention) -> nn.Module:
     """Copy PyTorch's module into one of ours: the same options, weights, mode and requires_grad, in its own storage.
 
-    A CausalSelfAttention masks the future by itself, and its tensors are (batch, tokens, features) whatever
-    batch_first says.
-
     Args:
         module: a torch.nn.MultiheadAttention.
-        into: MultiheadAttention, or CausalSelfAttention for a module with neither kdim, vdim, add_bias_kv nor
-            add_zero_attn.
+        into: MultiheadAttention; or, for a module with neither kdim, vdim, add_bias_kv nor add_zero_attn,
+            CausalSelfAttention, which masks the future by itself and takes (batch, tokens, features).
 
     Returns:
         A module of the class ``into``.
@@ -338,15 +335,13 @@ def from_torch(module: nn.MultiheadAttention, into: type[nn.Module] = MultiheadA
 def to_torch(module: MultiheadAttention | CausalSelfAttention) -> nn.MultiheadAttention:
     """Copy one of our modules into a torch.nn.MultiheadAttention that computes the same.
 
-    PyTorch's module masks nothing by itself, and knows no context_length: a CausalSelfAttention's copy needs the causal
-    attn_mask, and takes any number of tokens.
-
     Args:
         module: a MultiheadAttention, or a CausalSelfAttention with d_in = d_out, as many key heads as query heads and
             both biases or neither.
 
     Returns:
-        A torch.nn.MultiheadAttention (batch_first, for a CausalSelfAttention).
+        A torch.nn.MultiheadAttention. Of a CausalSelfAttention's copy, batch_first is true; it needs the causal
+        attn_mask, and takes any number of tokens.
 
     Raises:
         TypeError: module is of another class.
@@ -446,13 +441,13 @@ def _prefix(state: Mapping[str, Tensor], family: Family, layer: int | str | None
         fits = [prefix for prefix in found if re.findall(r"\d+", prefix)[-1:] == [str(layer)]]
     else:
         fits = found
-    if len(fits) != 1:
+    if len(fits) == 1:
+        return fits[0]
+    those = f"one attention layer, {found[0]!r}"
+    if len(found) > 1:
         those = f"{len(found)} attention layers, from {found[0]!r} to {found[-1]!r}"
-        raise ValueError(
-            f"layer is {layer!r}, and state has {those if len(found) > 1 else f'one attention layer, {found[0]!r}'}; "
-            "pass the number of one, or what stands before its names"
-        )
-    return fits[0]
+    told = f"layer is {layer!r}, and state has {those}"
+    raise ValueError(f"{told}; pass the number of one, or what stands before its names")
 
 
 def _check_shared(own: Mapping[str, Tensor], prefix: str, names: _Names, num_heads: int, num_kv_heads: int) -> None:

@@ -95,11 +95,7 @@ def differs(actual: Tensor, expected: Tensor) -> float:
 
 
 def moved(actual: Tensor, expected: Tensor) -> Tensor:
-    """Tell which tokens differ, as `differs` tells whether any does.
-
-    Args:
-        actual: floating, (..., features).
-        expected: floating, the same shape; where it is NaN, anything is right.
+    """Tell which tokens differ, as `differs` tells whether any does; arguments as for it, (..., features).
 
     Returns:
         bool, (...): whether a number of the token is another, beyond what rounding can do.
@@ -127,7 +123,7 @@ def sees_the_future(f: Function, x: Tensor) -> Evidence | None:
         x: floating, (batch, tokens, features).
 
     Returns:
-        None for a causal function.
+        None if all is well, as for a causal function.
 
     Examples:
         >>> from unmasked import self_attention
@@ -331,7 +327,7 @@ def cuts_gradients(f: Function, x: Tensor, parameters: Iterable[tuple[str, Tenso
         return _told(x, float("inf"), "the output requires no gradient: it was detached, or computed without grad")
     gradients = torch.autograd.grad(output, [t for _, t in tensors], cotangent, allow_unused=True)
     for (name, tensor), gradient in zip(tensors, gradients, strict=True):
-        worst = None
+        gaps = []
         # A kink, as ReLU's, spoils a direction, a cut all of them. Float32 rounds away what a small step changes.
         exact = x.dtype == torch.float64
         for seed, step in ((4, 1e-5), (6, 1e-6), (8, 1e-6)) if exact else ((4, 1e-2), (6, 3e-3), (8, 1e-2)):
@@ -347,11 +343,10 @@ def cuts_gradients(f: Function, x: Tensor, parameters: Iterable[tuple[str, Tenso
             told = 0.0 if gradient is None else (gradient * direction).sum().item()
             gap = abs(measured - told)
             if gap <= (1e-5 if exact else 3e-2) * max(1.0, abs(measured)):
-                worst = None
                 break
-            worst = worst or (gap, f"along {name} the output moves by {measured:.3g}, and its gradient says {told:.3g}")
-        if worst is not None:
-            return _told(x, *worst)
+            gaps.append((gap, f"along {name} the output moves by {measured:.3g}, and its gradient says {told:.3g}"))
+        else:
+            return _told(x, *gaps[0])
         if gradient is None:
             return _told(x, 0.0, f"the gradient does not reach {name}, nor does the output depend on it")
     return None
@@ -703,9 +698,7 @@ def changed(x: Tensor, token: int) -> Tensor:
 def enlarged(x: Tensor, token: int) -> list[Tensor]:
     """Make a token a hundred times as large, in two opposite directions: one of them raises a query's score for it.
 
-    Args:
-        x: floating, (batch, tokens, features).
-        token: which.
+    Arguments as for `changed`.
 
     Returns:
         Two tensors, the same but for that token.

@@ -29,16 +29,10 @@ Rule = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 
 
 def measure(lengths: Sequence[int] = (1024, 2048, 4096, 8192), window: int = 512, repeats: int = 5) -> Record:
-    """Measure a causal window on the CPU, in float32, with 8 heads of 64 features.
+    """Measure a causal window on the CPU, in float32, with 8 heads of 64 features, over the number of tokens.
 
-    Args:
-        lengths: How many tokens the texts have.
-        window: How many keys a token sees.
-        repeats: How often each is run, after three runs that are not counted.
-
-    Returns:
-        "measured", "threads" and "torch" say when and on what; "costs" has for each length and way a time in ms and a
-        peak of memory in MiB.
+    "measured", "threads" and "torch" say when and on what; "costs" has for each length and way a time in ms and a peak
+    of memory in MiB.
     """
     costs: dict[str, dict[str, list[float | None]]] = {}
     for length in lengths:
@@ -76,13 +70,9 @@ def _window(width: int, place: Tensor | int = 0) -> Rule:
 def hold(device: torch.device | str = "cpu") -> Record:
     """Hold FlexAttention to `attend`, compiled and not, used as it should be and with mistakes.
 
-    Args:
-        device: Where; a CPU needs a C++ compiler.
-
-    Returns:
-        "errors" has for each case the largest error of the compiled call and of the other; "kernels" how many are
-        compiled for four steps of decoding that capture their place as a number, and as a tensor; "refused" what a
-        compiled call says to what it does not take, or None where it takes it.
+    "errors" has for each case the largest error of the compiled call and of the other; "kernels" how many are compiled
+    for four steps of decoding that capture their place as a number, and as a tensor; "refused" what a compiled call
+    says to what it does not take, or None where it takes it.
     """
     q, k, v = _drawn(torch.device(device), (2, 2, 300, 32), dtype=torch.float32)
     sinks = torch.tensor([-1.0, 2.0], device=device)

@@ -47,11 +47,8 @@ Values = Mapping[str, Any]
 class Inputs(NamedTuple):
     """What goes into a call: axes are (batch, heads, tokens, features), and a mask stands by what it means.
 
-    Attributes:
-        kernel: What runs.
-        values: Query, key, value, allowed, bias, scale, dropout_p; diagonal, to which a causal mask keeps its ones, or
-            None; and what else the weights need.
-        weigh: Computes the weights from the values.
+    The values are query, key, value, allowed, bias, scale, dropout_p; diagonal, to which a causal mask keeps its ones,
+    or None; and what else it takes to weigh them.
     """
 
     kernel: str
@@ -60,23 +57,14 @@ class Inputs(NamedTuple):
 
 
 class Event(NamedTuple):
-    """A call of a function of PyTorch.
-
-    Attributes:
-        func: The function.
-        args: Its arguments.
-        kwargs: Its keyword arguments.
-        module: The innermost module of the model that is running, or None.
-        inside: The function of attention that this call is a part of, PyTorch's or ours, or None.
-        fast: Whether PyTorch's layer would have taken its fast path, had nobody listened.
-    """
+    """A call of a function of PyTorch."""
 
     func: Any
     args: Any
     kwargs: Any
-    module: nn.Module | None
-    inside: FrameType | None
-    fast: bool
+    module: nn.Module | None  # the innermost of the model that is running
+    inside: FrameType | None  # the function of attention that this call is a part of, PyTorch's or ours
+    fast: bool  # whether PyTorch's layer would have taken its fast path, had nobody listened
 
     @property
     def local(self) -> Values:
@@ -98,11 +86,7 @@ class Event(NamedTuple):
 
 
 class Listener(TorchFunctionMode):
-    """Hears of every call, and asks `hear` about those of attention.
-
-    Args:
-        names: The modules of the model, id by id.
-    """
+    """Hears of every call, and asks `hear` about those of attention; names are those of the model's modules, by id."""
 
     heard: frozenset[Any] = frozenset({SDPA, MHA, *PRODUCTS})
 
