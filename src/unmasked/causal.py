@@ -114,16 +114,7 @@ class CausalSelfAttention(nn.Module):
         return output
 
     def cache(self, batch: int, max_tokens: int, *, window: int | None = None) -> KVCache:
-        """Make an empty cache for this layer.
-
-        Args:
-            batch: sequences that are written side by side.
-            max_tokens: most tokens of a sequence.
-            window: keep the last ``window`` tokens alone, and let a query see no more than these.
-
-        Returns:
-            The cache, with the layer's heads, where the layer lives.
-        """
+        """Make an empty cache for this layer, where it lives; the arguments are those of `unmasked.KVCache`."""
         weight = self.qkv.weight
         sizes = batch, self.num_kv_heads, max_tokens, self.head_dim
         return KVCache(*sizes, dtype=weight.dtype, device=weight.device, window=window)

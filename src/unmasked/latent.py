@@ -19,12 +19,7 @@ __all__ = ["LatentAttention", "LatentCache"]
 class LatentCache:
     """The latents of all tokens so far, and beside each the key that has the position; made by `LatentAttention.cache`.
 
-    Args:
-        batch: Sequences that are written side by side.
-        max_tokens: Most tokens of a sequence.
-        width: Numbers that are kept of a token.
-        dtype: The layer's floating type; PyTorch's default by default.
-        device: Where the layer lives.
+    Arguments as for `unmasked.KVCache`, and ``width``, the numbers that are kept of a token.
 
     Attributes:
         length: How many tokens the sequences have so far.

@@ -310,8 +310,8 @@ def alibi_slopes(num_heads: int, *, device: torch.device | str | None = None) ->
     """Return how fast each head's attention fades: a geometric series, whose first member is its ratio.
 
     For a number of heads that is no power of two, the series of the next smaller power comes first, and every other
-    member of the next larger one's follows, as in the authors' code and in the checkpoints of BLOOM and MPT. Arguments
-    as for `alibi`.
+    member of the next larger one's follows, as in the authors' code and in the checkpoints of BLOOM and MPT.
+    Arguments as for `alibi`.
 
     Returns:
         float32, (num_heads,).

@@ -16,6 +16,7 @@ from typing import Any, no_type_check
 import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves
 
 from unmasked.plot.tables import Table, Tabular
 
@@ -144,17 +145,7 @@ class _Recorder(TorchFunctionMode):
 
 
 def _shapes(values: Any) -> tuple[Shape, ...]:
-    return tuple(tuple(tensor.shape) for tensor in _tensors(values))
-
-
-def _tensors(values: Any) -> Iterator[Tensor]:
-    if isinstance(values, Tensor):
-        yield values
-    elif isinstance(values, tuple | list):
-        for value in values:
-            yield from _tensors(value)
-    elif isinstance(values, dict):
-        yield from _tensors(list(values.values()))
+    return tuple(tuple(leaf.shape) for leaf in tree_leaves(values) if isinstance(leaf, Tensor))
 
 
 def _name(func: Any) -> str:

@@ -46,12 +46,16 @@ class Table:
         return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
     def _repr_html_(self) -> str:
+        return self._html('style="text-align:left"')
+
+    def _html(self, attributes: str, caption: str = "") -> str:
+        above = f"<caption>{escape(caption)}</caption>" if caption else ""
         head = "".join(f'<th scope="col">{escape(title)}</th>' if title else "<td></td>" for title in self.header)
         body = "".join(
             f'<tr><th scope="row">{escape(name)}</th>' + "".join(f"<td>{escape(cell)}</td>" for cell in cells) + "</tr>"
             for name, *cells in self.rows
         )
-        return f'<table style="text-align:left"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
+        return f"<table {attributes}>{above}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
 class Tabular:

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from unmasked._shapes import Shaped
 from unmasked.plot.grids import digits_of
+from unmasked.plot.tables import Table
 
 __all__ = ["Viewer", "show"]
 
@@ -126,15 +127,8 @@ class Viewer:
             )
         if any(weight == 0 for row in shown for weight in row):
             said.append("0 is exactly zero, as blocked weights are")
-        head = "".join(f'<th scope="col">{escape(name)}</th>' for name in self.keys[:_COLUMNS])
-        body = "".join(
-            f'<tr><th scope="row">{escape(name)}</th>{"".join(f"<td>{_write(weight)}</td>" for weight in row)}</tr>'
-            for name, row in zip(self.queries, shown, strict=False)
-        )
-        return (
-            f'<table class="tensor"><caption>{escape("; ".join(said))}</caption>'
-            f"<thead><tr><td></td>{head}</tr></thead><tbody>{body}</tbody></table>"
-        )
+        lines = [(name, *map(_write, row)) for name, row in zip(self.queries, shown, strict=False)]
+        return Table(("", *self.keys[:_COLUMNS]), lines)._html('class="tensor"', "; ".join(said))
 
 
 def show(
