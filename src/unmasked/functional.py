@@ -414,15 +414,12 @@ def _weights(
     if mask is not None:
         # vmap over the mask alone: what is not batched cannot take in what is.
         scores = scores.add_(mask) if in_place and not torch._C._functorch.is_batchedtensor(mask) else scores + mask
-    weights = _softmax(scores, sinks)
-    return weights if blind is None else weights.masked_fill(blind, 0.0)
-
-
-def _softmax(scores: Tensor, sinks: Tensor | None) -> Tensor:
     if sinks is None:
-        return scores.softmax(-1)
-    last = sinks.to(scores.dtype)[..., None, None].expand(*scores.shape[:-1], 1)  # ... queries 1
-    return torch.cat([scores, last], -1).softmax(-1)[..., :-1]
+        weights = scores.softmax(-1)
+    else:
+        last = sinks.to(scores.dtype)[..., None, None].expand(*scores.shape[:-1], 1)  # ... queries 1
+        weights = torch.cat([scores, last], -1).softmax(-1)[..., :-1]
+    return weights if blind is None else weights.masked_fill(blind, 0.0)
 
 
 def _additive(

@@ -383,7 +383,8 @@ def takes_fast_path(layer: nn.Module, *args: Any, **kwargs: Any) -> FastPath:
     asked = [("", layer)]
     if isinstance(layer, nn.TransformerEncoder):
         asked = [(f"layers.{name}: ", each) for name, each in layer.layers.named_children()]
-    reasons = {name: paths.reasons.get(id(each), _own_forward(each)) for name, each in asked}
+    own = "has a forward pass of its own: kernels_of tells what runs in it"
+    reasons = {name: paths.reasons.get(id(each), f"{type(each).__name__} {own}") for name, each in asked}
     why_not = "; ".join(name + reason for name, reason in reasons.items() if reason)
     return FastPath(tuple(paths.operators), why_not or ("" if paths.operators else "(PyTorch does not say)"))
 
@@ -407,7 +408,3 @@ class _Paths(TorchDispatchMode):
                 self.reasons[id(local["self"])] = local.get(reason, "")  # the last word counts: it is decided by then
             frame = frame.f_back
         return func(*args, **(kwargs or {}))
-
-
-def _own_forward(layer: nn.Module) -> str:
-    return f"{type(layer).__name__} has a forward pass of its own: kernels_of tells what runs in it"

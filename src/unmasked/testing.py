@@ -1,10 +1,4 @@
-"""The doctor in a test suite: one line that holds an attention module to everything that `unmasked.diagnose` asks.
-
->>> from unmasked import CausalSelfAttention as MyLayer
->>> def test_my_layer_attends():
-...     assert_attention(MyLayer(12, 12, 3), embed_dim=12, num_heads=3, causal=True)
->>> test_my_layer_attends()
-"""
+"""The doctor in a test suite: one line that holds an attention module to everything that `unmasked.diagnose` asks."""
 
 from __future__ import annotations
 
@@ -44,9 +38,10 @@ def assert_attention(
         ValueError: A name in ``but`` is no mistake of the museum, or ``at_least`` is no verdict.
 
     Examples:
-        >>> from unmasked import CausalSelfAttention
-        >>> assert_attention(CausalSelfAttention(12, 12, 3), embed_dim=12, causal=True).ok
-        True
+        >>> from unmasked import CausalSelfAttention as MyLayer
+        >>> def test_my_layer_attends():
+        ...     assert_attention(MyLayer(12, 12, 3), embed_dim=12, num_heads=3, causal=True)
+        >>> test_my_layer_attends()
     """
     __tracebackhide__ = True
     if isinstance(but, str):

@@ -261,7 +261,9 @@ def _unpacked(packed: Tensor, *like: Tensor) -> tuple[Tensor, ...]:
 class _RingAttention(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, ring: _Ring) -> Tensor:
-        query, exact = _dense(query), _gradient_type(query.dtype)
+        # The kernel takes the features to lie side by side, and would read others.
+        query = query if query.stride(-1) == 1 else query.contiguous()
+        exact = _gradient_type(query.dtype)
         for step, held in enumerate(_around(ring, key, value)):
             seen = ring.seen((ring.rank - step) % ring.ranks, query.size(2), key.size(2))
             if seen is None:
@@ -320,11 +322,6 @@ def _around(ring: _Ring, key: Tensor, value: Tensor) -> Iterator[tuple[Tensor, .
         yield _unpacked(held, key, value)
         if arriving is not None:
             held = arriving()
-
-
-def _dense(x: Tensor) -> Tensor:
-    """Lay the features side by side: the kernel takes them to be, and would read others."""
-    return x if x.stride(-1) == 1 else x.contiguous()
 
 
 def _runs_fused(query: Tensor, value: Tensor) -> bool:

@@ -182,8 +182,8 @@ def grid(
     if attention and (rows is not None or columns is not None):
         raise ValueError("pass rows and columns, or queries and keys, not both: they name the same two axes")
     if attention:
-        rows = None if queries is None else [str(name) for name in queries]
-        columns = rows if keys is None and height == width else None if keys is None else [str(name) for name in keys]
+        keys = queries if keys is None and height == width else keys
+        rows, columns = (None if names is None else list(map(str, names)) for names in (queries, keys))
         axes = ("queries", "keys")
         boolean = all(tensor.dtype == torch.bool for tensor in given.values())
         allowed = given if allowed is None and boolean else allowed

@@ -131,19 +131,13 @@ def riddles_solved(
 ) -> float:
     """Train a stack of blocks on riddles, and try it on new ones.
 
-    Args:
-        depth: How many blocks.
-        without: What every block lacks, as in `Stack`.
-        kinds: Which questions there are, as in `draw_riddles`.
-        size: What the words are multiplied by, as in `Stack`.
-        steps: How many steps are taken.
-        batch: How many riddles each step takes.
+    Arguments as for `Stack` and `draw_riddles`, and ``steps``, each of which takes a batch of riddles.
 
     Returns:
         The share of right answers to 1,000 riddles.
 
     Examples:
-        >>> riddles_solved(1, steps=1) < 0.5  # one step is not enough
+        >>> riddles_solved(1, steps=1) < 0.5
         True
     """
     with seeded(0):
