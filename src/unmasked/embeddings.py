@@ -82,13 +82,10 @@ class Embeddings:
         return self.lookup([word])[0]
 
     def lookup(self, words: str | Iterable[str]) -> Float[Tensor, "tokens dim"]:
-        """The vectors of a text, one row for each token.
+        """The vectors of a text, one row for each token, repeated words included.
 
         Args:
             words: The tokens, or a sentence, which is lower-cased and split at white space.
-
-        Returns:
-            A row for each token, repeated words included.
 
         Raises:
             UnknownWordError: A word has no vector.

@@ -141,10 +141,8 @@ class HeadParallel(nn.Module):
             raise ValueError(f"x has shape {tuple(x.shape)}; it must be (..., tokens, {self.qkv_weight.size(1)})")
         entered: Tensor = _SumBackward.apply(x, self.group)
         rows = F.linear(entered, self.qkv_weight, self.qkv_bias)
-        heads, kv_heads = self.num_heads, self.num_kv_heads
-        head_dim = rows.size(-1) // (heads + 2 * kv_heads)
-        query, key, value = rows.split([heads * head_dim, kv_heads * head_dim, kv_heads * head_dim], dim=-1)
-        q, k, v = split_heads(query, heads), split_heads(key, kv_heads), split_heads(value, kv_heads)
+        heads = [self.num_heads, self.num_kv_heads, self.num_kv_heads]
+        q, k, v = split_heads(rows, sum(heads)).split(heads, dim=-3)
         if self.rotary is not None:
             positions = torch.arange(x.size(-2), device=x.device)
             q, k = self.rotary(q, positions), self.rotary(k, positions)
