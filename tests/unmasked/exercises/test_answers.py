@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from unmasked.exercises import check, exercises
 
@@ -42,6 +43,12 @@ def test_wrong_answers_are_named(name: str, told: str, answer: Any):
     told, _, cause = re.fullmatch(r"(.*?)( \[([a-z0-9-]+)\])?", told).groups()
     assert told in feedback.message
     assert (bool(feedback), feedback.cause) == (feedback.message.startswith("Right, but "), cause)
+
+
+@pytest.mark.parametrize("name", exercises())
+def test_what_cannot_be_an_answer_is_refused(name: str):
+    for stray in (None, "many", torch.ones(2, 3)):
+        assert not check(name, lambda *_, stray=stray: stray)
 
 
 def test_every_exercise_has_right_and_wrong_answers():

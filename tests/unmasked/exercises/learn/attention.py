@@ -31,13 +31,11 @@ def attention(query, key, value):
 RIGHT = {
     "by-hand": [
         attend,
-        lambda rows: self_attention(torch.tensor(rows)).context,
         lambda rows: tuple(tuple(round(x, 4) for x in row) for row in attend(rows)),
     ],
     "pull-to-machine": [[0.0, 1.0], torch.tensor([-1, 1]), (0.2, 0.3)],
     "three-lines": [
         attention,
-        torch.nn.functional.scaled_dot_product_attention,
         lambda q, k, v: attention(q.float(), k.float(), v.float()).tolist(),
     ],
 }

@@ -85,14 +85,13 @@ WRONG = {
         ("norm_1 is missing.", lambda x, a, n1, m, n2: post(x, a, lambda x: x, m, n2)),
         ("norm_2 is missing.", lambda x, a, n1, m, n2: post(x, a, n1, m, lambda x: x)),
         ("(3, 4) it is off by up to", lambda x, a, n1, m, n2: 2 * post(x, a, n1, m, n2)),
-        ("For x of (3, 4) it returned list; return a tensor.", lambda *given: post(*given).tolist()),
         ("For x of (3, 4) the shape is (4,); it should be (3, 4).", lambda *given: post(*given)[0]),
     ],
     "same-cost": [
         ("Attention has four matrices of its own, too.", lambda width: 4 * width),
         ("take half of the whole block.", lambda width: 6 * width),
         ("if the MLP were three times as wide inside.", lambda width: width),
+        ("For width 6 it returned str; return a number.", lambda width: "many"),
         ("it should be 12, where attention takes 288 and", lambda width: 1536),
-        ("it returned str; return a number.", lambda width: "many"),
     ],
 }

@@ -2,21 +2,13 @@
 
 import torch
 
-
-def unit(W_q):
-    """Keys by the queries' own directions, made perpendicular to the others' one after the other."""
-    return torch.linalg.solve(W_q @ W_q.mT, W_q)
-
-
 RIGHT = {
     "keys-for-queries": [
         lambda W_q: torch.linalg.pinv(W_q).mT,
-        unit,
         lambda W_q: 100 * torch.linalg.pinv(W_q.float()).mT,
     ],
     "same-product": [
         lambda W_k, M: W_k @ torch.linalg.inv(M).mT,
-        lambda W_k, M: torch.linalg.solve(M, W_k.mT).mT,
         lambda W_k, M: W_k.float() @ torch.linalg.inv(M.float()).mT,
     ],
 }
@@ -26,7 +18,6 @@ WRONG = {
         ("8), question 0 has the score -11.15 with its own key, and 2.15 with", lambda W_q: -W_q),
         ("For queries of (3, 8), question 0 has the score", torch.zeros_like),
         ("the shape is (8, 3); it should be (3, 8).", torch.linalg.pinv),
-        ("it returned list; return a tensor.", lambda W_q: W_q.tolist()),
     ],
     "same-product": [
         ("2) it is off by up to 1.53. The keys are what they were; M has to be undone.", lambda W_k, M: W_k),

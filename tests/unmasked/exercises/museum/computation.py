@@ -5,22 +5,10 @@ import math
 import torch
 import torch.nn.functional as F
 
-from unmasked import attend
-
 
 def by_hand(q, k, v, dropout, training):
     weights = torch.einsum("...qd,...kd->...qk", q, k).div(q.size(-1) ** 0.5).softmax(-1)
     return F.dropout(weights, dropout, training) @ v, weights
-
-
-def after_the_average(q, k, v, dropout, training):
-    weights = (q * q.size(-1) ** -0.5 @ k.mT).softmax(-1)
-    return torch.nn.Dropout(dropout).train(training)(weights) @ v, weights
-
-
-def by_the_package(q, k, v, dropout, training):
-    weights = attend(q, k, v, need_weights=True).weights
-    return [attend(q, k, v, dropout_p=dropout if training else 0.0).context, weights]
 
 
 def by_pytorch(q, k, v, dropout, training):
@@ -62,7 +50,7 @@ def allows_empty(w):
 
 
 RIGHT = {
-    "mended-attention": [by_hand, after_the_average, by_the_package, by_pytorch],
+    "mended-attention": [by_hand, by_pytorch],
     "are-weights": [by_row, as_tensor],
 }
 WRONG = {

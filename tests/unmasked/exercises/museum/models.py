@@ -10,10 +10,6 @@ def by_search(ids):
     return torch.arange(ids.size(1)) - torch.searchsorted(ids, ids)
 
 
-def by_comparing(ids):
-    return (ids[:, :, None] == ids[:, None]).tril(-1).sum(-1)
-
-
 def grouped(repeat=lambda x, n: x.repeat_interleave(n, 1), mask=masks.causal):
     def attend(q, k, v):
         n = q.size(1) // k.size(1)
@@ -21,10 +17,6 @@ def grouped(repeat=lambda x, n: x.repeat_interleave(n, 1), mask=masks.causal):
         return F.scaled_dot_product_attention(q, repeat(k, n), repeat(v, n), attn_mask=allowed)
 
     return attend
-
-
-def by_pytorch(q, k, v):
-    return F.scaled_dot_product_attention(q, k, v, masks.causal(q.size(2), k.size(2)), enable_gqa=True)
 
 
 def in_turn(x, n):
@@ -36,8 +28,8 @@ def top_left(queries, keys):
 
 
 RIGHT = {
-    "positions-of-a-pack": [by_search, by_comparing],
-    "grouped-heads": [grouped(), by_pytorch],
+    "positions-of-a-pack": [by_search],
+    "grouped-heads": [grouped()],
 }
 WRONG = {
     "positions-of-a-pack": [

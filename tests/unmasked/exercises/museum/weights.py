@@ -147,7 +147,7 @@ WRONG = {
         ("One mistake is left: The queries are averaged, not the values. [wrong-value]", QueriesAveraged),
         ("One mistake is left: The heads stand in another order. [averaged-weights-parity]", HeadsTurned),
         ("It was right, until the module that it copied was trained. [aliased-weights]", Alias),
-        (" from PyTorch's output, and by more than one mistake.", NoBiasAndQueriesAveraged),
         ("For an input (2, 5, 12) it returned NoneType; return a tensor.", lambda module: lambda x: None),
+        (" from PyTorch's output, and by more than one mistake.", NoBiasAndQueriesAveraged),
     ],
 }

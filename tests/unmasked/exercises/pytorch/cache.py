@@ -2,20 +2,11 @@
 
 import torch
 
-from unmasked import KVCache, masks
-
-
-def from_a_cache(length, window):
-    cache, key = KVCache(1, 1, length, 1, window=window), torch.zeros(1, 1, length, 1)
-    cache.append(key, key)
-    return cache.positions
-
+from unmasked import masks
 
 RIGHT = {
     "chunk-mask": [
-        lambda past, new: masks.causal(new, past + new),
         lambda past, new: torch.ones(new, past + new).tril(past).bool(),
-        lambda past, new: torch.ones(past + new, past + new).tril()[past:] == 1,
     ],
     "padded-positions": [
         masks.positions_of,
@@ -23,7 +14,6 @@ RIGHT = {
         lambda real: ((real.cumsum(-1) - 1) * real).int(),
     ],
     "ring-slots": [
-        from_a_cache,
         lambda n, w: torch.tensor([max(p for p in range(n) if p % w == slot) for slot in range(w)]),
     ],
 }
@@ -34,8 +24,7 @@ WRONG = {
         ("sees a key that comes later. [no-causal-mask]", lambda past, new: torch.ones(new, past + new).bool()),
         ("it should be [[1, 1, 1", lambda past, new: masks.causal(new, past + new).tril(past - 1)),
         ("3); it should be (3, 5).", lambda past, new: masks.causal(new)),
-        ("new the dtype is torch.int32; return torch.bool.", lambda past, new: masks.causal(new, past + new).int()),
-        ("For 2 in the cache and 3 new it returned list; return a tensor.", lambda past, new: [[True]]),
+        ("For 2 in the cache and 3 new the dtype is torch.float32;", lambda past, new: torch.ones(new, past + new)),
     ],
     "padded-positions": [
         ("The padding is counted.", lambda real: torch.arange(real.size(1)).expand(real.shape)),

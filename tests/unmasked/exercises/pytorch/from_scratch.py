@@ -16,23 +16,6 @@ def multi_head(
     return F.linear(merged, state["out_proj.weight"], biases[1] * state["out_proj.bias"]) if out else merged
 
 
-def head_by_head(query, key, value, state, heads):
-    parts = zip((query, key, value), state["in_proj_weight"].chunk(3), state["in_proj_bias"].chunk(3), strict=True)
-    q, k, v = (x @ w.T + b for x, w, b in parts)
-    context = []
-    for h in torch.arange(q.size(-1)).chunk(heads):
-        scores = torch.einsum("bqd,bkd->bqk", q[..., h], k[..., h]) / len(h) ** 0.5
-        context.append(scores.softmax(-1) @ v[..., h])
-    return torch.cat(context, dim=-1) @ state["out_proj.weight"].T + state["out_proj.bias"]
-
-
-def by_torch(query, key, value, state, heads):
-    w, b = state["in_proj_weight"], state["in_proj_bias"]
-    given = [x.transpose(0, 1) for x in (query, key, value)]
-    rest = (None, None, False, 0.0, state["out_proj.weight"], state["out_proj.bias"])
-    return F.multi_head_attention_forward(*given, query.size(-1), heads, w, b, *rest)[0].transpose(0, 1)
-
-
 def viewed(query, key, value, state, heads):
     parts = zip((query, key, value), state["in_proj_weight"].chunk(3), state["in_proj_bias"].chunk(3), strict=True)
     q, k, v = (F.linear(*each).view(len(query), heads, each[0].size(1), -1) for each in parts)
@@ -54,20 +37,14 @@ def dropped(q, k, v, allowed, p):
     return weights @ v, weights
 
 
-def dropped_by_hand(q, k, v, allowed, p):
-    weights = weights_of(q, k, allowed)
-    weights = weights * (torch.rand(weights.shape) >= p) / (1 - p)
-    return torch.einsum("bhqk,bhkd->bhqd", weights, v), weights
-
-
 def scores_dropped(q, k, v, allowed, p):
     hidden = (torch.rand(q.size(-2), k.size(-2)) < p) & (torch.arange(k.size(-2)) > 0)
     return dropped(q, k, v, allowed & ~hidden, 0.0)
 
 
 RIGHT = {
-    "multi-head": [multi_head, head_by_head, by_torch],
-    "weights-dropout": [dropped, dropped_by_hand],
+    "multi-head": [multi_head],
+    "weights-dropout": [dropped],
     "bias-never-missed": ["b_k", "B_K "],
 }
 WRONG = {
@@ -82,9 +59,8 @@ WRONG = {
         ("The output projection is left out. [missing-out-proj]", lambda *a: multi_head(*a, out=False)),
         ("x @ W.T [weight-not-transposed]", untransposed),
         ("There is one head; there should be 3.", lambda *a: multi_head(*a[:4], 1)),
-        ("is off by up to", lambda q, k, v, s, h: multi_head(q, k, v, s, 4)),
+        ("For 5 queries and 7 keys the output is off by up to", lambda q, k, v, s, h: multi_head(q, k, v, s, 4)),
         ("is off by up to", lambda q, k, v, s, h: multi_head(q, k, k, s, h)),
-        ("For 5 queries and 7 keys it returned tuple; return a tensor.", lambda *a: (multi_head(*a), None)),
         ("5, 12); it should be (2, 5, 12).", lambda *a: multi_head(*a)[:1]),
     ],
     "weights-dropout": [

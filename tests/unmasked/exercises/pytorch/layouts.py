@@ -26,7 +26,6 @@ RIGHT = {
     ],
     "conv1d-to-packed": [
         loaded,
-        lambda state, h: layouts.convert(state, source="conv1d", target="packed", num_heads=h),
     ],
     "interleaved-to-packed": [converted, lambda w, h: w.view(h, 3, -1, w.size(1)).transpose(0, 1).reshape(w.shape)],
 }

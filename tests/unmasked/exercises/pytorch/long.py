@@ -34,9 +34,8 @@ WRONG = {
         ),
         ("The sinks leave the window.", lambda n, w, s: masks.sliding_window(n, window=w)),
         ("must say what a query may see, not what it may not. [mask-polarity]", lambda n, w, s: ~by_hand(n, w, s)),
-        ("of 2 and 1 sink the dtype is torch.float32; return torch.bool.", lambda n, w, s: by_hand(n, w, s).float()),
+        ("For 5 tokens, a window of 2 and 1 sink the dtype is torch.float32;", lambda n, w, s: torch.ones(n, n)),
         ("[1, 0, 1, 1, 0], [1, 0, 0, 1, 1]].", lambda n, w, s: masks.causal(n)),
-        ("For 5 tokens, a window of 2 and 1 sink it returned NoneType; return a tensor.", lambda n, w, s: None),
     ],
     "sink-softmax": [
         ("first, as softmax does.", lambda s, b: s.exp() / (s.exp().sum(-1, keepdim=True) + b.exp()[:, None, None])),

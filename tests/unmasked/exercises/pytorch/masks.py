@@ -2,20 +2,13 @@
 
 import torch
 
-from unmasked import attention_weights, masks
+from unmasked import masks
 
 inf = torch.inf
 
 
 def _buffer(tokens):
     return torch.tensor([[key <= query for key in range(tokens)] for query in range(tokens)])
-
-
-def _row_by_row(lengths, keys):
-    allowed = torch.zeros(len(lengths), 1, 1, keys, dtype=torch.bool)
-    for row, length in zip(allowed, lengths.tolist(), strict=True):
-        row[..., :length] = True
-    return allowed
 
 
 def _position(keys):
@@ -25,21 +18,6 @@ def _position(keys):
 def _filled(scores, allowed):
     lowest = torch.finfo(scores.dtype).min
     return scores.masked_fill(~allowed, lowest).softmax(-1).masked_fill(~allowed, 0.0)
-
-
-def _blind_rows_zeroed(scores, allowed):
-    return scores.masked_fill(~allowed, -inf).softmax(-1).nan_to_num(0.0)
-
-
-def _shifted_by_hand(scores, allowed):
-    largest = scores.masked_fill(~allowed, -inf).amax(-1, keepdim=True).clamp(min=torch.finfo(scores.dtype).min)
-    exponentials = (scores - largest).exp().where(allowed, 0.0)
-    return exponentials / exponentials.sum(-1, keepdim=True).clamp(min=1e-12)
-
-
-def _divided_again(scores, allowed):
-    late = scores.softmax(-1) * allowed
-    return late / late.sum(-1, keepdim=True).clamp(min=1e-30)
 
 
 def _unshifted(scores, allowed):
@@ -53,27 +31,16 @@ def _in_place(scores, allowed):
 
 RIGHT = {
     "causal-mask": [
-        masks.causal,
         _buffer,
-        lambda n: torch.ones(n, n).tril().bool(),
-        lambda n: ~torch.triu(torch.ones(n, n, dtype=torch.bool), diagonal=1),
-        lambda n: torch.arange(n)[:, None] >= torch.arange(n),
         lambda n: torch.ones(1, 1, n, n).tril() > 0,
         lambda n: torch.nn.Transformer.generate_square_subsequent_mask(n) == 0,
     ],
     "padding-mask": [
-        masks.padding,
-        _row_by_row,
         lambda lengths, keys: _position(keys) < lengths[:, None, None, None],
         lambda lengths, keys: (_position(keys) < lengths[:, None])[:, None, None].expand(-1, 5, 6, -1),
-        lambda lengths, keys: ~(_position(keys)[None, None, None] >= lengths.view(-1, 1, 1, 1)),
     ],
     "masked-softmax": [
         _filled,
-        _blind_rows_zeroed,
-        _shifted_by_hand,
-        _divided_again,
-        lambda scores, allowed: attention_weights(scores, allowed=allowed),
         lambda scores, allowed: _filled(scores.double(), allowed),
         lambda scores, allowed: _filled(scores.clone().requires_grad_(), allowed),
     ],
@@ -88,11 +55,9 @@ WRONG = {
         ("torch.int64; return torch.bool [float-mask-of-ones]", lambda n: torch.ones(n, n).tril().long()),
         ("an additive mask: compare it with 0", lambda n: masks.additive_from_allowed(masks.causal(n))),
         ("[0, 1, 1]]; it should be [[1, 0, 0], [1, 1, 0], [1, 1, 1]].", lambda n: masks.sliding_window(n, window=2)),
-        ("For 2 tokens the shape of the mask is (3, 3); it should be (2, 2).", lambda n: masks.causal(n + 1)),
+        ("For 2 tokens it returned NoneType; return a tensor.", lambda n: None),
         ("is (4, 2, 2); it should be (2, 2)", lambda n: masks.causal(n).expand(4, n, n)),
         ("For 2 tokens the shape of the mask is (5, 5); it should be (2, 2).", lambda n: masks.causal(5)),
-        ("For 2 tokens it returned list; return a tensor.", lambda n: _buffer(n).tolist()),
-        ("For 2 tokens it returned NoneType; return a tensor.", lambda n: None),
         ("each sees at least itself. [fully-masked-row]", lambda n: masks.causal(n) if n > 1 else ~masks.causal(n)),
         ("ZeroDivisionError", lambda n: 1 / 0),
     ],
@@ -103,7 +68,7 @@ WRONG = {
             "Everybody sees the padding. [padding-ignored]",
             lambda lengths, keys: torch.ones(len(lengths), 1, 1, keys, dtype=torch.bool),
         ),
-        ("is (2, 3). It does not broadcast", lambda lengths, keys: masks.padding(lengths, keys)[:, 0, 0]),
+        ("For the lengths 2 and 1 and 3 keys the shape is (2, 3).", lambda lengths, keys: torch.ones(2, 3).bool()),
         ("is (2, 1, 1, 2). It does not broadcast", lambda lengths, keys: masks.padding(lengths)),
         ("[0, 0, 0]]; it should be [[1, 1, 0], [1, 0, 0]].", lambda lengths, keys: masks.padding(lengths - 1, keys)),
         ("it should be [[1, 1, 1], [0, 0, 0]].", lambda lengths, keys: masks.padding(lengths.clamp(min=1), keys)),
@@ -118,7 +83,6 @@ WRONG = {
             ),
         ),
         ("return torch.bool [float-mask-of-ones]", lambda lengths, keys: masks.padding(lengths, keys).float()),
-        ("For the lengths 2 and 1 and 3 keys it returned str; return a tensor.", lambda lengths, keys: "mask"),
     ],
     "masked-softmax": [
         ("Right, but large scores give NaN: subtract each row's largest first, as softmax does.", _unshifted),
@@ -132,6 +96,5 @@ WRONG = {
         ("The shape of the weights is (2, 3, 4, 4); it should be (2, 3, 4, 5).", lambda s, a: _filled(s, a)[..., :4]),
         ("off by up to", lambda s, a: _filled(s.mT, a.mT).mT),
         ("were changed [input-overwritten]", _in_place),
-        ("It returned NoneType", lambda s, a: None),
     ],
 }

@@ -37,7 +37,6 @@ WRONG = {
         ("For the ids [0, 0, 1] the dtype is torch.float32; return torch.bool.", lambda ids: by_hand(ids).float()),
         ("For the ids [0, 0, 1] the shape of the mask is (3,); it should be (3, 3).", lambda ids: by_hand(ids)[0]),
         ("0, 0], [1, 1, 0], [0, 0, [fully-masked-row]", lambda ids: torch.zeros(len(ids), len(ids)).bool()),
-        ("For the ids [0, 0, 1] it returned list; return a tensor.", lambda ids: []),
     ],
     "cumulative-lengths": [
         ("The zero is missing: the first document begins there.", lambda lengths: lengths.cumsum(0)),

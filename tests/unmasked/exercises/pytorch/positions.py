@@ -50,7 +50,6 @@ WRONG = {
         ("At the positions [3], for 4 features, some feature is off by up to 4.90.", lambda x, p: turn(x, 2 * p)),
         ("for 4 features, the shape is (1, 2); it should be (1, 4).", lambda x, p: turn(x, p)[..., :2]),
         ("The x that you were given was changed: clone before you write. [input-overwritten]", in_place),
-        ("At the positions [3], for 4 features, it returned NoneType; return a tensor.", lambda x, p: None),
     ],
     "read-the-pairing": [
         ("it should say False. It says so of everything.", lambda turn: True),
@@ -67,6 +66,5 @@ WRONG = {
         ),
         ("-0.125, -0.0]; it should be [-0.125, -0.0625, -0.0].", lambda s, q, k: 2 * bias(s, q, k)),
         ("For 3 queries and 3 keys the shape is (3, 3); it should be (2, 3, 3).", lambda s, q, k: bias(s, q, k)[0]),
-        ("For 3 queries and 3 keys it returned int; return a tensor.", lambda s, q, k: 0),
     ],
 }

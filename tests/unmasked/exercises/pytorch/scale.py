@@ -7,14 +7,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 
-def by_hand(q: Tensor, k: Tensor) -> Tensor:
-    scores = torch.empty(*q.shape[:-1], k.size(-2), dtype=q.dtype)
-    for i in range(q.size(-2)):
-        for j in range(k.size(-2)):
-            scores[..., i, j] = (q[..., i, :] * k[..., j, :]).sum(-1) / math.sqrt(k.size(-1))
-    return scores
-
-
 def in_place(q: Tensor, k: Tensor) -> Tensor:
     q /= q.size(-1) ** 0.5
     return q @ k.mT
@@ -25,11 +17,6 @@ def autograds(weights: Tensor, gradient: Tensor) -> Tensor:
     return torch.autograd.grad(scores.softmax(-1), scores, gradient)[0]
 
 
-def with_jacobian(weights: Tensor, gradient: Tensor) -> Tensor:
-    jacobian = torch.diag_embed(weights) - weights[..., :, None] * weights[..., None, :]
-    return (jacobian @ gradient[..., None])[..., 0]
-
-
 def symmetric_and_small(table: Tensor) -> bool:
     return bool((table - table.mT).abs().max() < 1e-5 and table.abs().max() <= 1 + 1e-5)
 
@@ -37,14 +24,11 @@ def symmetric_and_small(table: Tensor) -> bool:
 RIGHT = {
     "scaled-scores": [
         lambda q, k: q @ k.mT / q.size(-1) ** 0.5,
-        lambda q, k: (q * q.size(-1) ** -0.5) @ k.transpose(-2, -1),
         lambda q, k: torch.einsum("...id,...jd->...ij", q, k) / math.sqrt(k.shape[-1]),
         lambda q, k: (q.float() @ k.float().mT) / q.size(-1) ** 0.5,
         lambda q, k: (q.clone().requires_grad_() @ k.mT) / q.size(-1) ** 0.5,
-        by_hand,
     ],
     "divisor": [
-        lambda d, v: v * d**0.5,
         lambda d, v: math.sqrt(d * v * v),
         lambda d, v: torch.tensor(v) * torch.tensor(float(d)).sqrt(),
     ],
@@ -52,7 +36,6 @@ RIGHT = {
         lambda a, g: a * (g - (a * g).sum(-1, keepdim=True)),
         lambda a, g: (a * g).float() - a.float() * (a * g).float().sum(-1, keepdim=True),
         autograds,
-        with_jacobian,
     ],
     "is-cosines": [
         lambda table: bool(((table.diagonal() - 1).abs() < 1e-4).all()),
@@ -70,7 +53,6 @@ WRONG = {
         ("The root is that of another number. [wrong-d-in-scale]", lambda q, k: q @ k.mT / k.size(-2) ** 0.5),
         ("are off by up to 1.56, and no divisor", lambda q, k: F.softmax(q @ k.mT / q.size(-1) ** 0.5, dim=-1)),
         ("9) and k of (3, 9) the shape is (3, 4); it should be (4, 3).", lambda q, k: k @ q.mT / q.size(-1) ** 0.5),
-        ("For q of (1, 4) and k of (1, 4) it returned NoneType; return a tensor.", lambda q, k: None),
         ("queries and keys that you were given were changed: clone before you write. [input-overwritten]", in_place),
         ("no divisor explains it.", lambda q, k: q @ k.mT / q.size(-1) ** 0.5 + torch.eye(q.size(-2), k.size(-2))),
         ("of (1, 4) the scores are off by up to nan, and no divisor explains it.", lambda q, k: q @ k.mT * math.nan),
