@@ -70,9 +70,3 @@ def test_feedback_is_true_if_the_answer_is_right_and_else_leads_to_the_museum():
     wrong = Feedback("causal-mask", False, "It leaks.", "mask-polarity")
     assert not wrong
     assert repr(wrong) == ("causal-mask: not yet. It leaks.\nSee the museum of mistakes, museum/masks/#mask-polarity")
-
-
-def test_the_context_that_a_bag_should_give_is_that_of_a_hand() -> None:
-    e = torch.tensor(2.0).sqrt().reciprocal().exp().item()  # of the score of the first word with itself and the third
-    assert round((3 * e + 2 * e) / (3 * e + 1 + 2 * e), 3) == 0.91
-    assert round((1 + 2 * e) / (3 * e + 1 + 2 * e), 3) == 0.454

@@ -21,7 +21,6 @@ WRONG = {
         ("the window is one too wide", lambda n, w: window(n, w + 1)),
         ("[0, 0, 1, 0], [0, 0, 0, 1]]; it should be [[1, 0, 0, 0], [1, 1, 0, 0], [0, 1,", lambda n, w: window(n, 1)),
         ("For 4 tokens and a width of 2 the dtype is torch.float32;", lambda n, w: window(n, w).float()),
-        ("4, 4); it should be (4, 4).", lambda n, w: window(n, w)[None]),
     ],
     "blind-queries": [
         ("True must mark the queries that see nothing.", lambda a: a.any(-1)),

@@ -23,7 +23,6 @@ WRONG = {
         ("True must say what a query [mask-polarity]", lambda past, new: ~masks.causal(new, past + new)),
         ("sees a key that comes later. [no-causal-mask]", lambda past, new: torch.ones(new, past + new).bool()),
         ("it should be [[1, 1, 1", lambda past, new: masks.causal(new, past + new).tril(past - 1)),
-        ("3); it should be (3, 5).", lambda past, new: masks.causal(new)),
         ("For 2 in the cache and 3 new the dtype is torch.float32;", lambda past, new: torch.ones(new, past + new)),
     ],
     "padded-positions": [

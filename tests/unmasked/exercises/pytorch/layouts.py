@@ -38,7 +38,6 @@ WRONG = {
     "interleaved-to-packed": [
         ("They still stand head by head. [interleaved-qkv]", lambda w, h: w.clone()),
         ("it should be [0, 1, 6, 7", lambda w, h: w.flip(0)),
-        ("The shape is (3, 36); it should be (18, 6).", lambda w, h: w.view(h, -1)),
     ],
     "conv1d-to-packed": [
         ("3.86. A view is no transpose. [weight-not-transposed]", lambda state, h: loaded(state, h, first=(18, 6))),

@@ -48,7 +48,6 @@ WRONG = {
         ("there are half as many pairs as features.", lambda x, p: turn(x, p, share=0.5)),
         ("Turning changes no length; here one becomes another.", lambda x, p: 2 * turn(x, p)),
         ("At the positions [3], for 4 features, some feature is off by up to 4.90.", lambda x, p: turn(x, 2 * p)),
-        ("for 4 features, the shape is (1, 2); it should be (1, 4).", lambda x, p: turn(x, p)[..., :2]),
         ("The x that you were given was changed: clone before you write. [input-overwritten]", in_place),
     ],
     "read-the-pairing": [

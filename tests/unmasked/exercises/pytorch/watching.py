@@ -38,6 +38,5 @@ WRONG = {
         ("The context that you were given was changed: clone before you write. [input-overwritten]", in_place),
         ("Without heads [1] the list of those of 6 features that are zero is [1, 4]; it should be [2, 3].", strided),
         ("features that are zero is [0, 1, 4, 5]; it should be [2, 3].", lambda c, heads: c - by_mask(c, heads)),
-        ("4, 3, 2); it should be (2, 4, 6).", lambda c, heads: c.unflatten(-1, (3, -1))),
     ],
 }
