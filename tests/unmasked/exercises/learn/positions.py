@@ -26,25 +26,9 @@ def by_matrices(f: Map) -> Tensor:
     return torch.stack([(f(P @ x) - P @ f(x)).abs().max() < 1e-5 for P in shuffled]).all()
 
 
-def by_neighbours(f: Map) -> bool:
-    x = numbers(6, 5)
-    swaps = [[*range(i), i + 1, i, *range(i + 2, 6)] for i in range(5)]
-    return all(torch.allclose(f(x[swap]), f(x)[swap]) for swap in swaps)
-
-
 def one_order(order: list[int]) -> Callable[[Map], bool]:
     x = numbers(len(order), 4)
     return lambda f: torch.allclose(f(x[order]), f(x)[order])
-
-
-def one_by_one(x: Tensor, counts: Tensor) -> Tensor:
-    rows = []
-    for query in x:
-        shares = [
-            float(count) * torch.exp(query @ key / x.size(-1) ** 0.5) for key, count in zip(x, counts, strict=True)
-        ]
-        rows.append(sum(share * value for share, value in zip(shares, x, strict=True)) / sum(shares))
-    return torch.stack(rows)
 
 
 def scores(x: Tensor) -> Tensor:
@@ -60,12 +44,10 @@ RIGHT = {
     "is-equivariant": [
         every_order,
         by_matrices,
-        by_neighbours,
     ],
     "bag-of-words": [
         lambda x, c: self_attention(x, bias=c.to(x).log()).context,
         lambda x, c: torch.softmax(x.float() @ x.float().T / x.size(-1) ** 0.5 + c.log(), dim=-1) @ x.float(),
-        one_by_one,
     ],
     "tell-apart": [
         lambda x: x + torch.arange(len(x))[:, None] / 10,
@@ -77,7 +59,6 @@ RIGHT = {
 WRONG = {
     "is-equivariant": [
         ("It says True of 'a running sum'; it should say False. It says so of everything. One order", lambda f: True),
-        ("it should say False. It says so of everything. One", one_order([0, 1, 2])),
         ("in every row'; it should say True. It says so of", lambda f: False),
         ("say True. Compare f(x[order]) with", lambda f: torch.allclose(f(numbers(5, 4).flip(0)), f(numbers(5, 4)))),
         (
@@ -104,17 +85,14 @@ WRONG = {
     ],
     "tell-apart": [
         ("0 and 1 were equal and still get the same context. What is added to them is", lambda x: x + 0.5),
-        ("What is added to them is", lambda x: x + torch.arange(x.size(-1))),
         ("What is added to them is", lambda x: x + (torch.arange(len(x)) % 2)[:, None] / 10),
         (
             "differs by 1e-09, too little for an average: make it larger.",
             lambda x: x + 1e-9 * torch.arange(len(x))[:, None],
         ),
-        ("too little for an average: make it larger.", lambda x: x + torch.sin(1e-7 * torch.arange(len(x)))[:, None]),
         ("both give all weight to one row: make it smaller.", lambda x: x + 100.0 * torch.arange(len(x))[:, None]),
         ("The x that you were given was changed: clone before you write. [input-overwritten]", in_place),
         ("6); what was returned has (2, 7).", lambda x: torch.cat([x, torch.arange(len(x))[:, None]], dim=-1)),
         ("a place must have the same vector each time.", lambda x: x + torch.randn(len(x), 1)),
-        ("Your answer raised RuntimeError", lambda x: x + torch.zeros(3, 6)),
     ],
 }

@@ -4,23 +4,24 @@ import torch
 import torch.nn.functional as F
 
 
+def split(x, heads):
+    return x.unflatten(-1, (heads, -1)).transpose(1, 2)
+
+
+def viewed(x, heads):
+    return x.view(len(x), heads, x.size(1), -1)
+
+
 def multi_head(
-    query, key, value, state, heads, *, order=(0, 2, 1, 3), merge=(0, 2, 1, 3), scale=None, biases=(1, 1), out=True
+    query, key, value, state, heads, *, split=split, merge=(0, 2, 1, 3), scale=None, biases=(1, 1), out=True
 ):
     w_q, w_k, w_v = state["in_proj_weight"].chunk(3)
     b_q, b_k, b_v = (biases[0] * b for b in state["in_proj_bias"].chunk(3))
     triples = ((query, w_q, b_q), (key, w_k, b_k), (value, w_v, b_v))
-    q, k, v = (F.linear(*each).unflatten(-1, (heads, -1)).permute(order) for each in triples)
+    q, k, v = (split(F.linear(*each), heads) for each in triples)
     weights = (q @ k.mT * (q.size(-1) ** -0.5 if scale is None else scale)).softmax(-1)
     merged = (weights @ v).permute(merge).reshape(*query.shape)
     return F.linear(merged, state["out_proj.weight"], biases[1] * state["out_proj.bias"]) if out else merged
-
-
-def viewed(query, key, value, state, heads):
-    parts = zip((query, key, value), state["in_proj_weight"].chunk(3), state["in_proj_bias"].chunk(3), strict=True)
-    q, k, v = (F.linear(*each).view(len(query), heads, each[0].size(1), -1) for each in parts)
-    merged = F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
-    return F.linear(merged, state["out_proj.weight"], state["out_proj.bias"])
 
 
 def untransposed(query, key, value, state, heads):
@@ -50,7 +51,7 @@ RIGHT = {
 WRONG = {
     "multi-head": [
         ("transpose back first [merge-without-transpose]", lambda *a: multi_head(*a, merge=(0, 1, 2, 3))),
-        ("A view alone does not split heads [view-without-transpose]", viewed),
+        ("A view alone does not split heads [view-without-transpose]", lambda *a: multi_head(*a, split=viewed)),
         ("not divided by the root [missing-scale]", lambda *a: multi_head(*a, scale=1.0)),
         ("the root of head_dim, not of embed_dim [wrong-d-in-scale]", lambda *a: multi_head(*a, scale=12**-0.5)),
         ("The biases are left out. [zero-bias-parity]", lambda *a: multi_head(*a, biases=(0, 0))),

@@ -56,7 +56,6 @@ WRONG = {
         ("queries and keys that you were given were changed: clone before you write. [input-overwritten]", in_place),
         ("no divisor explains it.", lambda q, k: q @ k.mT / q.size(-1) ** 0.5 + torch.eye(q.size(-2), k.size(-2))),
         ("of (1, 4) the scores are off by up to nan, and no divisor explains it.", lambda q, k: q @ k.mT * math.nan),
-        ("Your answer raised", lambda q, k: q @ k.T / q.size(-1) ** 0.5),
     ],
     "divisor": [
         ("That is the root of d alone: features of another variance make other products.", lambda d, v: d**0.5),
@@ -71,7 +70,6 @@ WRONG = {
         ("These are the terms of the diagonal alone.", lambda a, g: a * (1 - a) * g),
         ("Each row has a sum of its own: sum over the last axis.", lambda a, g: a * (g - (a * g).sum())),
         ("The gradient of a row of scores sums to zero;", lambda a, g: a * (g + (a * g).sum(-1, keepdim=True))),
-        ("The gradient of a row of scores sums to zero;", lambda a, g: g - (a * g).sum(-1, keepdim=True)),
         ("For weights of (2,) the shape is (); it should be (2,).", lambda a, g: (a * g).sum(-1)),
     ],
     "is-cosines": [
