@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from typing import Any, TypedDict
 
 import torch
@@ -106,7 +107,8 @@ def without(singer: Singer, part: str) -> Iterator[None]:
     if part == "norms":
         hooks += [norm.register_forward_hook(lambda _, given, made: given[0]) for norm in singer.norm]
     elif part == "residual":
-        for norm, found in zip(singer.norm, _in_turn(singer), strict=False):  # the last norm stands before no part
+        in_turn = chain.from_iterable(zip(singer.out, singer.mlp, strict=True))
+        for norm, found in zip(singer.norm, in_turn, strict=False):  # the last norm stands before no part
             stream: list[Tensor] = []
             hooks.append(norm.register_forward_hook(lambda _, given, made, stream=stream: stream.append(given[0])))
             hooks.append(found.register_forward_hook(lambda _, given, made, stream=stream: made - stream.pop()))
@@ -118,11 +120,6 @@ def without(singer: Singer, part: str) -> Iterator[None]:
     finally:
         for hook in hooks:
             hook.remove()
-
-
-def _in_turn(singer: Singer) -> list[nn.Module]:
-    """What adds to the words of a singer, block by block."""
-    return [part for both in zip(singer.out, singer.mlp, strict=True) for part in both]
 
 
 class Song(TypedDict):

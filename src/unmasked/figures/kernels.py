@@ -1,7 +1,6 @@
 """What makes a call of attention leave its fused kernel, and how exact the kernels are in each type."""
 
-from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -36,43 +35,31 @@ def changes(q: Tensor, k: Tensor, v: Tensor) -> dict[str, Change]:
     Markdown; the first is none.
     """
 
-    def attend(
-        q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, dropout_p: float = 0.0
-    ) -> Callable[[], Tensor]:
-        return lambda: F.scaled_dot_product_attention(q, k, v, mask, dropout_p, is_causal=mask is None)
+    def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, dropout_p: float = 0.0) -> Tensor:
+        return F.scaled_dot_product_attention(q, k, v, mask, dropout_p, is_causal=mask is None)
 
     slopes = torch.zeros(q.size(-2), k.size(-2), requires_grad=True)
     narrow, strided = v[..., : v.size(-1) // 2], v.mT.contiguous().mT
     padded = F.pad(narrow, (0, v.size(-1) - narrow.size(-1)))
-    plain = attend(q, k, v)
-    tried = {
+    plain, single = (q, k, v), (q[0], k[0], v[0])
+    three_axes = "three axes, without a batch, up to PyTorch 2.13"
+    tried: dict[str, tuple[tuple[Any, ...], str, tuple[Any, ...]]] = {  # what is given, the remedy, what is given then
         "nothing": (plain, "", plain),
-        "`dropout_p=0.1`": (attend(q, k, v, dropout_p=0.1), "`dropout_p=0.0`; a GPU has it fused", plain),
-        "three axes, without a batch, up to PyTorch 2.13": (
-            attend(q[0], k[0], v[0]),
-            "`q[None]`, `k[None]`, `v[None]`",
-            attend(q[0][None], k[0][None], v[0][None]),
-        ),
+        "`dropout_p=0.1`": ((*plain, None, 0.1), "`dropout_p=0.0`; a GPU has it fused", plain),
+        three_axes: (single, "`q[None]`, `k[None]`, `v[None]`", tuple(each[None] for each in single)),
         "a bias that requires grad": (
-            attend(q, k, v, slopes),
+            (*plain, slopes),
             "`bias.detach()`, if it is not trained",
-            attend(q, k, v, slopes.detach()),
+            (*plain, slopes.detach()),
         ),
-        "values of another width": (
-            attend(q, k, narrow),
-            "`F.pad(v, (0, missing))`, cut afterwards",
-            attend(q, k, padded),
-        ),
-        "a last axis that is not contiguous": (
-            attend(q, k, strided),
-            "`v.contiguous()`",
-            attend(q, k, strided.contiguous()),
-        ),
+        "values of another width": ((q, k, narrow), "`F.pad(v, (0, missing))`, cut afterwards", (q, k, padded)),
+        "a last axis that is not contiguous": ((q, k, strided), "`v.contiguous()`", (q, k, strided.contiguous())),
     }
     found = {}
-    for name, (call, remedy, mended) in tried.items():
-        ran = kernels_of(call)
-        found[name] = Change(ran.names, ran.peak_bytes, call().shape, remedy, kernels_of(mended).names)
+    for name, (given, remedy, mended) in tried.items():
+        ran = kernels_of(attend, *given)
+        shape, then = attend(*given).shape, kernels_of(attend, *mended).names
+        found[name] = Change(ran.names, ran.peak_bytes, shape, remedy, then)
     return found
 
 

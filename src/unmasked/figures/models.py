@@ -56,22 +56,22 @@ _SIZES = {"hidden_size": 24, "num_attention_heads": 4, "num_key_value_heads": 2,
 _KINDS = {"sliding_window": 3, "layer_types": ["sliding_attention", "full_attention"]}
 CONFIGS: dict[str, dict[str, object]] = {
     "Qwen3": _SIZES | {"rope_parameters": {"rope_type": "default", "rope_theta": 1e6}},
-    "Gemma 3": _SIZES
-    | _KINDS
-    | {
+    "Gemma 3": {
+        **_SIZES,
+        **_KINDS,
         "query_pre_attn_scalar": 12,
         "rope_parameters": {
             "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
             "full_attention": {"rope_type": "linear", "rope_theta": 1e6, "factor": 8.0},
         },
     },
-    "gpt-oss": _SIZES
-    | _KINDS
-    | {
+    "gpt-oss": {
+        **_SIZES,
+        **_KINDS,
         "rope_parameters": _YARN | {"rope_theta": 150_000.0, "factor": 32.0, "truncate": False},
     },
-    "DeepSeek-V3": _SIZES
-    | {
+    "DeepSeek-V3": {
+        **_SIZES,
         "num_key_value_heads": 4,
         "head_dim": 4,
         "q_lora_rank": 12,
@@ -82,8 +82,10 @@ CONFIGS: dict[str, dict[str, object]] = {
         "rope_interleave": True,
         "rope_parameters": _YARN | {"rope_theta": 1e4, "factor": 40.0, "mscale": 1.0, "mscale_all_dim": 1.0},
     },
-    "Qwen3-Next": _SIZES
-    | {"rope_parameters": {"rope_type": "default", "rope_theta": 1e7, "partial_rotary_factor": 0.25}},
+    "Qwen3-Next": {
+        **_SIZES,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 1e7, "partial_rotary_factor": 0.25},
+    },
 }
 
 

@@ -1,38 +1,21 @@
 """Chances of the next word at several temperatures: for the script `temperature.js`, and where no script runs."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import Any
 
+from matplotlib.figure import Figure
 from torch import Tensor
 
 from unmasked import plot
 from unmasked.teaching import Singer
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-else:
-    Figure = Any
 
+def told(model: Singer, texts: Sequence[str]) -> dict[str, Any]:
+    """What the script shows: the "words" that a model knows, and "texts", each with the "scores" of the word after it.
 
-class Text(TypedDict):
-    """A text, and the scores of each word as the next one, (vocabulary,)."""
-
-    text: str
-    scores: Tensor
-
-
-class Told(TypedDict):
-    """What the script shows: the words that a model knows, and texts that they may go on."""
-
-    words: list[str]
-    texts: list[Text]
-
-
-def told(model: Singer, texts: Sequence[str]) -> Told:
-    """The scores of the word after each text."""
-    found: list[Text] = [{"text": f"{text} …", "scores": model(model.numbers_of(text))[0, -1]} for text in texts]
+    These are those of each word that it knows, (vocabulary,).
+    """
+    found = [{"text": f"{text} …", "scores": model(model.numbers_of(text))[0, -1]} for text in texts]
     return {"words": model.vocabulary, "texts": found}
 
 
