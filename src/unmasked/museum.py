@@ -234,10 +234,8 @@ class Exhibits:
                 something in the right version, or nothing in the wrong one.
         """
         right = right or mended(ENTRIES[slug], wrong)
-        hidden, shown = (
-            _arguments(self.hides if hides is None else hides),
-            _arguments(self.given if given is None else given),
-        )
+        hidden = _arguments(self.hides if hides is None else hides)
+        shown = _arguments(self.given if given is None else given)
         if apart := differs(wrong(*hidden), right(*hidden)):
             raise ValueError(f"{slug} is off by {apart:.2g} where it should hide; pass as hides what hides it")
         self.off[slug] = differs(wrong(*shown), right(*shown))

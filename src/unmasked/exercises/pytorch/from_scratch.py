@@ -40,6 +40,7 @@ def _weights_dropout(answer: Callable[[Tensor, Tensor, Tensor, Tensor, float], t
             kept = weights != 0
             dropped = 1 - kept.masked_select(allowed).double().mean().item()
             one = torch.ones(1, dtype=torch.float64).expand(2, 3, 20)
+            enlarged = same(weights, plain * kept / (1 - p))
             amiss = {
                 "nothing was dropped.": p and same(weights, plain) and same(context, plain @ v),
                 "the weights that you return are not those that averaged the values.": p and same(weights, plain),
@@ -47,11 +48,9 @@ def _weights_dropout(answer: Callable[[Tensor, Tensor, Tensor, Tensor, float], t
                     p and same(weights, plain * kept)
                 ),
                 "every row sums to 1: drop weights after the softmax, not scores.": (
-                    p and not same(weights, plain * kept / (1 - p)) and same(weights.sum(-1), one)
+                    p and not enlarged and same(weights.sum(-1), one)
                 ),
-                f"each weight should be 0 or {1 / (1 - p):.3g} times what it was.": (
-                    not same(weights, plain * kept / (1 - p))
-                ),
+                f"each weight should be 0 or {1 / (1 - p):.3g} times what it was.": not enlarged,
                 f"a share of {dropped:.2f} is dropped.": abs(dropped - p) > 0.05,
                 "the context is not the average by the weights that you return.": not same(context, weights @ v),
             }
@@ -77,11 +76,11 @@ def _bias_never_missed(answer: str) -> None:
 
 def of_weights(inputs: Sequence[Tensor], state: Mapping[str, Tensor]) -> dict[str, Any]:
     """What is given by the mistakes with a layer's weights, by what is said of them: `known` of `hold`."""
+    weight, bias = state["in_proj_weight"], state["in_proj_bias"]
     w_o, b_o = state["out_proj.weight"], state["out_proj.bias"]
-    matrices, biases = state["in_proj_weight"].chunk(3), state["in_proj_bias"].chunk(3)
 
-    def project(matrices: Sequence[Tensor] = matrices, biases: Sequence[Tensor] = biases) -> list[Tensor]:
-        return [x @ w.T + b for x, w, b in zip(inputs, matrices, biases, strict=True)]
+    def project(weight: Tensor = weight, bias: Tensor = bias) -> list[Tensor]:
+        return list(map(F.linear, inputs, weight.chunk(3), bias.chunk(3)))
 
     def view(x: Tensor) -> Tensor:
         return x.reshape(2, _HEADS, x.size(1), -1)
@@ -99,33 +98,31 @@ def of_weights(inputs: Sequence[Tensor], state: Mapping[str, Tensor]) -> dict[st
     def out(context: Tensor) -> Tensor:
         return F.linear(merge_heads(context), w_o, b_o)
 
-    flat = project()
+    flat, whole = project(), _EMBED_DIM**-0.5
     context, alike = attend(flat), flat[0].shape == flat[2].shape
-    bare = attend(project(biases=[0 * b for b in biases]))
-    rows = torch.arange(3 * _EMBED_DIM).view(_HEADS, 3, -1).transpose(0, 1).flatten(1)  # head by head
-    of_heads, their_biases = state["in_proj_weight"][rows].unbind(), state["in_proj_bias"][rows].unbind()
-    whole = _EMBED_DIM**-0.5
-    one_head = (flat[0] @ flat[1].mT * whole).softmax(-1) @ flat[2]
+    bare = attend(project(bias=0 * bias))
+    turned = torch.cat([part.T for part in weight.chunk(3)])
+    rows = torch.arange(3 * _EMBED_DIM).view(_HEADS, 3, -1).transpose(0, 1).flatten()  # head by head
     return {
         "The heads are joined as they lie: transpose back first. [merge-without-transpose]": (
             F.linear(context.reshape(2, 5, -1), w_o, b_o)
         ),
         "A view alone does not split heads: transpose after it. [view-without-transpose]": out(attend(flat, view)),
         "num_heads and head_dim are exchanged. [swapped-view]": out(attend(flat, swapped)),
-        "There is one head; there should be 3.": F.linear(one_head, w_o, b_o),
+        "There is one head; there should be 3.": out(attend(flat, lambda x: x[:, None], whole)),
         "The scores are not divided by the root of head_dim. [missing-scale]": out(attend(flat, scale=1.0)),
         "Divide by the root of head_dim, not of embed_dim. [wrong-d-in-scale]": out(attend(flat, scale=whole)),
         "The output projection is left out. [missing-out-proj]": merge_heads(context),
         "The biases are left out. [zero-bias-parity]": out(bare) - b_o,
         "The biases of query, key and value are left out. [zero-bias-parity]": out(bare),
         "The bias of the output is left out. [zero-bias-parity]": out(context) - b_o,
-        "The product is with the transpose: x @ W.T. [weight-not-transposed]": (
-            out(attend(project([w.T for w in matrices])))
-        ),
+        "The product is with the transpose: x @ W.T. [weight-not-transposed]": out(attend(project(turned))),
         "The output's product is with the transpose: x @ W.T. [weight-not-transposed]": merge_heads(context) @ w_o
         + b_o,
-        "The rows are not packed head by head. [interleaved-qkv]": out(attend(project(of_heads))),
-        "Rows and biases are not packed head by head. [interleaved-qkv]": out(attend(project(of_heads, their_biases))),
+        "The rows are not packed head by head. [interleaved-qkv]": out(attend(project(weight[rows]))),
+        "Rows and biases are not packed head by head. [interleaved-qkv]": out(
+            attend(project(weight[rows], bias[rows]))
+        ),
         "The queries are averaged, not the values. [wrong-value]": alike and out(attend([flat[0], flat[1], flat[0]])),
         "The keys are averaged, not the values. [wrong-value]": out(attend([flat[0], flat[1], flat[1]])),
         "The heads stand in another order. [averaged-weights-parity]": out(context.roll(-1, dims=1)),

@@ -18,34 +18,28 @@ Turn = Callable[[Tensor, Tensor], Tensor]
 def _turn_by_hand(answer: Turn) -> str | None:
     for shape, places in (((1, 4), [3]), ((2, 3, 5, 8), [0, 1, 2, 3, 4]), ((3, 6), [7, 1003, 12])):
         (x,), positions, size = draw(shape), torch.tensor(places), shape[-1]
-        rates = 10_000.0 ** (-torch.arange(size // 2, dtype=x.dtype) / size)
+        turn, neighbors = Rotary(size), Rotary(size, pairing="interleaved")
+        slow = Rotary(size, frequencies=10_000.0 ** (-torch.arange(size // 2, dtype=x.dtype) / size))
         where = f"At the positions {places}, for {size} features,"
         given = tensor(ask(answer, x, positions, keep="x"), where, x)
         known = {
-            "Neighbors are paired; the pairs here are the halves. [rope-pairing]": (
-                Rotary(size, pairing="interleaved")(x, positions)
+            "Neighbors are paired; the pairs here are the halves. [rope-pairing]": neighbors(x, positions),
+            "It is turned the other way round: the first half loses by the sine, the second gains.": turn(
+                x, -positions
             ),
-            "It is turned the other way round: the first half loses by the sine, the second gains.": (
-                Rotary(size)(x, -positions)
-            ),
-            "Everything is turned by one position too many: the first position is 0.": Rotary(size)(x, positions + 1),
+            "Everything is turned by one position too many: the first position is 0.": turn(x, positions + 1),
             "Nothing is turned.": x,
-            "The frequencies fall too slowly: there are half as many pairs as features.": (
-                Rotary(size, frequencies=rates)(x, positions)
-            ),
+            "The frequencies fall too slowly: there are half as many pairs as features.": slow(x, positions),
             "Turning changes no length; here one becomes another.": (
                 not same(given.norm(dim=-1), x.norm(dim=-1), 1e-3)
             ),
         }
-        hold(given, Rotary(size)(x, positions), where, "some feature", known, tolerance=1e-3)
+        hold(given, turn(x, positions), where, "some feature", known, tolerance=1e-3)
     half = draw((1, 4, 64))[0].bfloat16()
     far = torch.tensor([1000, 1001, 1002, 1003])
     off = (tensor(ask(answer, half, far)).double() - Rotary(64)(half.double(), far)).abs().max().item()
-    if off > 0.1:
-        return (
-            f"Right, but for x in bfloat16 it is off by {off:.1f} at the positions {far.tolist()}: keep angles wider."
-        )
-    return None
+    told = f"Right, but for x in bfloat16 it is off by {off:.1f} at the positions {far.tolist()}: keep angles wider."
+    return told if off > 0.1 else None
 
 
 @exercise("read-the-pairing", "A single feature, turned, tells its partner.")
