@@ -1,7 +1,5 @@
 """Arrows point where vectors do, and rings lie where attention moves them."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """The drawing of a block leads lines where information moves, and the curves of its costs are those that are given."""
 
-from __future__ import annotations
-
 from contextlib import nullcontext
 
 import pytest

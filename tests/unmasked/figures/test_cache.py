@@ -1,7 +1,5 @@
 """The story of a cache counts what each step computes, and what is kept."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

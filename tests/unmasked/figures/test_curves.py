@@ -1,7 +1,5 @@
 """Two curves have their numbers, their names and their axes."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -9,7 +9,6 @@ from unmasked.figures.interfaces import (
     adding,
     after_attention,
     blind,
-    by_kind,
     by_mode,
     causality,
     hiding_everything,
@@ -107,12 +106,6 @@ def test_a_query_that_sees_nothing_gets_zeros_nan_or_numbers(parts):
     assert list(told.values()).count("zeros") == 10
     seeing = blind(X, torch.ones(4, 4).bool(), {"theirs": module, "ours": ours}, {"layer": layer})
     assert {ask() for ask in seeing.values()} == {"numbers"}
-
-
-def test_answers_to_both_kinds_of_mask_stand_apart_only_where_they_differ():
-    answers = {("f", "bool"): ["a", "b"], ("g", "bool"): ["c", "c"], ("f", "float"): ["a", "c"]}
-    answers["g", "float"] = ["c", "c"]
-    assert by_kind(answers) == [("f", "a", "bool b, float c"), ("g", "c", "c")]
 
 
 @pytest.mark.parametrize(

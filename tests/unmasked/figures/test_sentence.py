@@ -1,7 +1,5 @@
 """The drawing of a sentence says what attention gives."""
 
-from __future__ import annotations
-
 import re
 from xml.etree import ElementTree
 

@@ -1,7 +1,5 @@
 """What a singer sings without a head is what the model sings, and what is kept of it is counted."""
 
-from __future__ import annotations
-
 from unmasked.figures.silence import kept, story
 from unmasked.teaching import Singer, verse
 

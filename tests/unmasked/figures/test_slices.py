@@ -1,7 +1,5 @@
 """The way through two heads names what each step is."""
 
-from __future__ import annotations
-
 from matplotlib.text import Annotation
 
 from unmasked.figures.slices import costs, two_heads

@@ -1,7 +1,5 @@
 """The figure of temperatures shows the chances that a softmax gives."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """The story of a training tells the losses and the weights of the steps that it names."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import Tensor

@@ -1,7 +1,5 @@
 """Each clock shows its key and its query, and all clocks are of one size."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from matplotlib.text import Annotation
