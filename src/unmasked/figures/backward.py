@@ -13,19 +13,12 @@ from unmasked.gradients import attention_backward
 
 
 class Gradients(NamedTuple):
-    """What comes back from a batch of examples to the matrix that makes their queries.
+    """What comes back from a batch of examples to the matrix that makes their queries."""
 
-    Attributes:
-        quiet: The share of the examples whose scores have a gradient below a hundredth of the strongest one.
-        median: The norm of the median example's gradient of the matrix.
-        norm: The norm of all examples' gradients together.
-        agreement: The cosine of the angle between the sums over the two halves of the batch.
-    """
-
-    quiet: float
-    median: float
-    norm: float
-    agreement: float
+    quiet: float  # the share of the examples whose scores have a gradient below a hundredth of the strongest one
+    median: float  # the norm of the median example's gradient of the matrix
+    norm: float  # of all examples' gradients together
+    agreement: float  # the cosine of the angle between the sums over the two halves of the batch
 
 
 def of_retrieval(examples: int, *, keys: int, width: int, root: bool) -> Gradients:

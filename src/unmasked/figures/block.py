@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain
-from typing import Any, TypedDict
+from typing import Any
 
 import torch
 from matplotlib.figure import Figure
@@ -86,8 +86,7 @@ def costs(lengths: Sequence[int], attention: Sequence[float], mlp: Sequence[floa
         axes.text(2500, 6.6, "attention", ha="right", va="bottom")
         axes.text(100, mlp[0] / 1e6 + 0.15, "MLP", va="bottom")
         axes.axvline(crossing, color="gray", linestyle=":")
-        axes.set(xlabel="words in the text", ylabel="millions for each word")
-        axes.set(ylim=(0, None))
+        axes.set(xlabel="words in the text", ylabel="millions for each word", ylim=(0, None))
     return drawn
 
 
@@ -122,25 +121,15 @@ def without(singer: Singer, part: str) -> Iterator[None]:
             hook.remove()
 
 
-class Song(TypedDict):
-    """What a singer sings of a verse.
+def songs(singer: Singer, number: int) -> list[dict[str, Any]]:
+    """A verse as a singer sings it, whole and without each part, after three *la* and the verse's first words.
 
-    Attributes:
-        name: What it has: it is "whole", or without a part.
-        words: Those that it adds.
-        share: How many verses it sings without a mistake.
+    Of each song the "name", which says what it has, the "words" that it adds, and which "share" of all verses the
+    singer then sings without a mistake.
     """
-
-    name: str
-    words: list[str]
-    share: float
-
-
-def songs(singer: Singer, number: int) -> list[Song]:
-    """A verse as a singer sings it, whole and without each part, after three *la* and the verse's first words."""
     first, green, *rest = verse(number).split()
 
-    def sung(name: str) -> Song:
+    def sung(name: str) -> dict[str, Any]:
         words = singer.sing(f"la la la {first} {green}", len(rest)).split()
         return {"name": name, "words": words[-len(rest) :], "share": singer.verses_right()}
 

@@ -1,6 +1,6 @@
 """Writing with a cache beside writing without one, step by step: for the script `cache.js`."""
 
-from typing import TypedDict
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -9,28 +9,12 @@ from unmasked.cache import KVCache
 from unmasked.teaching import Singer
 
 
-class Story(TypedDict):
-    """What the script shows.
-
-    Attributes:
-        words: The prompt, and what was written.
-        prompt: How many words the prompt has.
-        computed: For how many words each step computed keys and values, "without" a cache and "with" one.
-        kept: How many bytes the cache holds after each step.
-        likely: For each step the three likeliest words with their probabilities.
-    """
-
-    words: list[str]
-    prompt: int
-    computed: dict[str, list[int]]
-    kept: list[int]
-    likely: list[list[tuple[str, float]]]
-
-
-def story(model: Singer, prompt: Tensor, steps: int) -> Story:
+def story(model: Singer, prompt: Tensor, steps: int) -> dict[str, Any]:
     """Write on from a prompt, (1, words), without a cache and with one, and note what each step did.
 
-    The scores must be the same.
+    The scores must be the same. The script is told the "words" of the prompt and those that were written, and how many
+    are the "prompt"; for how many words each step "computed" keys and values, "without" a cache and "with" one; how
+    many bytes the cache "kept" after each step; and for each the three "likely" words with their probabilities.
     """
     counted: list[int] = []  # words that go through the layer that makes keys and values
 
@@ -62,7 +46,7 @@ def story(model: Singer, prompt: Tensor, steps: int) -> Story:
     }
 
 
-def computed(told: Story, steps: int) -> dict[str, Tensor]:
+def computed(told: dict[str, Any], steps: int) -> dict[str, Tensor]:
     """For which words the first steps compute keys and values: by the side, a one for each of these, (steps, words)."""
     until = told["prompt"] + torch.arange(steps)[:, None]
     places = torch.arange(int(until.max()))

@@ -23,8 +23,6 @@ def curves(
         axes = drawn.subplots()
         for (name, numbers), line in zip(named.items(), ("-", "--"), strict=True):
             axes.plot(range(len(numbers)) if at is None else at, numbers, line, marker=marker, label=name)
-        axes.set(xlabel=xlabel, ylabel=ylabel)
-        if ylim:
-            axes.set(ylim=ylim)
+        axes.set(xlabel=xlabel, ylabel=ylabel, ylim=ylim)
         axes.legend()
     return drawn

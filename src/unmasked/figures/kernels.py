@@ -11,21 +11,13 @@ from unmasked.kernels import kernels_of
 
 
 class Change(NamedTuple):
-    """A call that differs from a plain causal one.
+    """A call that differs from a plain causal one."""
 
-    Attributes:
-        names: The kernels that ran.
-        peak_bytes: The memory that it took.
-        shape: That of the context.
-        remedy: What to do to have the fused kernel back, in Markdown.
-        mended: The kernels that run then.
-    """
-
-    names: tuple[str, ...]
+    names: tuple[str, ...]  # the kernels that ran
     peak_bytes: int
-    shape: torch.Size
-    remedy: str
-    mended: tuple[str, ...]
+    shape: torch.Size  # of the context
+    remedy: str  # what to do to have the fused kernel back, in Markdown
+    mended: tuple[str, ...]  # the kernels that run then
 
 
 def changes(q: Tensor, k: Tensor, v: Tensor) -> dict[str, Change]:

@@ -14,17 +14,11 @@ from unmasked.heads import merge_heads, split_heads
 
 
 class Rounding(NamedTuple):
-    """How far two ways to compute the same are apart, as a share of the size of what is right.
+    """How far two ways to compute the same are apart, as a share of the size of what is right."""
 
-    Attributes:
-        steps_from_whole: One token at a time, from the whole sequence at once.
-        whole_from_exact: The whole sequence, from float64.
-        steps_from_exact: One token at a time, from float64.
-    """
-
-    steps_from_whole: float
-    whole_from_exact: float
-    steps_from_exact: float
+    steps_from_whole: float  # one token at a time, from the whole sequence at once
+    whole_from_exact: float  # the whole sequence, from float64
+    steps_from_exact: float  # one token at a time, from float64
 
 
 @torch.no_grad()

@@ -60,29 +60,19 @@ def scores(
     }
 
 
-class _Buffered(nn.Module):
-    """Frequencies in a buffer, which `model.bfloat16()` takes along."""
-
-    rates: Tensor
-
-    def __init__(self, rates: Tensor) -> None:
-        super().__init__()
-        self.register_buffer("rates", rates.clone())
-
-    def forward(self, positions: Tensor) -> Tensor:
-        return positions[:, None].to(self.rates) * self.rates
-
-
 def angles(positions: Tensor, rates: Tensor) -> dict[str, Tensor]:
     """Multiply positions, (tokens,), by frequencies, (pairs,) in float32, as models in bfloat16 do.
 
     By the line of code the angles, (tokens, pairs), in the type in which it computes them.
     """
+    model = nn.Module()
+    model.register_buffer("rates", rates.clone())
+    kept = model.bfloat16().get_buffer("rates")
     with torch.autocast("cpu", dtype=torch.bfloat16):
         by_matmul = positions[:, None].float() @ rates[None]
         by_element = positions[:, None].float() * rates
     return {
-        "model.bfloat16(), frequencies in a buffer": _Buffered(rates).bfloat16()(positions),
+        "model.bfloat16(), frequencies in a buffer": positions[:, None].to(kept) * kept,
         "autocast, positions[:, None] @ rates[None]": by_matmul,
         "autocast, positions[:, None] * rates": by_element,
         "positions[:, None].to(x.dtype) * rates.to(x.dtype)": positions[:, None].bfloat16() * rates.bfloat16(),

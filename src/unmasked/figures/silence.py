@@ -1,28 +1,17 @@
 """What a singer sings while one of its heads is silent: for the script `silence.js`."""
 
-from typing import TypedDict
+from typing import Any
 
 from unmasked.teaching.song import NAMES, Singer, verse
 
 
-class Story(TypedDict):
-    """What the script shows.
+def story(singer: Singer, hums: int = 3) -> dict[str, Any]:
+    """Let a singer sing all verses, each behind so many *la*, whole and without each of its heads.
 
-    Attributes:
-        given: How many words of each text are given: some *la*, the number and *green*.
-        right: The verses as they should be, from ten down to one, word by word.
-        sung: The same as they are sung: "with both heads", "without head 0" and "without head 1".
-        start: What is shown first: whose song, and which of the verses.
+    The script is told how many words of each text are "given": some *la*, the number and *green*; the verses from ten
+    down to one, word by word, as is "right" and as they are "sung": "with both heads", "without head 0" and "without
+    head 1"; and what is shown at the "start": whose song, and which of the verses.
     """
-
-    given: int
-    right: list[list[str]]
-    sung: dict[str, list[list[str]]]
-    start: tuple[str, int]
-
-
-def story(singer: Singer, hums: int = 3) -> Story:
-    """Let a singer sing all verses, each behind so many *la*, whole and without each of its heads."""
     right = [["la"] * hums + verse(number).split() for number in range(10, 0, -1)]
     given = hums + 2
 
@@ -39,7 +28,7 @@ def story(singer: Singer, hums: int = 3) -> Story:
     }
 
 
-def kept(told: Story) -> dict[str, tuple[int, int]]:
+def kept(told: dict[str, Any]) -> dict[str, tuple[int, int]]:
     """How many verses have every word but the numbers right, and how many the number at their second line's start."""
 
     def lines(words: list[str]) -> list[str]:

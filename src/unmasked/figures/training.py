@@ -1,7 +1,7 @@
 """The run of a training, step by step: for the script `training.js`."""
 
 from collections.abc import Callable, Sequence
-from typing import TypedDict
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -10,35 +10,19 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 EVERY = 5  # steps from one look to the next
 
 
-class Story(TypedDict):
-    """What the script shows.
-
-    Attributes:
-        steps: How many steps were taken when it was looked at: 0, 5, 10 and so on.
-        loss: The loss at each look.
-        weights: The weights at each look, (queries, keys).
-        queries: The names of the rows of the weights.
-        keys: The names of their columns.
-    """
-
-    steps: list[int]
-    loss: list[float]
-    weights: list[Tensor]
-    queries: list[str]
-    keys: list[str]
-
-
 def story(
     train: Callable[[], object],
     look: Callable[[], tuple[Tensor, Tensor]],
     queries: Sequence[str],
     keys: Sequence[str],
-) -> Story:
+) -> dict[str, Any]:
     """Train with one of PyTorch's optimizers, and look before the first step and after each five.
 
-    A look gives the loss and the weights as they are, whose rows and columns have these names.
+    A look gives the loss and the weights as they are, (queries, keys), whose rows and columns have these names. The
+    script is told how many "steps" were taken at each look, 0, 5, 10 and so on, the "loss" and the "weights" then, and
+    the names, "queries" and "keys".
     """
-    told: Story = {"steps": [], "loss": [], "weights": [], "queries": [*queries], "keys": [*keys]}
+    told: dict[str, Any] = {"steps": [], "loss": [], "weights": [], "queries": [*queries], "keys": [*keys]}
     taken = 0
 
     def note() -> None:

@@ -24,4 +24,4 @@ def test_lines_are_kept_without_regard_to_numbers_and_the_second_number_is_looke
     again = (right[:3] * 7)[: len(right)]
     sung = {"whole": [right], "one number": [forgotten], "one line": [again]}
     told = {"given": 2, "right": [right], "sung": sung, "start": ("whole", 0)}
-    assert kept(told) == {"whole": (1, 1), "one number": (1, 0), "one line": (0, 1)}  # type: ignore[arg-type]
+    assert kept(told) == {"whole": (1, 1), "one number": (1, 0), "one line": (0, 1)}
