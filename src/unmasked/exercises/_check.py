@@ -313,15 +313,16 @@ def of_attention(q: Tensor, k: Tensor, v: Tensor) -> dict[str, Any]:
     products, d, alike = q @ k.mT, q.size(-1), q.shape == k.shape == v.shape
     scores = products / math.sqrt(d)
     exchanged = alike and scores.mT.softmax(-1) @ v
+
+    def divided(by: float) -> Tensor:
+        return (products / by).softmax(-1) @ v
+
+    of_keys, of_a_value = divided(math.sqrt(k.size(-2))), divided(math.sqrt(v.size(-1)))
     return {
-        "The scores are not divided by the root. [missing-scale]": products.softmax(-1) @ v,
-        "Divide by the root of the number, not by the number. [wrong-d-in-scale]": (products / d).softmax(-1) @ v,
-        "Divide by the root of the features of a key, not of the number of keys. [wrong-d-in-scale]": (
-            (products / math.sqrt(k.size(-2))).softmax(-1) @ v
-        ),
-        "Divide by the root of the features of a key, not of a value. [wrong-d-in-scale]": (
-            (products / math.sqrt(v.size(-1))).softmax(-1) @ v
-        ),
+        "The scores are not divided by the root. [missing-scale]": divided(1),
+        "Divide by the root of the number, not by the number. [wrong-d-in-scale]": divided(d),
+        "Divide by the root of the features of a key, not of the number of keys. [wrong-d-in-scale]": of_keys,
+        "Divide by the root of the features of a key, not of a value. [wrong-d-in-scale]": of_a_value,
         "The weights sum to one by column; they should by row. [softmax-over-queries]": scores.softmax(-2) @ v,
         "The exponentials are not divided by their sum. [weights-not-normalized]": scores.exp() @ v,
         "The scores themselves are no weights. [weights-not-normalized]": scores @ v,

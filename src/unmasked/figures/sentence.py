@@ -21,19 +21,13 @@ _STYLE = "font:14px var(--md-text-font);fill:currentColor;flex:0 1 330px;min-wid
 
 @dataclass(frozen=True)
 class Asked:
-    """A sentence, one word of which is asked what it takes from the others.
-
-    Attributes:
-        words: The sentence.
-        word: The word that is asked; of several the first.
-        weights: Of self-attention on the words' embeddings, (queries, keys).
-        near: For each word, the words that are nearest to its embedding, and to what attention makes of it; nothing for
-            weights of another origin.
-    """
+    """A sentence, one word of which is asked what it takes from the others."""
 
     words: Sequence[str]
-    word: str
-    weights: Tensor
+    word: str  # of several the first
+    weights: Tensor  # of self-attention on the words' embeddings, (queries, keys)
+    # For each word, the words that are nearest to its embedding, and to what attention makes of it; nothing for weights
+    # of another origin.
     near: Sequence[tuple[list[str], list[str]]] = ()
 
     @property

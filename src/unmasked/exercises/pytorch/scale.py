@@ -35,11 +35,8 @@ def _scaled_scores(answer: Callable[[Tensor, Tensor], Tensor]) -> None:
         "The root is that of another number. [wrong-d-in-scale]": True,
     }
     if d:
-        name(
-            found,
-            f"For {d} features the dot products are divided by {found**0.5:.4g}; it should be {d**0.5:.4g}.",
-            known,
-        )
+        told = f"For {d} features the dot products are divided by {found**0.5:.4g}; it should be {d**0.5:.4g}."
+        name(found, told, known)
 
 
 @exercise("is-cosines", "The diagonal tells: each vector points the same way as itself.")
