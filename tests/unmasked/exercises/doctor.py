@@ -2,8 +2,6 @@
 
 import math
 
-import torch
-
 from unmasked import self_attention
 
 
@@ -11,17 +9,12 @@ def long_ones(x):
     return self_attention(x, is_causal=x.size(1) <= 100).context
 
 
-def from_the_hundredth(x):
-    context = self_attention(x, is_causal=True).context
-    return torch.cat([context[:, :100], self_attention(x).context[:, 100:]], dim=1)
-
-
 def unscaled(x):
     return (x @ x.mT).softmax(-1) @ x
 
 
 RIGHT = {
-    "get-past-the-doctor": [long_ones, from_the_hundredth],
+    "get-past-the-doctor": [long_ones],
     "plant-a-mistake": [
         (unscaled, "missing-scale"),
         (lambda x: (x @ x.mT / math.sqrt(x.size(-1))).softmax(-2) @ x, "softmax-over-queries"),

@@ -23,17 +23,10 @@ def one_by_one(step, text, count):
     return words
 
 
-def without_a_cache(step, text, count):
-    words = list(text)
-    for _ in range(count):
-        words.append(int(step(words, None)[0].argmax()))
-    return words[len(text) :]
-
-
-def all_again(step, text, count):
+def all_again(step, text, count, *, forget=False):
     words, kept = list(text), None
     for _ in range(count):
-        scores, kept = step(words, kept)
+        scores, kept = step(words, None if forget else kept)
         words.append(int(scores.argmax()))
     return words[len(text) :]
 
@@ -47,7 +40,7 @@ RIGHT = {
 }
 WRONG = {
     "write-on": [
-        ("1, 4] and 4 new words the words are right, but the model was handed 18", without_a_cache),
+        ("4 new words the words are right, but the model was handed 18", lambda *given: all_again(*given, forget=True)),
         ("the likeliest words are", all_again),
         ("returned the text as well", lambda *given: [*given[1], *write_on(*given)]),
         ("it returned None; return a list of 4 whole numbers", lambda *given: None),

@@ -35,11 +35,6 @@ def scores(x: Tensor) -> Tensor:
     return x @ x.mT / x.size(-1) ** 0.5
 
 
-def in_place(x: Tensor) -> Tensor:
-    x += torch.arange(len(x))[:, None] / 10
-    return x
-
-
 RIGHT = {
     "is-equivariant": [
         every_order,
@@ -91,7 +86,7 @@ WRONG = {
             lambda x: x + 1e-9 * torch.arange(len(x))[:, None],
         ),
         ("both give all weight to one row: make it smaller.", lambda x: x + 100.0 * torch.arange(len(x))[:, None]),
-        ("The x that you were given was changed: clone before you write. [input-overwritten]", in_place),
+        ("The x that you were given was changed: [input-overwritten]", lambda x: x.add_(torch.ones_like(x).cumsum(0))),
         ("6); what was returned has (2, 7).", lambda x: torch.cat([x, torch.arange(len(x))[:, None]], dim=-1)),
         ("a place must have the same vector each time.", lambda x: x + torch.randn(len(x), 1)),
     ],

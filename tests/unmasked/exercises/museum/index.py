@@ -12,21 +12,13 @@ def calls(f):
     assert not mixes_items(f, draw(2, 5, 12))
 
 
-def one_item(f):
-    torch.testing.assert_close(f(draw(1, 5, 12)), right(draw(1, 5, 12), 3))
-
-
-def narrow(f):
-    torch.testing.assert_close(f(draw(2, 5, 3)), right(draw(2, 5, 3), 3))
-
-
 def draw(*shape: int) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(1))
 
 
-def by_equality(f):
-    x = draw(2, 5, 12)
-    torch.testing.assert_close(f(x), right(x, 3))
+def equal_on(*shape):
+    x = draw(*shape)
+    return lambda f: torch.testing.assert_close(f(x), right(x, 3))
 
 
 def by_truth(f):
@@ -42,15 +34,15 @@ def by_a_number(f):
 NAMES = ["mask-after-softmax", "swapped-view", "batch-and-tokens-swapped"]
 
 RIGHT = {
-    "test-of-your-own": [by_equality, by_truth, by_a_number],
+    "test-of-your-own": [equal_on(2, 5, 12), by_truth, by_a_number],
     "which-mistake": [NAMES, tuple(NAMES)],
 }
 WRONG = {
     "test-of-your-own": [
         ("without transposing back. [merge-without-transpose]", lambda f: f(draw(2, 5, 12)).shape == (2, 5, 12)),
         ("such as this: Heads and head_dim exchanged in a view. [swapped-view]", calls),
-        ("such as this: Only the first batch item used. [only-first-item]", one_item),
-        ("Your test lets through 1 of 14 wrong versions, such as this: The scale left out. [missing-scale]", narrow),
+        ("such as this: Only the first batch item used. [only-first-item]", equal_on(1, 5, 12)),
+        ("Your test lets through 1 of 14 wrong versions, such as this: The scale [missing-scale]", equal_on(2, 5, 3)),
         ("the package's. Compare with a tolerance, as rounding differs.", lambda f: False),
         ("name 'wider' is not defined", lambda f: torch.equal(f(draw(2, 5, 12)).double(), wider)),
     ],

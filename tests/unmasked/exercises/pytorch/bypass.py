@@ -24,8 +24,6 @@ def with_bias(module):
 
 
 MATRIX = torch.randn(6, 6, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-
-
 TURN = torch.linalg.qr(MATRIX).Q
 
 RIGHT = {

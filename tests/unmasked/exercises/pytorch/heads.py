@@ -22,24 +22,8 @@ def append_by_module(q, k, v, bias_k, bias_v):
     return [x.detach().view(*q.shape[:-2], *x.shape[-2:]) for x in module(*flat)]
 
 
-def shift(q, k, v, bias_k, bias_v):
-    return attend(q, k + bias_k, v + bias_v, need_weights=True)
-
-
-def appended_key_as_value(q, k, v, bias_k, bias_v):
-    return append(q, k, k, bias_k, bias_k)
-
-
-def appended_key_alone(q, k, v, bias_k, bias_v):
-    return append(q, k, v, bias_k, bias_v * 0)
-
-
 def padded(scores):
     return F.pad(scores, (0, 1)).softmax(-1)[..., :-1]
-
-
-def naive(scores):
-    return scores.exp() / (1 + scores.exp().sum(-1, keepdim=True))
 
 
 def one_left_out_of_the_shift(scores):
@@ -84,18 +68,21 @@ RIGHT = {
 }
 WRONG = {
     "appended-pair": [
-        ("(4, 5); it should be (4, 6). What is added to all keys changes no weight [bias-kv-as-shift]", shift),
+        (
+            "(4, 5); it should be (4, 6). What is added to all keys changes no weight [bias-kv-as-shift]",
+            lambda q, k, v, bias_k, bias_v: attend(q, k + bias_k, v + bias_v, need_weights=True),
+        ),
         ("The pair stands before the others", lambda *given: append(*given, place=-1)),
         ("The scale is missing. [missing-scale]", lambda *given: append(*given, scale=1.0)),
         ("q of (4, 7) and k of (5, 7) the weights are off by up to 0.27.", lambda *given: append(*given, scale=0.1)),
-        ("It averages the keys. [wrong-value]", appended_key_as_value),
-        ("7) and k of (5, 7) the weights are right, but the context is off by up to 0.19.", appended_key_alone),
+        ("It averages the keys. [wrong-value]", lambda q, k, v, bias_k, bias_v: append(q, k, k, bias_k, bias_k)),
+        ("weights are right, but the context is off by up to 0.19.", lambda *given: append(*given[:4], 0 * given[4])),
         ("It returned 1; return 2: context, weights.", lambda *given: append(*given)[0]),
         ("7) the shape of the weights is (4, 7); it should be (4, 6).", lambda *given: append(*given)[::-1]),
     ],
     "softmax-one": [
         ("That is the usual softmax", lambda s: s.softmax(-1)),
-        ("Subtract the largest score first: an exponential overflows.", naive),
+        ("score first: an exponential overflows.", lambda s: s.exp() / (1 + s.exp().sum(-1, keepdim=True))),
         ("the one has to be divided", one_left_out_of_the_shift),
         ("it should be (2, 3, 5).", lambda s: F.pad(s, (0, 1)).softmax(-1)),
         ("of a few units the sum of the first row is 0.5000; it should be 0.8100.", lambda s: s.softmax(-1) / 2),

@@ -1,14 +1,5 @@
 """Right and wrong answers to the exercises of pytorch/layouts."""
 
-from unmasked import layouts
-
-
-def converted(weight, num_heads):
-    embed_dim = weight.size(1)
-    state = {"qkv_layer.weight": weight, "linear_layer.weight": weight[:embed_dim]}
-    made = layouts.convert(state, source="interleaved", target="packed", num_heads=num_heads)
-    return made["in_proj_weight"]
-
 
 def loaded(state, num_heads, *, first="T", second="T", bias=True):
     given = {"in_proj_weight": state["c_attn.weight"], "out_proj.weight": state["c_proj.weight"]}
@@ -27,7 +18,7 @@ RIGHT = {
     "conv1d-to-packed": [
         loaded,
     ],
-    "interleaved-to-packed": [converted, lambda w, h: w.view(h, 3, -1, w.size(1)).transpose(0, 1).reshape(w.shape)],
+    "interleaved-to-packed": [lambda w, h: w.view(h, 3, -1, w.size(1)).transpose(0, 1).reshape(w.shape)],
 }
 WRONG = {
     "one-head-of-packed": [

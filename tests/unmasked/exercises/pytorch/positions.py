@@ -20,10 +20,6 @@ def turn(x: Tensor, positions: Tensor, *, sign: int = 1, share: float = 1.0, wid
     return torch.cat([a * cos - b * sin, b * cos + a * sin], -1).to(x.dtype)
 
 
-def in_place(x: Tensor, positions: Tensor) -> Tensor:
-    return x.copy_(turn(x, positions))
-
-
 def bias(slopes: Tensor, queries: int, keys: int) -> Tensor:
     place = torch.arange(queries) + keys - queries
     return -slopes[:, None, None] * (place[:, None] - torch.arange(keys)).abs()
@@ -48,7 +44,7 @@ WRONG = {
         ("there are half as many pairs as features.", lambda x, p: turn(x, p, share=0.5)),
         ("Turning changes no length; here one becomes another.", lambda x, p: 2 * turn(x, p)),
         ("At the positions [3], for 4 features, some feature is off by up to 4.90.", lambda x, p: turn(x, 2 * p)),
-        ("The x that you were given was changed: clone before you write. [input-overwritten]", in_place),
+        ("The x that you were given was changed: [input-overwritten]", lambda x, p: x.copy_(turn(x, p))),
     ],
     "read-the-pairing": [
         ("it should say False. It says so of everything.", lambda turn: True),

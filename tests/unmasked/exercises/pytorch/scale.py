@@ -7,11 +7,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 
-def in_place(q: Tensor, k: Tensor) -> Tensor:
-    q /= q.size(-1) ** 0.5
-    return q @ k.mT
-
-
 def autograds(weights: Tensor, gradient: Tensor) -> Tensor:
     scores = weights.log().requires_grad_()
     return torch.autograd.grad(scores.softmax(-1), scores, gradient)[0]
@@ -53,7 +48,7 @@ WRONG = {
         ("The root is that of another number. [wrong-d-in-scale]", lambda q, k: q @ k.mT / k.size(-2) ** 0.5),
         ("are off by up to 1.56, and no divisor", lambda q, k: F.softmax(q @ k.mT / q.size(-1) ** 0.5, dim=-1)),
         ("9) and k of (3, 9) the shape is (3, 4); it should be (4, 3).", lambda q, k: k @ q.mT / q.size(-1) ** 0.5),
-        ("queries and keys that you were given were changed: clone before you write. [input-overwritten]", in_place),
+        ("queries and keys that you were given were changed: [input-overwritten]", lambda q, k: q.mul_(2) @ k.mT),
         ("no divisor explains it.", lambda q, k: q @ k.mT / q.size(-1) ** 0.5 + torch.eye(q.size(-2), k.size(-2))),
         ("of (1, 4) the scores are off by up to nan, and no divisor explains it.", lambda q, k: q @ k.mT * math.nan),
     ],
