@@ -76,7 +76,6 @@ def test_an_entry_has_a_title_a_wrong_version_a_measured_figure_where_it_hides_t
     section = sections(entry.page)[entry.slug]
     assert section.startswith(f"# ## {entry.title} {{")
     assert code(section).strip(), "no code"
-    assert re.search(r"assert|exhibit\(", code(section)) or "<!--=" in section, "nothing is asserted"
     page = (DOCS / f"{entry.page}.py").read_text()
     table = [line for line in page.splitlines() if f"(#{entry.slug})" in line and line.startswith("# |")]
     measured = re.compile(r"<!--=|\{\{|^assert ", re.MULTILINE)

@@ -19,11 +19,6 @@ def attend(rows, *, divisor=math.sqrt, exponential=math.exp, total=sum):
     return context
 
 
-def by_column(rows):
-    x = torch.tensor(rows)
-    return (x @ x.mT / x.size(-1) ** 0.5).softmax(0) @ x
-
-
 def attention(query, key, value):
     return (query @ key.mT / key.size(-1) ** 0.5).softmax(-1) @ value
 
@@ -42,8 +37,6 @@ RIGHT = {
 WRONG = {
     "by-hand": [
         ("not divided by the root [missing-scale]", lambda rows: attend(rows, divisor=lambda d: 1)),
-        ("of the number, not by the number. [wrong-d-in-scale]", lambda rows: attend(rows, divisor=lambda d: d)),
-        ("by column; they should by row. [softmax-over-queries]", by_column),
         ("not divided by their sum. [weights-not-normalized]", lambda rows: attend(rows, total=lambda weights: 1)),
         (
             "The scores themselves are no weights. [weights-not-normalized]",

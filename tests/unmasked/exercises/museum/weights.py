@@ -6,7 +6,7 @@ import math
 import torch
 from torch import nn
 
-from ..pytorch.from_scratch import multi_head, untransposed
+from ..pytorch.from_scratch import multi_head
 
 
 def empty(module):
@@ -99,9 +99,7 @@ WRONG = {
         ("The module's output is not finite: fill it with numbers of ordinary size.", infinite),
     ],
     "mend-the-class": [
-        ("The biases of query, key and value are left out. [zero-bias-parity]", copied(biases=(0, 1))),
         ("One mistake is left: The biases are left out. [zero-bias-parity]", copied(biases=(0, 0))),
-        ("The product is with the transpose: x @ W.T. [weight-not-transposed]", copied(untransposed)),
         ("Rows and biases are not packed head by head. [interleaved-qkv]", copied(change=rows(HEAD_BY_HEAD))),
         ("Off by up to 4.40. One mistake is left: The output projection [missing-out-proj]", copied(out=False)),
         ("The queries are averaged, not the values. [wrong-value]", copied(change=rows(QUERIES_TWICE))),

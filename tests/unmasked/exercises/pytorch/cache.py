@@ -21,7 +21,6 @@ WRONG = {
     "chunk-mask": [
         ("last ones, not the first. [top-left-causal]", lambda past, new: torch.ones(new, past + new).tril().bool()),
         ("True must say what a query [mask-polarity]", lambda past, new: ~masks.causal(new, past + new)),
-        ("sees a key that comes later. [no-causal-mask]", lambda past, new: torch.ones(new, past + new).bool()),
         ("it should be [[1, 1, 1", lambda past, new: masks.causal(new, past + new).tril(past - 1)),
         ("For 2 in the cache and 3 new the dtype is torch.float32;", lambda past, new: torch.ones(new, past + new)),
     ],

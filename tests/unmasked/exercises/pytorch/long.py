@@ -28,10 +28,6 @@ RIGHT = {
 WRONG = {
     "window-with-sinks": [
         ("The window counts the token itself: it is one key too wide.", lambda n, w, s: by_hand(n, w + 1, s)),
-        (
-            "A query sees a key that comes later. [no-causal-mask]",
-            lambda n, w, s: masks.sliding_window(n, window=w) | (torch.arange(n) < s),
-        ),
         ("The sinks leave the window.", lambda n, w, s: masks.sliding_window(n, window=w)),
         ("must say what a query may see, not what it may not. [mask-polarity]", lambda n, w, s: ~by_hand(n, w, s)),
         ("For 5 tokens, a window of 2 and 1 sink the dtype is torch.float32;", lambda n, w, s: torch.ones(n, n)),

@@ -82,7 +82,6 @@ WRONG = {
         ("the mask was added to the scores [boolean-mask-added]", lambda s, a: (s + a).softmax(-1)),
         ("True says what may be seen [mask-polarity]", lambda s, a: s.masked_fill(a, -inf).softmax(-1)),
         ("off by up to", lambda s, a: _filled(s, ~a)),
-        ("off by up to", lambda s, a: _filled(s.mT, a.mT).mT),
         ("were changed [input-overwritten]", lambda s, a: s.masked_fill_(~a, -inf).softmax(-1)),
     ],
 }

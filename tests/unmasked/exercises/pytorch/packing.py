@@ -36,7 +36,6 @@ WRONG = {
         ("True must say what a query may see, not what it may not. [mask-polarity]", lambda ids: ~by_hand(ids)),
         ("For the ids [0, 0, 1] the dtype is torch.float32; return torch.bool.", lambda ids: by_hand(ids).float()),
         ("For the ids [0, 0, 1] the shape of the mask is (3,); it should be (3, 3).", lambda ids: by_hand(ids)[0]),
-        ("0, 0], [1, 1, 0], [0, 0, [fully-masked-row]", lambda ids: torch.zeros(len(ids), len(ids)).bool()),
     ],
     "cumulative-lengths": [
         ("The zero is missing: the first document begins there.", lambda lengths: lengths.cumsum(0)),
