@@ -48,7 +48,9 @@ def test_wrong_answers_are_named(name: str, told: str, answer: Any):
 @pytest.mark.parametrize("name", exercises())
 def test_what_cannot_be_an_answer_is_refused(name: str):
     for stray in (None, "many", torch.ones(2, 3)):
-        assert not check(name, lambda *_, stray=stray: stray)
+        feedback = check(name, lambda *_, stray=stray: stray)
+        assert not feedback
+        assert "AttributeError" not in feedback.message, "what asks a tensor sees first that it is one"
 
 
 def test_every_exercise_has_right_and_wrong_answers():

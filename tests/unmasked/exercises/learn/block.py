@@ -79,7 +79,7 @@ WRONG = {
         ("The residual connections are missing.", without_residual),
         ("norm_1 is missing.", lambda x, a, n1, m, n2: post(x, a, lambda x: x, m, n2)),
         ("norm_2 is missing.", lambda x, a, n1, m, n2: post(x, a, n1, m, lambda x: x)),
-        ("For x of (3, 4) it is off by up to", lambda x, a, n1, m, n2: 2 * post(x, a, n1, m, n2)),
+        ("For x of (3, 4) it is off by up to 2.43.", lambda x, a, n1, m, n2: 2 * post(x, a, n1, m, n2)),
     ],
     "same-cost": [
         ("Attention has four matrices of its own, too.", lambda width: 4 * width),

@@ -38,7 +38,7 @@ WRONG = {
         ("The row sum is missing", lambda *given: by_hand(*given, row_sum=0.0, of_query=6**0.5, of_key=6**0.5)),
         ("The gradient of the key is off by up to", lambda *given: by_hand(*given, of_key=6**0.5)),
         ("query and key both have it.", lambda *given: by_hand(*given, of_query=6**0.5, of_key=6**0.5)),
-        ("The gradient of the query is off by up to", lambda g, q, k, v: (0 * q, 0 * k, 0 * v)),
+        ("The gradient of the query is off by up to 1.31.", lambda g, q, k, v: (0 * q, 0 * k, 0 * v)),
         ("of the query is (2, 3, 5, 2); it should be (2, 3, 4, 6).", lambda *given: by_hand(*given)[::-1]),
     ],
 }

@@ -45,7 +45,7 @@ WRONG = {
         ("Its weights are off by up to 0.26. They are what a bypassed module gives.", bypassed()),
         ("both multiplied by the root; one is enough.", bypassed(query=6**0.5, key=6**0.5)),
         ("divided by the root; multiply it.", bypassed(query=6**-0.5)),
-        ("Its weights are off by up to", bypassed(query=9.0)),
+        ("Its weights are off by up to 0.23.", bypassed(query=9.0)),
         ("but the output is off by up to 2.31.", bypassed(query=6**0.5, value=2 * torch.eye(6))),
         ("It has 2 heads [bypass-conditions]", nn.MultiheadAttention(6, 2)),
         ("It is Tensor; give the nn.MultiheadAttention", MATRIX),

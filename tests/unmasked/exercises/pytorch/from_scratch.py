@@ -60,7 +60,7 @@ WRONG = {
         ("The output projection is left out. [missing-out-proj]", lambda *a: multi_head(*a, out=False)),
         ("x @ W.T [weight-not-transposed]", untransposed),
         ("There is one head; there should be 3.", lambda *a: multi_head(*a[:4], 1)),
-        ("For 5 queries and 7 keys the output is off by up to", lambda q, k, v, s, h: multi_head(q, k, v, s, 4)),
+        ("For 5 queries and 7 keys the output is off by up to 0.42.", lambda q, k, v, s, h: multi_head(q, k, v, s, 4)),
     ],
     "weights-dropout": [
         ("With p = 0.5 nothing was dropped.", lambda q, k, v, allowed, p: dropped(q, k, v, allowed, 0.0)),

@@ -81,7 +81,7 @@ WRONG = {
         ("A row does not sum to 1: mask before the softmax. [mask-after-softmax]", lambda s, a: s.softmax(-1) * a),
         ("the mask was added to the scores [boolean-mask-added]", lambda s, a: (s + a).softmax(-1)),
         ("True says what may be seen [mask-polarity]", lambda s, a: s.masked_fill(a, -inf).softmax(-1)),
-        ("off by up to", lambda s, a: _filled(s, ~a)),
+        ("The weights are off by up to 1.00.", lambda s, a: _filled(s, ~a)),
         ("were changed [input-overwritten]", lambda s, a: s.masked_fill_(~a, -inf).softmax(-1)),
     ],
 }

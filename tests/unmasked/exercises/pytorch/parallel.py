@@ -13,7 +13,7 @@ WRONG = {
         ("which every rank has added.", lambda c, w, b: sum(x @ y.T + b for x, y in zip(c, w, strict=True))),
         ("is the bias, which nobody has added.", lambda c, w, b: sum(x @ y.T for x, y in zip(c, w, strict=True))),
         ("outputs, not their sum.", lambda c, w, b: sum(x @ y.T for x, y in zip(c, w, strict=True)) / len(c) + b),
-        ("For 2 ranks the output is off by up to", lambda c, w, b: c[0] @ w[0].T + b),
+        ("For 2 ranks the output is off by up to 3.53.", lambda c, w, b: c[0] @ w[0].T + b),
     ],
     "zigzag-block": [
         ("A rank sees its own beginning from its end, and each half sees itself.", lambda rank, owner, ranks: 2),

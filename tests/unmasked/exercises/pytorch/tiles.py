@@ -56,6 +56,6 @@ WRONG = {
         ("mean is right only where both parts have the same sum of exponentials.", lambda a, b, c, d: (a + c) / 2),
         ("not of the numbers of keys.", lambda a, b, c, d: (2 * a + 5 * c) / 7),
         ("Large scores make it infinite or NaN: subtract before you take the exponential.", unsafe),
-        ("It is off by up to", lambda a, b, c, d: a),
+        ("It is off by up to 0.84.", lambda a, b, c, d: a),
     ],
 }
