@@ -48,13 +48,21 @@ def _wrong(
     return wrong
 
 
+def _first_item(x: Tensor, num_heads: int) -> Tensor:
+    return right(x[:1], num_heads).expand_as(x)
+
+
+def _flat_return(x: Tensor, num_heads: int) -> Tensor:
+    return right(x, num_heads).transpose(0, 1).reshape(x.shape)
+
+
 # In short: s for the scores, c for the context, h for the heads and n for their number.
 WRONG: dict[str, Attend] = {
     "merge-without-transpose": _wrong(merge=lambda c: c.flatten(1).unflatten(1, (c.size(2), -1))),
     "view-without-transpose": _wrong(split=lambda x, n: x.reshape(x.size(0), n, x.size(1), -1)),
     "swapped-view": _wrong(split=lambda x, n: x.unflatten(-1, (-1, n)).transpose(1, 2)),
-    "only-first-item": lambda x, n: right(x[:1], n).expand_as(x),
-    "batch-and-tokens-swapped": lambda x, n: right(x, n).transpose(0, 1).reshape(x.shape),
+    "only-first-item": _first_item,
+    "batch-and-tokens-swapped": _flat_return,
     "no-causal-mask": _wrong(weigh=lambda s, seen: s.softmax(-1)),
     "mask-polarity": _wrong(weigh=lambda s, seen: s.masked_fill(seen, -1e4).softmax(-1)),
     "boolean-mask-added": _wrong(weigh=lambda s, seen: (s + ~seen).softmax(-1)),
