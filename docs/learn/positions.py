@@ -269,10 +269,10 @@ turning.clocks(moments)
 # $$\cos a \cos b + \sin a \sin b = \cos(a - b)$$
 # <!-- where: a, b = random("", ""); cos, sin = torch.cos, torch.sin -->
 #
-# So a score depends on how far apart the query and the key are, and not on where in the text they stand. What a model
-# has learned about *green* before *bottles* then holds anywhere in the text. Turning changes no length, and values are
-# not turned. A query of a real model has many pairs, and each turns at a speed of its own, like the sines. For places
-# $m$ and $n$:
+# Longer hands multiply it by their lengths, and turning changes no length. So a score depends on how far apart the
+# query and the key are, and not on where in the text they stand. What a model has learned about *green* before
+# *bottles* then holds anywhere in the text. Values are not turned. A query of a real model has many pairs, and each
+# turns at a speed of its own, like the sines. For places $m$ and $n$:
 #
 # $$\operatorname{turn}(q, m) \cdot \operatorname{turn}(k, n) = \operatorname{turn}(q, m - n) \cdot k$$
 # <!-- where: d = 6; q, k = random("d", "d"); m = 7; n = 4
@@ -286,8 +286,15 @@ assert abs(dots[0] - dots[1]) < 1e-4 and abs(dots[0] - far) > 0.01, (
     "So a score depends on how far apart the query and the key are, and not on where in the text they stand"
 )
 assert torch.isclose(
+    torch.tensor(dots[0]),
+    keys[0].norm()
+    * queries[0].norm()
+    * torch.tensor(angles[0]).deg2rad().cos(),
+    atol=1e-4,
+), "Longer hands multiply it by their lengths"
+assert torch.isclose(
     turn(queries[0], 9, 0.6).norm(), queries[0].norm(), atol=1e-5
-), "Turning changes no length"
+), "turning changes no length"
 
 # %% [markdown]
 # ## Recap
