@@ -6,18 +6,15 @@ The rules read the HTML of the built site, so that they see what readers see: wh
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
-from html.parser import HTMLParser
 from pathlib import Path
-from typing import ClassVar
 
 import pytest
+from bs4 import BeautifulSoup
+from bs4.element import Tag
 
 from proofread.pages.page import find_pages
 
 DOCS = Path(__file__).parents[2] / "docs"
-
-_CAPTION = re.compile(r"Figure \d+\. \S")
 
 # What a page of each track may show at most. A measure that is not named here is not asked for there.
 EVERY = {"columns": 78, "figures without a caption": 0}
@@ -34,6 +31,7 @@ BUDGETS = {
     "pytorch": EVERY | {"boxes": 20, "lines": 30},
     "doctor": EVERY | {"boxes": 20, "lines": 30},
     "museum": EVERY | {"lines": 30},
+    "reference": EVERY | {"columns": 112},  # its code is the package's own, whose lines are longer
 }
 
 # Pages that exceed their budget so far, and by how much at most. They may get better, and never worse; who meets the
@@ -46,137 +44,37 @@ EXCEPTIONS: dict[str, dict[str, int]] = {
     "proofread/elsewhere": {"columns": 98},
     "pytorch/masks": {"columns": 159},
     "pytorch/watching": {"boxes": 21},
-    "reference/bypass": {"columns": 112},
-    "reference/cache": {"columns": 80},
-    "reference/doctor": {"columns": 83},
-    "reference/embeddings": {"columns": 109},
-    "reference/functional": {"columns": 97},
-    "reference/gradients": {"columns": 88},
-    "reference/heads": {"columns": 97},
-    "reference/kernels": {"columns": 98},
-    "reference/latent": {"columns": 96},
-    "reference/layouts": {"columns": 99},
-    "reference/masks": {"columns": 110},
-    "reference/measure": {"columns": 99},
-    "reference/parallel": {"columns": 92},
-    "reference/plot": {"columns": 111},
-    "reference/positions": {"columns": 93},
-    "reference/probes": {"columns": 110},
-    "reference/teaching": {"columns": 101},
-    "reference/testing": {"columns": 82},
-    "reference/tiles": {"columns": 97},
-    "reference/trace": {"columns": 110},
-    "reference/watching": {"columns": 91},
 }
 
 
-@dataclass
-class _Open:
-    """An element that has not ended yet."""
-
-    tag: str
-    folded: bool = False
-    names: frozenset[str] = frozenset()
-    figures: int = 0  # before it began
+FIGURE = "figure:not(.overview), :is(img.figure:not(.only-dark), .tensors):not(figure *, .tensors *)"
+CODE_SHOWN = "pre:not(.jp-OutputArea-output pre)"
 
 
-@dataclass
-class Shown(HTMLParser):
-    """What a reader sees of a page: boxes and their lines, figures, headings, in their order.
-
-    Attributes:
-        boxes: The visible boxes: "code", "output" or "table", and their lines.
-        figures: Whether each figure has a visible, numbered caption.
-        headings: The text of each heading of the second level.
-        order: The kinds of what is visible, in the order of the page.
-    """
-
-    boxes: list[tuple[str, list[str]]] = field(default_factory=list)
-    figures: list[bool] = field(default_factory=list)
-    headings: list[str] = field(default_factory=list)
-    order: list[str] = field(default_factory=list)
-
-    _VOID: ClassVar = {"area", "base", "br", "col", "hr", "img", "input", "link", "meta", "source", "wbr"}
-
-    def __post_init__(self) -> None:
-        super().__init__()
-        self._open: list[_Open] = []
-        self._pre = self._heading = self._caption = ""
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        given = dict(attrs)
-        names = frozenset((given.get("class") or "").split())
-        if self._is_figure(tag, names) and not self._folded and not self._inside("tensors"):
-            self.figures.append(False)
-            self.order.append("figure")
-        if tag in self._VOID:
-            if tag == "br":
-                self.handle_data("\n")
-            return
-        folded = tag == "details" and "open" not in given
-        self._open.append(_Open(tag, folded, names, len(self.figures)))
-        if tag == "pre":
-            self._pre = ""
-        if tag == "h2":
-            self._heading = ""
-        if tag == "figcaption":
-            self._caption = ""
-
-    def handle_data(self, data: str) -> None:
-        self._pre += data
-        self._heading += data
-        self._caption += data
-
-    def handle_endtag(self, tag: str) -> None:
-        if tag not in [each.tag for each in self._open]:
-            return
-        while (ended := self._open.pop()).tag != tag:
-            pass
-        if self._folded:
-            return
-        if tag == "pre":
-            kind = "output" if self._inside("jp-OutputArea-output") else "code"
-            self.boxes.append((kind, self._pre.strip("\n").split("\n")))
-            self.order.append(kind)
-        elif tag == "h2":
-            self.headings.append(self._heading.strip("¶ \n"))
-        elif tag == "figure" and "overview" not in ended.names:  # which says where one is, and has no number
-            if ended.figures == len(self.figures):  # of a table, or of what a page draws itself
-                self.order.append("figure")
-            told = _CAPTION.match(self._caption.strip()) is not None
-            self.figures[ended.figures :] = [told] * max(1, len(self.figures) - ended.figures)
-            self._caption = ""
-        elif "jp-RenderedHTML" in ended.names and ended.figures == len(self.figures):
-            self.boxes.append(("table", []))
-
-    @property
-    def _folded(self) -> bool:
-        return any(each.folded for each in self._open)
-
-    def _inside(self, name: str) -> bool:
-        return any(name in each.names for each in self._open)
-
-    @staticmethod
-    def _is_figure(tag: str, names: frozenset[str]) -> bool:
-        # A figure by day and by night is two files, and one figure.
-        return (tag == "img" and "figure" in names and "only-dark" not in names) or "tensors" in names
+def has_caption(figure: Tag) -> bool:
+    """Whether a figure has a numbered caption."""
+    caption = figure.select_one("figcaption")
+    return caption is not None and re.match(r"Figure \d+\. \S", caption.get_text().strip()) is not None
 
 
 def measured(html: str) -> dict[str, int]:
     """The measures of a page's HTML, of all that budgets name."""
-    _, _, content = html.partition('<article class="md-content__inner')
-    shown = Shown()
-    shown.feed(content.partition("</article>")[0] or html)
-    code = shown.order.index("code") if "code" in shown.order else len(shown.order)
-    lines = [lines for _, lines in shown.boxes]
+    article = BeautifulSoup(html.replace("<br>", "\n"), "html.parser").select_one("article.md-content__inner")
+    assert article
+    for fold in article.select("details:not([open])"):
+        fold.decompose()
+    boxes = [pre.get_text().strip("\n").split("\n") for pre in article.select("pre")]
+    tables = [output for output in article.select(".jp-RenderedHTML") if not output.select(FIGURE)]
+    first = article.select_one(f"{CODE_SHOWN}, {FIGURE}")
+    headings = [heading.get_text().strip("¶ \n") for heading in article.select("h2")]
     wanted = ("Recap", "Exercises", "What to read next")
     return {
-        "boxes": len(shown.boxes),
-        "lines": max(map(len, lines), default=0),
-        "columns": max((len(line) for each in lines for line in each), default=0),
-        "figures without a caption": shown.figures.count(False),
-        "code above the first figure": int("figure" not in shown.order[:code]),
-        **{f"no {title}": int(title not in shown.headings) for title in wanted},
+        "boxes": len(boxes) + len(tables),
+        "lines": max(map(len, boxes), default=0),
+        "columns": max((len(line) for lines in boxes for line in lines), default=0),
+        "figures without a caption": len([each for each in article.select(FIGURE) if not has_caption(each)]),
+        "code above the first figure": int(first is None or first.name == "pre"),
+        **{f"no {title}": int(title not in headings) for title in wanted},
     }
 
 
@@ -185,26 +83,14 @@ def excess(html: str, budget: dict[str, int]) -> dict[str, int]:
     return {what: number for what, number in measured(html).items() if number > budget.get(what, number)}
 
 
-def budget(page: str) -> dict[str, int]:
-    return BUDGETS.get(page.split("/")[0], EVERY)
-
-
 PAGES = [path.relative_to(DOCS).with_suffix("").as_posix() for path in find_pages([DOCS])]
 
 
-@pytest.fixture(scope="module")
-def shown(site: Path) -> dict[str, str]:
-    found = {}
-    for page in PAGES:
-        path = site / page.removesuffix("index") / "index.html"
-        found[page] = path.read_text(encoding="utf-8")
-    return found
-
-
 @pytest.mark.parametrize("page", PAGES)
-def test_a_page_keeps_to_its_budget(shown: dict[str, str], page: str) -> None:
+def test_a_page_keeps_to_its_budget(site: Path, page: str) -> None:
     allowed = EXCEPTIONS.get(page, {})
-    over = excess(shown[page], budget(page))
+    html = (site / page.removesuffix("index") / "index.html").read_text(encoding="utf-8")
+    over = excess(html, BUDGETS.get(page.split("/")[0], EVERY))
     assert {what: number for what, number in over.items() if number > allowed.get(what, 0)} == {}
     assert allowed.keys() <= over.keys(), f"{page} keeps to these budgets now: take them out of EXCEPTIONS"
 
