@@ -33,8 +33,8 @@ def section(site: Path, page: str, anchor: str) -> str:
 
 
 # Words that say how something is told, and not what.
-PLAIN = {"with", "their", "from", "over", "told", "into", "taking", "apart", "printed", "other", "than", "every", "same",
-         "class"}  # fmt: skip
+PLAIN = {"with", "their", "from", "over", "told", "into", "taking", "apart", "printed", "other", "than", "every",
+         "same", "class"}  # fmt: skip
 
 
 def words(text: str) -> set[str]:
