@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -91,6 +92,15 @@ def site(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
             assert built.returncode == 0, built.stderr
             part.rename(folder)
     return folder
+
+
+def pages(site: Path) -> dict[str, str]:
+    """The HTML of each page, by the address of its folder; that of the page for what is missing too.
+
+    What stands where a page was, and leads on, is none.
+    """
+    found = {path.relative_to(site).as_posix(): path.read_text(encoding="utf-8") for path in site.rglob("*.html")}
+    return {name.removesuffix("index.html"): html for name, html in found.items() if "location.replace(" not in html}
 
 
 _ALONE = """

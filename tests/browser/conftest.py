@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 # processor's time.
 BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 
+PHONE = {"viewport": {"width": 390, "height": 800}, "has_touch": True}
+CLIPBOARD = ["clipboard-read", "clipboard-write"]
+Open = Callable[..., "Page"]
+
 # It asks nobody for anything by itself.
 QUIET = [
     "--no-sandbox",
@@ -39,7 +43,7 @@ class _Silent(http.server.SimpleHTTPRequestHandler):
         pass
 
 
-def _serve(folder: Path) -> Iterator[str]:
+def serve(folder: Path) -> Iterator[str]:
     """Serve a folder at an address of this machine until the generator is closed."""
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(_Silent, directory=str(folder)))
     thread = threading.Thread(target=server.serve_forever, daemon=True)
@@ -52,7 +56,20 @@ def _serve(folder: Path) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def address(site: Path) -> Iterator[str]:
-    yield from _serve(site)
+    """Where the site is."""
+    yield from serve(site)
+
+
+@pytest.fixture(scope="module")
+def built(site: Path) -> Path:
+    """What the tests of a module open: the site, where the module has nothing else."""
+    return site
+
+
+@pytest.fixture(scope="module")
+def served(built: Path) -> Iterator[str]:
+    """Where it is."""
+    yield from serve(built)
 
 
 # Two frames: what was changed is laid out by then, and who observes its size has been told.
@@ -94,8 +111,8 @@ def build_project(root: Path) -> Path:
     return root / "site"
 
 
-def serve_figures(root: Path, data: dict[str, Any]) -> Iterator[str]:
-    """Serve a page for each figure that lives, by its name, with its data and the site's own styles."""
+def write_figures(root: Path, data: dict[str, Any]) -> Path:
+    """A page for each figure that lives, by its name, with its data and the site's own styles."""
     copy_scripts(root / "live")
     (root / "live/live.css").touch()
     theme = importlib.util.find_spec("material")
@@ -115,44 +132,24 @@ def serve_figures(root: Path, data: dict[str, Any]) -> Iterator[str]:
             f'<div class="jp-OutputArea-output"><figure><div data-live="{name}" data-json="{name}.json">static</div>'
             f'</figure></div></main><script type="module" src="live/{name}.js"></script></body></html>'
         )
-    yield from _serve(root)
-
-
-# What is drawn in figures that live, and not only what is there: the size of each text, also of a scaled drawing.
-SMALL = """
-() => {
-  const found = []
-  const walk = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT)
-  while (walk.nextNode()) {
-    const { parentElement: parent, textContent } = walk.currentNode
-    if (!parent.closest("[data-live]") || !textContent.trim() || !parent.checkVisibility()) continue
-    const size = parseFloat(getComputedStyle(parent).fontSize) * (parent.getScreenCTM?.().a ?? 1)
-    if (size < 9) found.push(`${textContent}: ${size}`)
-  }
-  return found
-}
-"""
+    return root
 
 
 def keeps_out(page: Page, axe: str, what: str) -> list[str]:
-    """What of a part of a page keeps readers out, by axe-core."""
+    """What of a part of a page keeps readers out, by day and by night, by axe-core."""
     page.evaluate(axe)
-    found = page.evaluate(f"async () => (await axe.run({what})).violations")
-    return [f"{each['id']}: {node['html']}" for each in found for node in each["nodes"]]
-
-
-def assert_all_can_read(page: Page, axe: str, scheme: str) -> None:
-    """A figure on a page of its own is open to all, by day ("default") or by night ("slate"), and fits."""
-    page.evaluate("(scheme) => (document.body.dataset.mdColorScheme = scheme)", scheme)
-    assert keeps_out(page, axe, "'main'") == []
-    assert page.evaluate(SMALL) == []
-    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    found = []
+    for scheme in ("default", "slate"):
+        page.evaluate("(scheme) => (document.body.dataset.mdColorScheme = scheme)", scheme)
+        violations = page.evaluate(f"async () => (await axe.run({what})).violations")
+        found += [f"{scheme}: {each['id']}: {node['html']}" for each in violations for node in each["nodes"]]
+    return found
 
 
 @pytest.fixture
 def faulty(tmp_path: Path) -> Iterator[tuple[Path, str]]:
     """An empty folder, and the address where it is served."""
-    for address in _serve(tmp_path):
+    for address in serve(tmp_path):
         yield tmp_path, address
 
 
@@ -195,35 +192,34 @@ def watched(context: BrowserContext, address: str) -> tuple[Page, list[str]]:
 
 
 @pytest.fixture
-def without_scripts(browser: Browser, served: str) -> Iterator[Callable[[str], Page]]:
-    """Opens a page of what the module serves in a browser that runs no script."""
-    context = browser.new_context(java_script_enabled=False)
-
-    def open_page(where: str) -> Page:
-        page = context.new_page()
-        page.goto(served + where)
-        return page
-
-    yield open_page
-    context.close()
-
-
-@pytest.fixture
-def opened(browser: Browser, served: str) -> Iterator[Callable[..., Page]]:
+def opened(browser: Browser, served: str) -> Iterator[Open]:
     """Opens a page of what the module serves, and waits until all of it is there; in the end nothing has gone wrong."""
     contexts, faults = [], []
 
-    def open_page(where: str, **options: Any) -> Page:
+    def open_page(where: str = "", at: str = served, **options: Any) -> Page:
         usual = {"reduced_motion": "reduce", "viewport": {"width": 1280, "height": 900}}
         context = browser.new_context(**usual | options)
-        page, wrong = watched(context, served)
+        page, wrong = watched(context, at)
         contexts.append(context)
         faults.append(wrong)
-        page.goto(served + where)
-        settled(page)
+        page.goto(at + where)
+        if options.get("java_script_enabled", True):
+            settled(page)
         return page
 
     yield open_page
     assert [fault for wrong in faults for fault in wrong] == []
     for context in contexts:
         context.close()
+
+
+@pytest.fixture
+def on_phone(opened: Open) -> Open:
+    """Opens a page as a phone does."""
+    return functools.partial(opened, **PHONE)
+
+
+@pytest.fixture
+def without_scripts(opened: Open) -> Open:
+    """Opens a page in a browser that runs no script."""
+    return functools.partial(opened, java_script_enabled=False)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,12 +12,11 @@ import torch.nn.functional as F
 
 from unmasked import bypassed, masks, self_attention
 
-from .conftest import _serve
+from .conftest import LIVE, Open
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Page
 
-LIVE = Path(__file__).parents[2] / "src/unmasked/figures"
 CASES = 400
 TOLERANCE: dict[str, float] = {"rtol": 0, "atol": 1e-5}
 RUN = """
@@ -30,12 +28,13 @@ async (cases) => {
 
 
 @pytest.fixture(scope="module")
-def page(browser: Browser) -> Iterator[Page]:
-    for address in _serve(LIVE):
-        page = browser.new_page()
-        page.goto(f"{address}attention.js")
-        yield page
-        page.close()
+def built() -> Path:
+    return LIVE
+
+
+@pytest.fixture
+def page(opened: Open) -> Page:
+    return opened("attention.js")
 
 
 def drawn(seed: int) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:

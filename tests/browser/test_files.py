@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import ast
 import builtins
+import json
 import re
-from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from bs4 import BeautifulSoup
 
 from proofread.programs.names import uses
 
+from ..conftest import pages
+
 ROOT = Path(__file__).parents[2]
 MOST = 120_000  # bytes of HTML that a phone can still take without a pause
-
-
-def pages(site: Path) -> dict[str, str]:
-    """The HTML of each page, by its address; what stands where a page was, and leads on, is none."""
-    found = {path.relative_to(site).as_posix(): path.read_text(encoding="utf-8") for path in site.rglob("*.html")}
-    return {name: html for name, html in found.items() if "location.replace(" not in html}
 
 
 def test_no_page_is_too_heavy_for_a_phone(site: Path):
@@ -33,11 +30,10 @@ def test_each_module_has_a_page_of_its_own_in_the_reference_and_shows_no_source(
         path.parent.name if path.stem == "__init__" else path.stem
         for path in [*(ROOT / "src/unmasked").glob("[!_]*.py"), *(ROOT / "src/unmasked").glob("*/__init__.py")]
     }
-    reference = {Path(name).parent.name: site / name for name in pages(site) if re.match(r"reference/\w+/", name)}
+    reference = {name.split("/")[1]: html for name, html in pages(site).items() if re.match(r"reference/\w+/", name)}
     # What pages draw, which nobody else calls; and an old name, which the page of the changes tells.
     assert reference.keys() == public - {"figures", "viewer"}
-    for name, path in reference.items():
-        html = path.read_text(encoding="utf-8")
+    for name, html in reference.items():
         assert re.findall(r'<h1 id="([^"]+)"', html) == [f"unmasked.{name}"]
         assert "mkdocstrings-source" not in html
 
@@ -56,28 +52,9 @@ def test_what_a_copied_program_defines_finds_every_name_that_it_looks_up_once_it
         assert set().union(*(uses(statement).read for statement in body)) - bound == set(), name
 
 
-class _Links(HTMLParser):
-    """Counts links that stand in links, which browsers tear apart."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.depth, self.nested = 0, list[str | None]()
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if tag == "a":
-            if self.depth:
-                self.nested.append(dict(attrs).get("href"))
-            self.depth += 1
-
-    def handle_endtag(self, tag: str) -> None:
-        self.depth -= tag == "a"
-
-
-def nested(html: str) -> list[str | None]:
-    """Where the links lead that stand in other links."""
-    links = _Links()
-    links.feed(html)
-    return links.nested
+def nested(html: str) -> list[str]:
+    """Where the links lead that stand in other links, which browsers tear apart."""
+    return [str(link["href"]) for link in BeautifulSoup(html, "html.parser").select("a a")]
 
 
 def test_no_link_stands_in_another(site: Path):
@@ -89,3 +66,9 @@ def test_every_picture_has_a_size_before_it_is_there(site: Path):
     for name, html in pages(site).items():
         bare = [tag for tag in re.findall(r"<img [^>]*>", html) if not re.search(r"\bwidth=.*\bheight=|logo", tag)]
         assert bare == [], f"{name}: what stands below would jump"
+
+
+def test_the_search_has_words_of_each_page_but_of_those_for_contributors(site: Path):
+    index = json.loads((site / "search/search_index.json").read_text(encoding="utf-8"))["docs"]
+    told = {entry["location"].partition("#")[0] for entry in index if entry["text"]}
+    assert told == pages(site).keys() - {"404.html", "contributing/", "contributing/coverage/"}

@@ -6,7 +6,6 @@ import gzip
 import json
 import re
 import shutil
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +17,7 @@ from unmasked import self_attention
 from unmasked.embeddings import common_vectors
 from unmasked.figures.sentence import ask
 
-from .conftest import DOCS, LIVE, SMALL, _serve, box_of, build_project, copy_scripts, keeps_out, settled
+from .conftest import DOCS, LIVE, Open, box_of, build_project, copy_scripts, settled
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Locator, Page
@@ -40,14 +39,14 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build_project(root)
 
 
-@pytest.fixture(scope="module")
-def served(built: Path) -> Iterator[str]:
-    yield from _serve(built)
+@pytest.fixture
+def page(opened: Open) -> Page:
+    return opened("figures/")
 
 
 @pytest.fixture
-def page(opened: Callable[..., Page]) -> Page:
-    return opened("figures/")
+def phone(on_phone: Open) -> Page:
+    return on_phone("figures/")
 
 
 def data_of(built: Path, figure: Locator) -> Any:
@@ -60,41 +59,7 @@ def test_each_script_is_small_and_so_are_all_together():
     assert sum(sizes.values()) < 42_000
 
 
-@pytest.mark.parametrize(("scheme", "width"), [("light", 390), ("dark", 1280)])
-def test_the_figures_are_open_to_all_by_day_and_by_night(
-    opened: Callable[..., Page], axe: str, scheme: str, width: int
-):
-    page = opened("figures/", color_scheme=scheme, viewport={"width": width, "height": 900})
-    is_dark = "matchMedia('(prefers-color-scheme: dark)').matches"
-    assert page.evaluate(is_dark) is (scheme == "dark")
-    page.evaluate(
-        "(name) => (document.body.dataset.mdColorScheme = name)", {"light": "default", "dark": "slate"}[scheme]
-    )
-    assert keeps_out(page, axe, "[...document.querySelectorAll('[data-live]')]") == []
-
-
-@pytest.mark.parametrize("width", [1280, 390, 320])
-def test_no_text_is_too_small_and_nothing_goes_over_the_side(opened: Callable[..., Page], width: int):
-    page = opened("figures/", viewport={"width": width, "height": 900})
-    assert page.evaluate(SMALL) == []
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
-    for figure in page.locator("[data-live]").all():
-        box = box_of(figure)
-        for part in figure.locator("button, input, table, svg:visible, svg text:visible").all():
-            inner = box_of(part)
-            assert inner["x"] >= box["x"] - 1
-            assert inner["x"] + inner["width"] <= box["x"] + box["width"] + 1
-
-
-@pytest.mark.parametrize("width", [1280, 390])
-def test_what_can_be_pressed_is_large_enough_for_a_finger(opened: Callable[..., Page], width: int):
-    page = opened("figures/", viewport={"width": width, "height": 900})
-    for part in page.locator("[data-live] :is(button, input:not([type=checkbox]), [role=slider])").all():
-        box = box_of(part)
-        assert min(box["width"], box["height"]) >= 24, part.evaluate("each => each.outerHTML")
-
-
-def test_without_javascript_the_figures_are_those_of_the_run(without_scripts: Callable[[str], Page]):
+def test_without_javascript_the_figures_are_those_of_the_run(without_scripts: Open):
     page = without_scripts("figures/")
     for name in FIGURES:
         figure = page.locator(f"[data-live={name}]").first
@@ -107,13 +72,12 @@ def test_no_other_page_loads_a_script(built: Path):
 
 
 def test_a_figure_whose_data_do_not_come_stays_as_it_was(browser: Browser, served: str):
-    context = browser.new_context()
-    page = context.new_page()
+    page = browser.new_page()
     page.route("**/*.json", lambda route: route.abort())
     page.goto(f"{served}figures/", wait_until="networkidle")
     assert page.locator("[data-drawn]").count() == 0
     assert page.locator("[data-live=sentence] table.tensor").first.is_visible()
-    context.close()
+    page.close()
 
 
 # --- sentence.js
@@ -238,10 +202,8 @@ def test_a_word_that_hardly_moves_is_told(page: Page):
     assert figure.locator(".live-near b").all_inner_texts() == ["bird", "flying", "ship", "hunter"]
 
 
-def test_long_words_stay_apart_on_a_phone(opened: Callable[..., Page]):
-    figure = typed(
-        opened("figures/", viewport={"width": 390, "height": 800}), "international responsibility administration"
-    )
+def test_long_words_stay_apart_on_a_phone(phone: Page):
+    figure = typed(phone, "international responsibility administration")
     for line in figure.locator(".live-words button").all():
         word, share = (line.locator(f".live-{part}").bounding_box() for part in ("word", "share"))
         assert word
@@ -251,8 +213,7 @@ def test_long_words_stay_apart_on_a_phone(opened: Callable[..., Page]):
 
 
 def test_vectors_that_do_not_come_are_told_of_and_the_rest_works(browser: Browser, served: str):
-    context = browser.new_context()
-    page = context.new_page()
+    page = browser.new_page()
     page.route("**/*.u8", lambda route: route.fulfill(status=404))
     page.goto(f"{served}figures/")
     settled(page)
@@ -262,11 +223,10 @@ def test_vectors_that_do_not_come_are_told_of_and_the_rest_works(browser: Browse
     page.unroute("**/*.u8")
     figure.get_by_label("Or type a sentence").fill("the ship sails")
     page.wait_for_function("document.querySelectorAll('[data-live=sentence] .live-word')[2].textContent === 'sails'")
-    context.close()
+    page.close()
 
 
-def test_the_words_are_reached_by_keys_and_by_touch(opened: Callable[..., Page]):
-    page = opened("figures/")
+def test_the_words_are_reached_by_keys_and_by_touch(page: Page, phone: Page):
     figure = page.locator("[data-live=sentence]").first
     pressed = figure.locator(".live-words [aria-pressed=true] .live-word")
     figure.get_by_label("Or type a sentence").focus()
@@ -287,7 +247,6 @@ def test_the_words_are_reached_by_keys_and_by_touch(opened: Callable[..., Page])
     page.locator("h1").hover()
     assert pressed.inner_text() == "crew"
 
-    phone = opened("figures/", has_touch=True, viewport={"width": 390, "height": 800})
     figure = phone.locator("[data-live=sentence]").first
     assert figure.locator(".live-upright").count() == 1
     figure.locator(".live-words button").nth(3).tap()
@@ -368,8 +327,7 @@ def test_arrows_are_moved_by_keys(page: Page):
     assert_the_tables_are_pytorchs(figure)
 
 
-def test_arrows_are_dragged_by_a_mouse_and_by_a_finger(opened: Callable[..., Page]):
-    page = opened("figures/")
+def test_arrows_are_dragged_by_a_mouse_and_by_a_finger(page: Page, phone: Page):
     figure = page.locator("[data-live=arrows]")
     for place, handle in enumerate(figure.get_by_role("slider").all()):
         handle.scroll_into_view_if_needed()
@@ -385,7 +343,6 @@ def test_arrows_are_dragged_by_a_mouse_and_by_a_finger(opened: Callable[..., Pag
         torch.testing.assert_close(where(figure), moved, rtol=0, atol=0.051)
         assert_the_tables_are_pytorchs(figure)
 
-    phone = opened("figures/", has_touch=True, viewport={"width": 390, "height": 800})
     figure = phone.locator("[data-live=arrows]")
     handle = figure.get_by_role("slider").first
     handle.scroll_into_view_if_needed()
@@ -501,8 +458,7 @@ def fixed(value: float) -> str:
     return f"{value:.2f}".replace("-inf", "−∞").replace("-0.00", "0.00").replace("-", "−")
 
 
-def test_a_finger_chooses_a_tile(opened: Callable[..., Page]):
-    phone = opened("figures/", has_touch=True, viewport={"width": 390, "height": 800})
+def test_a_finger_chooses_a_tile(phone: Page):
     figure = phone.locator("[data-live=tiles]")
     figure.get_by_role("button", name="1 key").tap()
     assert figure.locator("label").inner_text() == "tile 7 of 7"
@@ -546,7 +502,7 @@ def test_the_slider_goes_through_the_steps_of_the_run(page: Page, built: Path):
     assert height[0] < height[1] < height[-1]
 
 
-def test_the_run_plays_and_is_at_its_end_at_once_for_who_wants_less_motion(opened: Callable[..., Page], built: Path):
+def test_the_run_plays_and_is_at_its_end_at_once_for_who_wants_less_motion(opened: Open, built: Path):
     for motion in ("reduce", "no-preference"):
         page = opened("figures/", reduced_motion=motion)
         page.clock.install()
@@ -605,15 +561,14 @@ def test_the_chances_of_the_next_word_are_the_softmax_of_its_scores_at_each_temp
             page.keyboard.press("ArrowRight")
 
 
-def test_words_are_drawn_by_their_chances_and_by_touch(opened: Callable[..., Page], built: Path):
-    page = opened("figures/", has_touch=True, viewport={"width": 390, "height": 800})
-    figure = page.locator("[data-live=temperature]")
+def test_words_are_drawn_by_their_chances_and_by_touch(phone: Page, built: Path):
+    figure = phone.locator("[data-live=temperature]")
     given = data_of(built, figure)
     scores = torch.tensor(given["texts"][0]["scores"], dtype=torch.float64)
     order = scores.argsort(descending=True)
     edges = scores.softmax(dim=-1)[order].cumsum(0)
     numbers_drawn = [0.0, 0.1, 0.5, 0.7, 0.8, 0.9, 0.95, 0.99, 0.999, 0.9999999]
-    page.evaluate("(all) => (Math.random = () => all.shift())", numbers_drawn)
+    phone.evaluate("(all) => (Math.random = () => all.shift())", numbers_drawn)
     figure.get_by_role("button", name="Draw 10 words").tap()
     expected = [given["words"][order[int((edges <= each).sum())]] for each in numbers_drawn]
     assert len(set(expected)) > 3
@@ -623,9 +578,8 @@ def test_words_are_drawn_by_their_chances_and_by_touch(opened: Callable[..., Pag
 # --- parts.js
 
 
-def test_a_button_takes_a_part_away_and_the_wrong_words_are_marked(opened: Callable[..., Page], built: Path):
-    page = opened("figures/", has_touch=True, viewport={"width": 390, "height": 800})
-    figure = page.locator("[data-live=parts]")
+def test_a_button_takes_a_part_away_and_the_wrong_words_are_marked(phone: Page, built: Path):
+    figure = phone.locator("[data-live=parts]")
     given = data_of(built, figure)
     for song in given["songs"]:
         button = figure.get_by_role("button", name=song["name"], exact=True)
@@ -688,8 +642,7 @@ def size(count: int) -> str:
     return f"{count} bytes" if count < 1024 else f"{round(count / 1024, 1):g} KiB"
 
 
-def test_steps_of_the_writing_are_taken_by_buttons_and_by_touch(opened: Callable[..., Page], built: Path):
-    page = opened("figures/")
+def test_steps_of_the_writing_are_taken_by_buttons_and_by_touch(page: Page, phone: Page):
     figure = page.locator("[data-live=cache]")
     slider, told = figure.get_by_role("slider"), figure.locator(".live-told b").first
     back, on = figure.get_by_role("button", name="back"), figure.get_by_role("button", name="next word")
@@ -702,7 +655,6 @@ def test_steps_of_the_writing_are_taken_by_buttons_and_by_touch(opened: Callable
         back.click()
     assert (told.inner_text(), back.is_disabled(), slider.input_value()) == ("Step 1 of 7.", True, "0")
     assert figure.bounding_box() == tall, "nothing jumps"
-    phone = opened("figures/", has_touch=True, viewport={"width": 390, "height": 800})
     figure = phone.locator("[data-live=cache]")
     figure.get_by_role("button", name="next word").tap()
     assert figure.locator(".live-told b").first.inner_text() == "Step 2 of 7."

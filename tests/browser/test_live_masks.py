@@ -5,9 +5,8 @@ from __future__ import annotations
 import itertools
 import json
 import math
-from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import torch
@@ -17,10 +16,7 @@ from torch import Tensor, nn
 from unmasked import bypass_, masks
 from unmasked.embeddings import ship_vectors
 
-from .conftest import assert_all_can_read, serve_figures, settled, watched
-
-if TYPE_CHECKING:
-    from playwright.sync_api import Browser
+from .conftest import CLIPBOARD, Open, keeps_out, write_figures
 
 WORDS = ["back", "to", "my", "ship"]
 SIZES = {"tokens": 3, "heads": 2, "head_dim": 4}
@@ -53,13 +49,13 @@ def by_pytorch(kind: str, mask: Tensor, x: Tensor) -> Tensor:
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A page for each figure."""
     x = vectors(0, len(WORDS))
     mask = masks.causal(4).tolist()
     painter = {"words": WORDS, "scores": scores(x).tolist(), "mask": mask, "interfaces": INTERFACES}
     data = {"painter": painter, "split": SIZES, "stages": STAGES | {"mask": mask}}
-    yield from serve_figures(tmp_path_factory.mktemp("masks"), data)
+    return write_figures(tmp_path_factory.mktemp("masks"), data)
 
 
 RUN = """
@@ -75,7 +71,7 @@ async (cases) => {
 
 
 @pytest.mark.parametrize("interface", INTERFACES, ids=lambda each: each["kind"])
-def test_the_weights_and_the_code_of_random_masks_are_pytorch_s(opened: Any, interface: dict[str, Any]):
+def test_the_weights_and_the_code_of_random_masks_are_pytorch_s(opened: Open, interface: dict[str, Any]):
     kind = interface["kind"]
     rows, inputs = [], []
     for seed in range(120):
@@ -127,7 +123,7 @@ def percent(weight: float) -> str:
 
 
 @pytest.mark.parametrize("start", ["causal", "window", "padding in front", "everything", "the opposite: ~mask"])
-def test_each_mask_that_one_can_begin_with_shows_what_each_interface_gives(opened: Any, start: str):
+def test_each_mask_that_one_can_begin_with_shows_what_each_interface_gives(opened: Open, start: str):
     page = opened("painter.html")
     for interface in INTERFACES:
         page.get_by_role("button", name="causal").click()
@@ -151,14 +147,10 @@ def test_each_mask_that_one_can_begin_with_shows_what_each_interface_gives(opene
         assert ("may see nothing: the weights are " + str(interface["blind"]) in shown["told"]) is bool(lost)
 
 
-def test_the_page_has_the_painter_with_what_pytorch_gives_for_its_words(browser: Browser, address: str, site: Path):
-    context = browser.new_context(reduced_motion="reduce", viewport={"width": 1280, "height": 900})
-    page, faults = watched(context, address)
+def test_the_page_has_the_painter_with_what_pytorch_gives_for_its_words(opened: Open, address: str, site: Path):
     where = "pytorch/masks/"
-    page.goto(address + where)
+    page = opened(where, at=address)
     figure = page.locator("[data-live=painter]")
-    settled(page)
-    figure.scroll_into_view_if_needed()
     given = json.loads((site / where / str(figure.get_attribute("data-json"))).read_text(encoding="utf-8"))
     assert [each["kind"] for each in given["interfaces"]] == KINDS
     x = ship_vectors().lookup(given["words"]).double()
@@ -174,11 +166,9 @@ def test_the_page_has_the_painter_with_what_pytorch_gives_for_its_words(browser:
         mask = torch.zeros(1, len(x), dtype=torch.bool) if kind == "padding" else mask
         expected = by_pytorch(kind, mask, x)
         assert page.evaluate(SHOWN)["weights"] == [[percent(weight) for weight in row] for row in expected.tolist()]
-    assert faults == []
-    context.close()
 
 
-def test_a_mask_is_painted_by_keyboard(opened: Any):
+def test_a_mask_is_painted_by_keyboard(opened: Open):
     page = opened("painter.html")
     first = page.locator(".live-mask button").first
     first.focus()
@@ -198,7 +188,7 @@ def test_a_mask_is_painted_by_keyboard(opened: Any):
     assert page.locator(".live-mask button[tabindex='0']").count() == 1
 
 
-def test_the_pointer_paints_what_it_is_drawn_over_and_so_does_a_finger(opened: Any):
+def test_the_pointer_paints_what_it_is_drawn_over_and_so_does_a_finger(opened: Open, on_phone: Open):
     page = opened("painter.html")
     cells = page.locator(".live-mask button")
     boxes = [cells.nth(place).bounding_box() for place in (1, 2, 3)]
@@ -210,7 +200,7 @@ def test_the_pointer_paints_what_it_is_drawn_over_and_so_does_a_finger(opened: A
     assert page.evaluate(SHOWN)["mask"][0] == ["True"] * 4
     page.mouse.move(boxes[1]["x"] + 9, boxes[1]["y"] + 9)
     assert page.evaluate(SHOWN)["mask"][0] == ["True"] * 4
-    phone = opened("painter.html", has_touch=True, viewport={"width": 390, "height": 900})
+    phone = on_phone("painter.html")
     cells = phone.locator(".live-mask button")
     cells.nth(3).tap()
     assert phone.evaluate(SHOWN)["mask"][0] == ["True", "False", "False", "True"]
@@ -225,9 +215,8 @@ def test_the_pointer_paints_what_it_is_drawn_over_and_so_does_a_finger(opened: A
     assert phone.evaluate(SHOWN)["mask"][0] == ["True", "True", "False", "True"], "the finger is up"
 
 
-def test_what_is_copied_runs_alone(opened: Any, served: str):
-    page = opened("painter.html")
-    page.context.grant_permissions(["clipboard-read", "clipboard-write"], origin=served.rstrip("/"))
+def test_what_is_copied_runs_alone(opened: Open):
+    page = opened("painter.html", permissions=CLIPBOARD)
     for kind in page.locator("[aria-label=Interface] button").all():
         kind.click()
         page.get_by_role("button", name="Copy as a program").click()
@@ -240,7 +229,7 @@ def test_what_is_copied_runs_alone(opened: Any, served: str):
         assert names["context"].shape == (1, 4, 8)
 
 
-def test_padding_is_one_row_for_all_queries(opened: Any):
+def test_padding_is_one_row_for_all_queries(opened: Open):
     page = opened("painter.html")
     page.get_by_role("button", name="everything").click()
     page.get_by_role("button", name="padding", exact=True).click()
@@ -260,7 +249,7 @@ async (cases) => {
 """
 
 
-def test_each_stage_is_what_pytorch_computes(opened: Any):
+def test_each_stage_is_what_pytorch_computes(opened: Open):
     inputs, rows, blind = [], [], 0
     for seed in range(120):
         generator = torch.Generator().manual_seed(seed)
@@ -290,7 +279,7 @@ TOWER = """
 """
 
 
-def test_a_score_that_is_hidden_takes_no_part_in_the_stages_below(opened: Any):
+def test_a_score_that_is_hidden_takes_no_part_in_the_stages_below(opened: Open):
     page = opened("stages.html")
     products, scaled, masked, shares, context = page.evaluate(TOWER)
     assert products[1] == ["−2", "2", "0", "1"]
@@ -313,7 +302,7 @@ def test_a_score_that_is_hidden_takes_no_part_in_the_stages_below(opened: Any):
     assert page.evaluate(TOWER) == [products, scaled, masked, shares, context]
 
 
-def test_the_stages_are_gone_through_by_key_and_by_touch(opened: Any):
+def test_the_stages_are_gone_through_by_key_and_by_touch(opened: Open, on_phone: Open):
     page = opened("stages.html")
     told = page.locator(".live-told")
     page.locator(".live-mask button").first.focus()
@@ -327,24 +316,17 @@ def test_the_stages_are_gone_through_by_key_and_by_touch(opened: Any):
     assert [row.locator("th").inner_text() for row in chosen.all()] == ["ship"] * 5
     page.locator(".live-tower > table").first.get_by_role("cell").nth(-1).hover()
     assert told.inner_text().startswith("crew may see")
-    phone = opened("stages.html", has_touch=True, viewport={"width": 390, "height": 900})
+    phone = on_phone("stages.html")
     phone.get_by_role("button", name="query and, key crew").tap()
     assert phone.evaluate(TOWER)[3][2] == ["25%"] * 4
     assert phone.locator(".live-told").inner_text().startswith("and may see “my”, “ship”, “and”, and “crew”")
 
 
-def test_the_page_on_masks_has_the_stages_of_its_words(browser: Browser, address: str):
-    context = browser.new_context(reduced_motion="reduce", viewport={"width": 390, "height": 900})
-    page, faults = watched(context, address)
-    page.goto(address + "learn/masks/")
-    figure = page.locator("[data-live=stages]")
-    figure.scroll_into_view_if_needed()
-    figure.and_(page.locator("[data-drawn]")).wait_for()
+def test_the_page_on_masks_has_the_stages_of_its_words(on_phone: Open, address: str):
+    page = on_phone("learn/masks/", at=address)
     x = torch.tensor(STAGES["values"]).double()
     shares = (x @ x.T / math.sqrt(2)).masked_fill(~masks.causal(4), -math.inf).softmax(dim=-1)
     assert page.evaluate(TOWER)[3] == [[percent(share) for share in row] for row in shares.tolist()]
-    assert faults == []
-    context.close()
 
 
 WAYS = """
@@ -358,7 +340,7 @@ async (sizes) => {
 
 
 @pytest.mark.parametrize(("T", "H", "d"), [(3, 2, 4), (2, 3, 5), (1, 2, 3), (4, 1, 3), (3, 3, 3), (5, 4, 2)])
-def test_each_way_moves_the_numbers_as_its_code_does(opened: Any, T: int, H: int, d: int):
+def test_each_way_moves_the_numbers_as_its_code_does(opened: Open, T: int, H: int, d: int):
     told = opened("split.html").evaluate(WAYS, {"tokens": T, "heads": H, "head_dim": d})
     x = torch.arange(T * H * d).view(T, H * d)
     right = [x, x.view(T, H, d), x.view(T, H, d).transpose(0, 1), x.view(T, H, d), x]
@@ -376,7 +358,7 @@ def test_each_way_moves_the_numbers_as_its_code_does(opened: Any, T: int, H: int
         assert all(count for name, count in off.items() if name != "right")
 
 
-def test_the_steps_go_by_key_and_button_and_say_what_is_wrong(opened: Any):
+def test_the_steps_go_by_key_and_button_and_say_what_is_wrong(opened: Open):
     page = opened("split.html")
     said, parts = page.locator(".live-told"), page.locator(".live-pair > div")
     assert "16 of 24 numbers in the wrong place" in parts.last.inner_text()
@@ -399,22 +381,14 @@ def test_the_steps_go_by_key_and_button_and_say_what_is_wrong(opened: Any):
     assert said.inner_text().startswith("Step 3 of 4.")
 
 
-def test_numbers_move_only_for_those_who_like_motion(opened: Any):
+def test_numbers_move_only_for_those_who_like_motion(opened: Open):
     duration = "getComputedStyle(document.querySelector('.live-number')).transitionDuration"
     assert opened("split.html").evaluate(duration) == "0s"
     assert opened("split.html", reduced_motion="no-preference").evaluate(duration) == "0.6s"
 
 
-@pytest.mark.parametrize("name", ["painter", "split", "stages"])
-@pytest.mark.parametrize(("scheme", "width"), [("default", 390), ("slate", 1280)])
-def test_the_figures_are_open_to_all_by_day_and_by_night(opened: Any, axe: str, name: str, scheme: str, width: int):
-    page = opened(f"{name}.html", viewport={"width": width, "height": 900})
-    if name == "painter":
-        page.get_by_role("button", name="module", exact=True).click()
-        page.get_by_role("button", name="the opposite").click()
-    assert_all_can_read(page, axe, scheme)
-
-
-@pytest.mark.parametrize("name", ["painter", "split", "stages"])
-def test_without_javascript_the_static_figure_stays(without_scripts: Any, name: str):
-    assert without_scripts(f"{name}.html").locator("[data-live]").inner_text() == "static"
+def test_what_is_wrong_in_the_painter_is_open_to_all(opened: Open, axe: str):
+    page = opened("painter.html")
+    page.get_by_role("button", name="module", exact=True).click()
+    page.get_by_role("button", name="the opposite").click()
+    assert keeps_out(page, axe, "'main'") == []

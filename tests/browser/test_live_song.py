@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +12,7 @@ import torch
 from unmasked.figures import silence
 from unmasked.teaching import Singer
 
-from .conftest import assert_all_can_read, box_of, serve_figures
+from .conftest import Open, box_of, write_figures
 
 TURNING: dict[str, Any] = {
     "query": [[1.0, 0.3], [0.6, 0.8]],
@@ -31,8 +31,8 @@ def given() -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory, given: dict[str, Any]) -> Iterator[str]:
-    yield from serve_figures(tmp_path_factory.mktemp("song"), given)
+def built(tmp_path_factory: pytest.TempPathFactory, given: dict[str, Any]) -> Path:
+    return write_figures(tmp_path_factory.mktemp("song"), given)
 
 
 def turned(pairs: list[list[float]], place: int) -> torch.Tensor:
@@ -41,7 +41,7 @@ def turned(pairs: list[list[float]], place: int) -> torch.Tensor:
     return torch.view_as_complex(torch.tensor(pairs, dtype=torch.float64)) * torch.exp(1j * rates * place)
 
 
-def test_the_clocks_show_pytorchs_dot_products_and_angles_wherever_the_words_stand(opened: Any):
+def test_the_clocks_show_pytorchs_dot_products_and_angles_wherever_the_words_stand(opened: Open):
     page = opened("turning.html")
     cases = [(hums, distance) for hums in range(9) for distance in range(1, 7)]
     found = page.evaluate(
@@ -62,7 +62,7 @@ def test_the_clocks_show_pytorchs_dot_products_and_angles_wherever_the_words_sta
         torch.testing.assert_close(torch.tensor(shown["hands"]), torch.tensor(hands))
 
 
-def test_humming_turns_both_hands_and_changes_nothing_and_a_distance_changes_the_product(opened: Any):
+def test_humming_turns_both_hands_and_changes_nothing_and_a_distance_changes_the_product(opened: Open):
     page = opened("turning.html")
     told, hums, distance = page.locator(".live-told b"), page.get_by_label("la hummed"), page.get_by_label("from seven")
     tips = "[...document.querySelectorAll('.live-clock line')].map((line) => line.getAttribute('x2'))"
@@ -83,14 +83,14 @@ def test_humming_turns_both_hands_and_changes_nothing_and_a_distance_changes_the
     assert distance.get_attribute("aria-valuetext") == "3 places"
 
 
-def test_the_slider_is_moved_by_touch(opened: Any):
-    page = opened("turning.html", has_touch=True, viewport={"width": 390, "height": 844})
+def test_the_slider_is_moved_by_touch(on_phone: Open):
+    page = on_phone("turning.html")
     box = box_of(page.get_by_label("la hummed"))
     page.touchscreen.tap(box["x"] + box["width"] - 8, box["y"] + box["height"] / 2)
     assert page.locator(".live-text > span").all_inner_texts().count("la") == 8
 
 
-def test_each_verse_is_shown_as_it_is_sung_and_what_is_wrong_is_marked(opened: Any, given: dict[str, Any]):
+def test_each_verse_is_shown_as_it_is_sung_and_what_is_wrong_is_marked(opened: Open, given: dict[str, Any]):
     page, told = opened("silence.html", has_touch=True), given["silence"]
     choice, text = page.get_by_label("verse"), page.locator(".live-text > span")
     for name, verses in told["sung"].items():
@@ -111,22 +111,7 @@ def test_each_verse_is_shown_as_it_is_sung_and_what_is_wrong_is_marked(opened: A
     assert any(words != right for words, right in zip(told["sung"]["without head 0"], told["right"], strict=True))
 
 
-def test_the_figure_of_the_singer_begins_where_the_page_says(opened: Any):
+def test_the_figure_of_the_singer_begins_where_the_page_says(opened: Open):
     page = opened("silence.html")
     assert page.locator("button[aria-pressed=true]").inner_text() == "without head 0"
     assert page.locator(".live-text > span").all_inner_texts()[3:5] == ["nine", "green"]
-
-
-@pytest.mark.parametrize("name", ["turning", "silence"])
-@pytest.mark.parametrize(("scheme", "width"), [("default", 390), ("slate", 1280)])
-def test_the_figures_are_open_to_all_by_day_and_by_night(opened: Any, axe: str, name: str, scheme: str, width: int):
-    page = opened(f"{name}.html", viewport={"width": width, "height": 900})
-    assert_all_can_read(page, axe, scheme)
-    for part in page.locator(".live :is(button, input)").all():
-        box = box_of(part)
-        assert min(box["width"], box["height"]) >= 24
-
-
-@pytest.mark.parametrize("name", ["turning", "silence"])
-def test_without_javascript_the_static_figure_stays(without_scripts: Any, name: str):
-    assert without_scripts(f"{name}.html").locator("[data-live]").inner_text() == "static"

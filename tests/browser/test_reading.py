@@ -5,19 +5,18 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from .conftest import DRAWN, box_of
+from .conftest import DRAWN, PHONE, Open, box_of
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page, Route
 
 BENCHMARK = Path(__file__).parents[1] / "benchmarks/reading.py"
-LESSON, PHONE = "learn/attention/", {"width": 390, "height": 800}
+LESSON = "learn/attention/"
 CONTRAST = """
 () => {
   const canvas = document.createElement("canvas").getContext("2d", { willReadFrequently: true })
@@ -36,32 +35,16 @@ CONTRAST = """
   })
 }
 """
-SMALL = """
-() => [...document.querySelectorAll("a[href], button, summary, label[for], input, [tabindex='0']")]
-  .filter((each) => each.checkVisibility({ checkOpacity: true, checkVisibilityCSS: true }))
-  .filter((each) => !each.closest("svg, [inert]") && each.type !== "checkbox" && each.type !== "radio")
-  // Links in a line of text, which are as high as the line, are left out by WCAG 2.5.8 as well.
-  .filter((each) => getComputedStyle(each).display !== "inline" || !each.closest(
-    "p, li, td, th, dd, figcaption, h2, pre"))
-  .map((each) => [each, each.getBoundingClientRect()])
-  .filter(([each, box]) => box.width && (box.width < 23.9 || box.height < 23.9))
-  .map(([each, box]) => `${Math.round(box.width)} x ${Math.round(box.height)} ${each.outerHTML.slice(0, 90)}`)
-"""
-
-
-@pytest.fixture(scope="module")
-def served(address: str) -> str:
-    return address
 
 
 @pytest.fixture
-def phone(opened: Callable[..., Page]) -> Page:
+def phone(on_phone: Open) -> Page:
     """The first lesson on a phone."""
-    return opened(LESSON, viewport=PHONE, has_touch=True)
+    return on_phone(LESSON)
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_a_page_can_be_read_on_paper_whatever_the_screen_shows(opened: Callable[..., Page], scheme: str):
+def test_a_page_can_be_read_on_paper_whatever_the_screen_shows(opened: Open, scheme: str):
     page = opened(LESSON, color_scheme=scheme)
     on_screen = page.evaluate("getComputedStyle(document.body).getPropertyValue('--md-default-bg-color')")
     assert (on_screen == "#141b1d") is (scheme == "dark")
@@ -89,12 +72,12 @@ def test_the_closed_drawer_takes_no_key_and_its_button_opens_it(phone: Page):
     assert phone.evaluate("document.activeElement.getAttribute('aria-label')") == "Navigation"
 
 
-def test_in_a_wide_window_the_navigation_is_reached(opened: Callable[..., Page]):
+def test_in_a_wide_window_the_navigation_is_reached(opened: Open):
     page = opened(LESSON, viewport={"width": 1400, "height": 800})
     assert not page.evaluate("document.querySelector('.md-sidebar--primary').inert")
 
 
-def test_a_word_of_the_glossary_is_explained_readably_until_escape(opened: Callable[..., Page]):
+def test_a_word_of_the_glossary_is_explained_readably_until_escape(opened: Open):
     page = opened(LESSON)
     page.locator("a.term").first.focus()
     tip = page.locator(".md-tooltip2--active")
@@ -114,62 +97,6 @@ def test_a_touch_explains_a_word_and_a_second_one_follows_it(phone: Page):
     assert phone.url.partition("#")[0] == here  # whatever heading the scrolling came by
     term.tap()
     phone.wait_for_url("**/notation/#*")
-
-
-@pytest.mark.parametrize("where", ["", LESSON, "museum/", "reference/functional/"])
-def test_what_is_to_be_tapped_is_as_large_as_a_finger_tip(opened: Callable[..., Page], where: str):
-    assert opened(where, viewport=PHONE).evaluate(SMALL) == []
-
-
-COVERED = """
-() => [...document.querySelectorAll(".proofread-copy > summary, .md-code__button")]
-  .filter((each) => each.checkVisibility({ checkVisibilityCSS: true }))
-  .map((button) => {
-    const cell = button.closest(".proofread-copy")?.parentElement ?? button.closest("pre")
-    const code = cell.querySelector("pre > code")
-    const text = document.createRange()
-    text.selectNodeContents(code)
-    const [first] = [...text.getClientRects()].filter((line) => line.width && line.height)
-    return [button.getBoundingClientRect().bottom - first.top, code.textContent.slice(0, 60)]
-  })
-"""
-
-
-@pytest.mark.parametrize("where", ["learn/masks/", "pytorch/masks/", "install/"])
-def test_on_a_phone_the_button_that_copies_code_covers_none(opened: Callable[..., Page], where: str):
-    page = opened(where, viewport=PHONE)
-    page.locator(".proofread-copy > summary:visible, .md-code__button:visible").first.wait_for()
-    covered = page.evaluate(COVERED)
-    assert covered
-    assert [text for over, text in covered if over > 0] == []
-
-
-SIDEWAYS = """
-() => [...document.querySelectorAll("article *")]
-  .filter((each) => /auto|scroll/.test(getComputedStyle(each).overflowX) && each.scrollWidth > each.clientWidth)
-  .filter((each) => each.checkVisibility())
-"""
-
-
-@pytest.mark.parametrize("where", ["learn/masks/", "pytorch/masks/", "reference/layouts/"])
-def test_what_is_wider_than_a_phone_shows_that_it_goes_on_and_is_reached_by_keys(
-    opened: Callable[..., Page], where: str
-):
-    page = opened(where, viewport=PHONE, has_touch=True, is_mobile=True)
-    page.evaluate("document.querySelectorAll('details').forEach((each) => (each.open = true))")
-    page.evaluate(DRAWN)
-    wide = page.evaluate(
-        f"""() => ({SIDEWAYS})().map((each) => {{
-          const look = getComputedStyle(each), table = each.querySelector(":scope > table")
-          const fades = look.backgroundAttachment.startsWith("local, local, scroll")
-          return [each.className || each.tagName, each.tabIndex, fades,
-            table ? getComputedStyle(table).backgroundColor : "rgba(0, 0, 0, 0)"]
-        }})"""
-    )
-    assert {"CODE"} < {name for name, *_ in wide}
-    live = {"live-code", "math-display"}  # which fade nothing, and are reached
-    assert [each for each in wide if each[1] != 0 or not (each[2] or each[0] in live)] == []
-    assert {table for *_, table in wide} == {"rgba(0, 0, 0, 0)"}, "the table hides what lies below it"
 
 
 SHIFTS = """
@@ -206,7 +133,7 @@ SHOWN = "(all) => all.map((each) => each.getClientRects().length > 0)"
 
 
 def test_what_is_far_below_waits_for_the_first_frame_unless_a_link_leads_to_it(browser: Browser, address: str):
-    page = browser.new_page(viewport=PHONE)
+    page = browser.new_page(**PHONE)
     page.add_init_script(HELD)
     page.route("**/site.js", lambda _: None)  # it never comes, and so nothing is loaded
     blocks = page.locator("article > :not(script, style)")
@@ -237,8 +164,8 @@ def test_the_benchmark_of_long_tasks_tells_of_each_page_how_long_they_are(site: 
     assert int(rows[0][0]) > int(rows[1][0]) > 0
 
 
-def test_who_reloads_a_page_stays_where_he_was(opened: Callable[..., Page]):
-    page = opened("pytorch/heads/", viewport=PHONE)
+def test_who_reloads_a_page_stays_where_he_was(on_phone: Open):
+    page = on_phone("pytorch/heads/")
     page.evaluate("scrollTo(0, 9000)")
     page.evaluate(DRAWN)
     page.reload()
@@ -247,7 +174,7 @@ def test_who_reloads_a_page_stays_where_he_was(opened: Callable[..., Page]):
 
 
 @pytest.mark.parametrize("width", [390, 360])
-def test_what_explains_a_word_stays_on_a_phone(opened: Callable[..., Page], width: int):
+def test_what_explains_a_word_stays_on_a_phone(opened: Open, width: int):
     page = opened("pytorch/masks/", viewport={"width": width, "height": 800})
     for term in page.locator("a.term:visible").all()[:8]:
         term.focus()
@@ -260,7 +187,7 @@ def test_what_explains_a_word_stays_on_a_phone(opened: Callable[..., Page], widt
         tip.wait_for(state="detached")
 
 
-def test_paper_shows_no_solutions_and_nothing_to_press(opened: Callable[..., Page]):
+def test_paper_shows_no_solutions_and_nothing_to_press(opened: Open):
     page = opened("learn/masks/")
     page.wait_for_load_state("networkidle")
     assert page.locator("details.success").count() > 0
@@ -271,28 +198,21 @@ def test_paper_shows_no_solutions_and_nothing_to_press(opened: Callable[..., Pag
     assert page.locator(".live-mask td:visible").count() > 0, "what the figure shows is printed"
 
 
-@pytest.mark.parametrize("kind", ["question", "success", "example", "tip", "note"])
-def test_boxes_of_every_kind_take_the_colors_of_the_site(opened: Callable[..., Page], kind: str):
-    page = opened(LESSON)
-    for tag, title in (("div", "p"), ("details", "summary")):
-        style = page.evaluate(
-            """([tag, title, kind]) => {
-              const box = document.createElement(tag), head = document.createElement(title)
-              box.className = tag === "div" ? `admonition ${kind}` : kind
-              head.className = tag === "div" ? "admonition-title" : ""
-              box.append(head)
-              document.querySelector(".md-typeset h1").after(box)
-              const probe = document.createElement("i")
-              probe.style.color = "var(--unmasked-teal)"
-              box.append(probe)
-              const [edge, mark, teal] = [getComputedStyle(box).borderLeftColor,
-                getComputedStyle(head, "::before").backgroundColor, getComputedStyle(probe).color]
-              box.remove()
-              return { edge, mark, teal }
-            }""",
-            [tag, title, kind],
-        )
-        assert style["edge"] == style["mark"] == style["teal"]
+def test_boxes_of_every_kind_take_the_colors_of_the_site(opened: Open):
+    colors = opened(LESSON).evaluate(
+        """() => ["question", "success", "example", "tip", "note"].flatMap((kind) => ["div", "details"].map((tag) => {
+          const box = document.createElement(tag)
+          box.className = tag === "div" ? `admonition ${kind}` : kind
+          box.innerHTML = tag === "div" ? '<p class="admonition-title"></p>' : "<summary></summary>"
+          box.innerHTML += '<i style="color: var(--unmasked-teal)"></i>'
+          document.querySelector(".md-typeset h1").after(box)
+          const [head, teal] = box.children
+          return [getComputedStyle(box).borderLeftColor, getComputedStyle(head, "::before").backgroundColor,
+            getComputedStyle(teal).color]
+        }))"""
+    )
+    assert len(colors) == 10
+    assert [each for each in colors if len({*each}) > 1] == []
 
 
 def test_each_page_forbids_what_is_not_its_own(site: Path):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from .conftest import watched
+from .conftest import Open
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -73,14 +73,11 @@ def test_what_only_contributors_read_is_not_found(found: dict[str, list[str]]):
     assert [page for pages in found.values() for page in pages if page.startswith("contributing")] == []
 
 
-def test_the_index_is_loaded_when_the_search_gets_the_focus_and_no_page_shows_its_other_names(
-    browser: Browser, address: str
-):
-    context = browser.new_context(viewport={"width": 1280, "height": 900}, reduced_motion="reduce")
-    page, faults = watched(context, address)
+def test_the_index_is_loaded_when_the_search_gets_the_focus_and_no_page_shows_its_other_names(opened: Open):
+    page = opened("learn/masks/")
     asked: list[str] = []
-    context.on("request", lambda request: asked.append(request.url))
-    page.goto(f"{address}learn/masks/", wait_until="networkidle")
+    page.on("request", lambda request: asked.append(request.url))
+    page.reload(wait_until="networkidle")
     assert [url for url in asked if "search_index" in url] == []
     with page.expect_request("**/search_index.json"):
         page.locator(".md-search__input").focus()
@@ -89,16 +86,11 @@ def test_the_index_is_loaded_when_the_search_gets_the_focus_and_no_page_shows_it
     assert page.locator(".md-search-result .md-tags").count() > 0
     assert page.locator(".md-search-result .md-tags:visible").count() == 0
     assert page.locator(".md-search-result__meta").inner_text() != ""
-    assert faults == []
-    context.close()
 
 
-def test_on_a_phone_the_search_opens_with_the_cursor_in_it_and_finds_what_is_pasted(browser: Browser, address: str):
-    context = browser.new_context(viewport={"width": 390, "height": 800}, has_touch=True, is_mobile=True)
-    page = context.new_page()
-    page.goto(address + "learn/masks/")
+def test_on_a_phone_the_search_opens_with_the_cursor_in_it_and_finds_what_is_pasted(on_phone: Open):
+    page = on_phone("learn/masks/", is_mobile=True)
     page.locator(".md-header button[for=__search]").tap()
     page.locator(".md-search__input:focus").wait_for()
     page.keyboard.insert_text("rope")
     page.locator(".md-search-result__item").first.wait_for()
-    context.close()

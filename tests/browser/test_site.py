@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import re
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
@@ -15,7 +12,7 @@ import pytest
 
 from proofread.pages.page import find_pages
 
-from .conftest import DRAWN, settled, watched
+from .conftest import CLIPBOARD, DRAWN, settled, watched
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -42,6 +39,53 @@ WIDE = """
   return [...document.querySelectorAll("body *")]
     .filter((each) => each.getBoundingClientRect().right > innerWidth + 1 && inside(each))
     .slice(0, 3).map((each) => each.outerHTML.slice(0, 120))
+}
+"""
+# What hands and eyes do not reach: what is to be pressed and is smaller than a finger tip; text that is too small in a
+# figure that lives, or goes over its side; code under a button; and what goes on at the side, unseen or past all keys.
+CRAMPED = """
+() => {
+  const onPhone = innerWidth < 400
+  const shown = (what) => [...document.querySelectorAll(what)]
+    .filter((each) => each.checkVisibility({ checkOpacity: true, checkVisibilityCSS: true }))
+  const size = (each) => parseFloat(getComputedStyle(each).fontSize) * (each.getScreenCTM?.().a ?? 1)
+  const isSmall = (each) => {
+    const { width, height } = each.getBoundingClientRect()
+    return width && (width < 23.9 || height < 23.9)
+  }
+  // Links in a line of text, which are as high as the line, are left out by WCAG 2.5.8 as well.
+  const inLine = (each) => getComputedStyle(each).display === "inline" && each.closest(
+    "p, li, td, th, dd, figcaption, h2, pre")
+  const goesOver = (each) => {
+    const [inner, outer] = [each, each.closest("[data-live]")].map((part) => part.getBoundingClientRect())
+    return inner.width && (inner.left < outer.left - 1 || inner.right > outer.right + 1)
+  }
+  const covers = (button) => {
+    const cell = button.closest(".proofread-copy")?.parentElement ?? button.closest("pre")
+    const text = document.createRange()
+    text.selectNodeContents(cell.querySelector("pre > code") ?? cell.querySelector("code"))
+    const [first] = [...text.getClientRects()].filter((line) => line.width && line.height)
+    return button.getBoundingClientRect().bottom > first.top
+  }
+  const isWide = (each) => /auto|scroll/.test(getComputedStyle(each).overflowX) && each.scrollWidth > each.clientWidth
+  const goesOnUnseen = (each) => {
+    const fades = getComputedStyle(each).backgroundAttachment.startsWith("local, local, scroll")
+    const table = each.querySelector(":scope > table")
+    const hides = table && getComputedStyle(table).backgroundColor !== "rgba(0, 0, 0, 0)"
+    return each.tabIndex !== 0 || hides || !(fades || each.matches(".live-code, .math-display"))
+  }
+  const found = {
+    "small text": shown("[data-live] *").filter((each) => size(each) < 9 &&
+      [...each.childNodes].some((node) => node.nodeType === Node.TEXT_NODE && node.textContent.trim())),
+    "over the side of its figure": shown("[data-live] :is(button, input, table, svg, svg text)").filter(goesOver),
+    "small for a finger": shown("a[href], button, summary, label[for], input, [tabindex='0'], [role=slider]")
+      .filter((each) => !each.closest("[inert]") && each.type !== "checkbox" && each.type !== "radio")
+      .filter((each) => each.closest("[data-live]") || (onPhone && !each.closest("svg")))
+      .filter((each) => !inLine(each) && isSmall(each)),
+    "covers code": shown(".proofread-copy > summary, .md-code__button").filter((each) => onPhone && covers(each)),
+    "goes on unseen": shown("article *").filter((each) => isWide(each) && goesOnUnseen(each)),
+  }
+  return Object.entries(found).flatMap(([what, all]) => all.map((each) => `${what}: ${each.outerHTML.slice(0, 120)}`))
 }
 """
 # Gives the scheme that the page has been in, if it has two; the day comes as by the page's own switch.
@@ -130,8 +174,8 @@ def faults_of(
 
     Or where it is used, which begins where it is wide. The whole page is looked at with what stands around the text.
     """
-    context = browser.new_context(color_scheme="dark", reduced_motion="reduce", viewport={"width": 1280, "height": 900})
-    context.grant_permissions(["clipboard-read", "clipboard-write"], origin=address.rstrip("/"))
+    wide = {"width": 1280, "height": 900}
+    context = browser.new_context(color_scheme="dark", reduced_motion="reduce", viewport=wide, permissions=CLIPBOARD)
     page, faults = watched(context, address)
     page.goto(address + where)
     page.evaluate(OPEN)
@@ -152,6 +196,7 @@ def faults_of(
                 of = {"include": "[data-look], input, select, textarea"}
             faults += [f"at {width} pixels, axe: {said}" for said in page.evaluate(AXE, [of, each])]
         faults += [f"at {width} pixels, goes over the side: {each}" for each in page.evaluate(WIDE)]
+        faults += [f"at {width} pixels, {said}" for said in page.evaluate(CRAMPED)]
         found += [f"{scheme}: {fault}" for fault in faults]
         faults.clear()
     found += used(page)
@@ -180,12 +225,22 @@ def test_each_of_these_faults_is_noticed(browser: Browser, axe: str, faulty: tup
         '<html lang="en"><title>Faults</title><body data-md-color-scheme="default"><main><h1>Faults</h1>'
         '<img src="missing.png">'
         '<div style="width: 900px; color: #777; background: #888">wide</div>'
+        '<button style="width: 20px">x</button>'
+        '<pre><button class="md-code__button" style="width: 99px; height: 99px; position: absolute"></button>'
+        '<code>one</code></pre><div data-live="x" data-drawn style="width: 99px"><p style="font-size: 8px">tiny</p>'
+        '<table><td><div style="width: 200px">wide</div></table></div>'
+        '<article><div style="width: 99px; overflow: auto"><p style="width: 200px">on</p></div></article>'
         '<p style="color: #595959">read</p><p style="color: #595959; background: #999" id="ground">not read</p>'
         '<script src="http://localhost:9/stranger.js"></script><script>throw Error("planted")</script></main></html>'
     )
     found = "\n".join(faults_of(browser, axe, address, "", set()))
     for fault in (
         "light: at 360 pixels, goes over the side: <div",
+        "light: at 360 pixels, small for a finger: <button style",
+        "light: at 360 pixels, covers code: <button class",
+        "light: at 360 pixels, small text: <p style",
+        "light: at 360 pixels, over the side of its figure: <table>",
+        "light: at 360 pixels, goes on unseen: <div style",
         "light: at 360 pixels, axe: image-alt (critical)",
         "dark: at 1280 pixels, axe: color-contrast (serious): div",
         "dark: at 1280 pixels, axe: color-contrast (serious): #ground",
@@ -195,7 +250,7 @@ def test_each_of_these_faults_is_noticed(browser: Browser, axe: str, faulty: tup
         "console: Failed to load resource",
     ):
         assert fault in found
-    assert "at 1280 pixels, goes" not in found
+    assert "at 1280 pixels, goes over the side" not in found
 
 
 def miscopied(site: Path, where: str, page: Page, *, tried: bool) -> Iterator[str]:
@@ -229,65 +284,3 @@ def copied(page: Page) -> str:
         assert time.monotonic() < deadline, "nothing is copied"
         page.wait_for_timeout(20)
     return text
-
-
-# The search leaves these out, however rare they are.
-STOP_WORDS = {
-    *(
-        "about",
-        "across",
-        "after",
-        "almost",
-        "among",
-        "because",
-        "cannot",
-        "could",
-        "either",
-        "every",
-        "however",
-        "least",
-    ),
-    *("likely", "might", "neither", "often", "other", "rather", "should", "since", "their", "there", "these", "where"),
-    *("which", "while", "would"),
-}
-
-
-def telling(site: Path) -> dict[str, str]:
-    """For each page a word that tells it from the others: one that the fewest of them have, the longest of these."""
-    index: dict[str, Any] = json.loads((site / "search/search_index.json").read_text())
-    words: dict[str, set[str]] = {where: set() for where in PLACES}
-    for entry in index["docs"]:
-        where = entry["location"].partition("#")[0]
-        text = re.sub(r"<[^>]*>", " ", f"{entry['title']} {entry['text']}")
-        words.get(where, set()).update({*re.findall(r"(?<!\S)[a-z]{5,12}(?!\S)", text)} - STOP_WORDS)
-    # By their beginnings, for the search takes the endings off.
-    shared = Counter(stem for said in words.values() for stem in {word[:5] for word in said})
-    return {
-        where: min(sorted(said), key=lambda word: (shared[word[:5]], -len(word)), default="")
-        for where, said in words.items()
-    }
-
-
-def test_the_search_finds_a_word_of_each_page(browser: Browser, address: str, site: Path):
-    context = browser.new_context(viewport={"width": 1280, "height": 900})
-    page, faults = watched(context, address)
-    page.goto(address)
-    lost = []
-    page.locator(".md-search__input").click()
-    words = telling(site)
-    # What contributors read is left out of the search.
-    assert {where for where, word in words.items() if not word} == {"contributing/", "contributing/coverage/"}
-    for where, word in words.items():
-        if not word:
-            continue
-        page.locator(".md-search__input").fill(word)
-        page.locator(".md-search__input").dispatch_event("keyup")  # the theme listens to keys
-        # Not by a function that the page polls: its policy refuses to make one of a text.
-        link = page.locator(f'.md-search-result__link[href^="{address}{where}?"]').first
-        try:
-            link.wait_for(state="attached", timeout=5000)
-        except Exception:
-            lost.append((where, word))
-    assert lost == []
-    assert faults == []
-    context.close()

@@ -25,6 +25,7 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.exceptions import PluginError
 from PIL import Image, ImageChops
 
+from ..conftest import pages
 from .hooks import hook
 
 ROOT = Path(__file__).parents[2]
@@ -34,15 +35,6 @@ NAME = "attention-unmasked"
 ADDRESS, REPOSITORY = "https://someone.github.io/unmasked/", "https://github.com/someone/unmasked"
 GITHUB = {"SITE_URL": ADDRESS, "REPO_URL": REPOSITORY, "EDIT_URI": "edit/main/docs/", "REVISION": "0a1b2c"}
 WORKFLOW = (ROOT / ".github/workflows/site.yml").read_text(encoding="utf-8")
-
-
-def pages(site: Path) -> dict[str, str]:
-    """The HTML of each page, by the address of its folder; that of the page for what is missing too.
-
-    What stands where a page was, and leads on, is none.
-    """
-    found = {path.relative_to(site).as_posix(): path.read_text(encoding="utf-8") for path in site.rglob("*.html")}
-    return {name.removesuffix("index.html"): html for name, html in found.items() if "location.replace(" not in html}
 
 
 @pytest.fixture(scope="module")
