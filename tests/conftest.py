@@ -8,7 +8,10 @@ import os
 import pickle
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +95,27 @@ def site(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
             assert built.returncode == 0, built.stderr
             part.rename(folder)
     return folder
+
+
+class _Silent(SimpleHTTPRequestHandler):
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def serve(folder: Path) -> Iterator[str]:
+    """Serve a folder at an address of this machine until the generator is closed."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(_Silent, directory=str(folder))) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}/"
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture(scope="session")
+def address(site: Path) -> Iterator[str]:
+    """Where the site is, as a server has it."""
+    yield from serve(site)
 
 
 def pages(site: Path) -> dict[str, str]:

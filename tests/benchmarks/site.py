@@ -4,7 +4,7 @@ Three sites hold the same pages, this site's pages: one for mkdocs-jupyter as it
 it with proofread, and one with the pages' prose and code as plain Markdown. Every round builds and edits each of them
 once, side by side, and a ratio is the median over the rounds, so that a noisy machine disturbs all of them alike. The
 edits are seen as a reader sees them: the time ends when ``mkdocs serve`` answers with a page that holds what the edit
-must make it show.
+must make it show. What a build spends its time on, ``python -m cProfile -s cumulative -m mkdocs build`` tells.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import argparse
 import contextlib
 import ctypes
 import gzip
-import json
 import os
 import platform
 import re
@@ -59,70 +58,6 @@ from unmasked.functional import EDITION
 
 print("cell" + "-{word}")
 print("package-" + EDITION)
-"""
-
-# Runs one build, and tells how much time was spent in each phase itself, without those inside it.
-PROFILE = """
-import contextlib, functools, importlib, json, sys, time
-began = time.perf_counter()
-spent, stack = {}, []
-@contextlib.contextmanager
-def phase(name):
-    now = time.perf_counter()
-    stack.append([name, now])
-    try:
-        yield
-    finally:
-        _, since = stack.pop()
-        took = time.perf_counter() - now
-        spent[name] = spent.get(name, 0) + took
-        if stack:
-            spent[stack[-1][0]] = spent.get(stack[-1][0], 0) - took
-with phase("imports: MkDocs, its theme and Markdown"):
-    import mkdocs.commands.build, mkdocs.config, mkdocs.utils, mkdocs.structure.pages, jinja2, markdown
-    import material.plugins.search.plugin, pymdownx.superfences, pymdownx.highlight, pygments.formatters
-ours = sys.argv[1]
-if ours:
-    with phase("imports: proofread"):
-        import proofread.publish.mkdocs_plugin
-    with phase("imports: mkdocs-jupyter"):
-        import mkdocs_jupyter.plugin
-def timed(place, name):
-    module, _, path = place.partition(":")
-    *owners, attribute = path.split(".")
-    owner = functools.reduce(getattr, owners, importlib.import_module(module))
-    function = getattr(owner, attribute)
-    @functools.wraps(function)
-    def wrapper(*arguments, **keywords):
-        with phase(name):
-            return function(*arguments, **keywords)
-    setattr(owner, attribute, wrapper)
-timed("mkdocs.structure.pages:Page.read_source", "reading sources")
-timed("markdown:Markdown.convert", "Markdown")
-timed("jinja2:Template.render", "templates")
-timed("mkdocs.utils:write_file", "writing")
-timed("mkdocs.utils:copy_file", "writing")
-if ours:
-    timed("proofread.publish.mkdocs_plugin:ProofreadPlugin.on_files", "proofread: on_files, the rest")
-    timed("proofread.publish.mkdocs_plugin:ProofreadPlugin._render", "proofread: cells, figures, downloads")
-    timed("proofread.publish.mkdocs_plugin:check", "proofread: check, the rest")
-    timed("proofread.pages.page:read", "proofread: reading pages")
-    timed("proofread.pages.prose:read", "proofread: prose")
-    timed("proofread.formulas:find", "proofread: formulas")
-    timed("proofread.runs.cache:Cache.load", "proofread: cache")
-    timed("proofread.runs.cache:environment", "proofread: versions of what is installed")
-    timed("proofread.runs.server:_Child.receive", "proofread: waiting for runs")
-    timed("multiprocessing.connection:wait", "proofread: waiting for runs")
-    timed("proofread.runs.server:warm", "proofread: waiting for runs")
-    timed("proofread.publish.mathematics:_pandoc", "proofread: pandoc")
-    timed("proofread.publish.mathematics:render", "proofread: mathematics in the prose")
-    timed("proofread.publish.fonts:mathematics", "proofread: font")
-    timed("proofread.checks.equations:faults", "proofread: equations of docstrings")
-with phase("MkDocs, the rest"):
-    config = mkdocs.config.load_config("mkdocs.yml")
-    config.plugins.on_startup(command="build", dirty=False)
-    mkdocs.commands.build.build(config)
-print(json.dumps({"phases": spent, "total": time.perf_counter() - began}))
 """
 
 
@@ -366,32 +301,6 @@ def report_sizes(sites: dict[str, Site]) -> None:
         print(row)
 
 
-def report_phases(sites: dict[str, Site], rounds: int) -> None:
-    """Print what the time of a build is made of."""
-    for what, name in (("nothing changed", "ours"), ("nothing changed", "plain Markdown"), ("cold build", "ours")):
-        site, rows = sites[name], []
-        argument = "ours" if name == "ours" else ""
-        site.build()  # what a server has kept leads elsewhere: its links have its own address
-        for _ in range(rounds):
-            if what == "cold build":
-                site.forget()
-            ran = subprocess.run(
-                [sys.executable, "-c", PROFILE, argument],
-                cwd=site.folder,
-                env=site.environment,
-                capture_output=True,
-                text=True,
-            )
-            if ran.returncode:
-                raise RuntimeError(f"{name} cannot be profiled:\n{ran.stderr}")
-            rows.append(json.loads(ran.stdout.splitlines()[-1]))
-        total = statistics.median(row["total"] for row in rows)
-        print(f"\n{what}, {name}: {total:.2f} s, of which")
-        medians = {phase: statistics.median(row["phases"].get(phase, 0) for row in rows) for phase in rows[0]["phases"]}
-        for phase, seconds in sorted(medians.items(), key=lambda item: -item[1]):
-            print(f"  {phase:48s}{seconds:6.2f} s {seconds / total:5.0%}")
-
-
 def say(text: str) -> None:
     """Tell a person who waits."""
     print(text, file=sys.stderr, flush=True)
@@ -422,7 +331,6 @@ def main() -> None:
         times = measure(sites, options.rounds)
         report(times)
         report_sizes(sites)
-        report_phases(sites, options.rounds)
 
 
 if __name__ == "__main__":

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import functools
-import http.server
 import importlib.util
 import json
 import os
 import shutil
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
+from ..conftest import serve
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, FloatRect, Locator, Page
@@ -36,28 +36,6 @@ QUIET = [
     "--disable-component-update",
     "--disable-sync",
 ]
-
-
-class _Silent(http.server.SimpleHTTPRequestHandler):
-    def log_message(self, *_: object) -> None:
-        pass
-
-
-def serve(folder: Path) -> Iterator[str]:
-    """Serve a folder at an address of this machine until the generator is closed."""
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(_Silent, directory=str(folder)))
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}/"
-    server.shutdown()
-    server.server_close()
-    thread.join()
-
-
-@pytest.fixture(scope="session")
-def address(site: Path) -> Iterator[str]:
-    """Where the site is."""
-    yield from serve(site)
 
 
 @pytest.fixture(scope="module")
@@ -81,6 +59,15 @@ def box_of(part: Locator) -> FloatRect:
     box = part.bounding_box()
     assert box is not None, f"{part} is not drawn"
     return box
+
+
+def draw_finger(page: Page, *points: tuple[float, float]) -> None:
+    """Draw a finger over the screen, from the first point to the last."""
+    touch = page.context.new_cdp_session(page)
+    for x, y in points:
+        kind = "touchStart" if (x, y) == points[0] else "touchMove"
+        touch.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": [{"x": x, "y": y}]})
+    touch.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
 
 
 def settled(page: Page) -> None:

@@ -16,6 +16,7 @@ from proofread.programs.names import uses
 from ..conftest import pages
 
 ROOT = Path(__file__).parents[2]
+FIGURES = ROOT / "src/unmasked/figures"
 MOST = 120_000  # bytes of HTML that a phone can still take without a pause
 
 
@@ -54,7 +55,9 @@ def test_what_a_copied_program_defines_finds_every_name_that_it_looks_up_once_it
 
 def nested(html: str) -> list[str]:
     """Where the links lead that stand in other links, which browsers tear apart."""
-    return [str(link["href"]) for link in BeautifulSoup(html, "html.parser", parse_only=SoupStrainer("a")).select("a a")]
+    return [
+        str(link["href"]) for link in BeautifulSoup(html, "html.parser", parse_only=SoupStrainer("a")).select("a a")
+    ]
 
 
 def test_no_link_stands_in_another(site: Path):
@@ -72,3 +75,19 @@ def test_the_search_has_words_of_each_page_but_of_those_for_contributors(site: P
     index = json.loads((site / "search/search_index.json").read_text(encoding="utf-8"))["docs"]
     told = {entry["location"].partition("#")[0] for entry in index if entry["text"]}
     assert told == pages(site).keys() - {"404.html", "contributing/", "contributing/coverage/"}
+
+
+def test_the_site_serves_each_script_and_style_as_it_stands_in_the_package(site: Path):
+    here = {file.name: file.read_bytes() for file in FIGURES.iterdir() if file.suffix in (".js", ".css")}
+    assert here
+    assert {file.name: file.read_bytes() for file in (site / "live").iterdir()} == here
+    vectors = ROOT / "src/unmasked/data/glove.6B.50d.u8"
+    assert (site / "assets" / vectors.name).read_bytes() == vectors.read_bytes()
+
+
+def test_a_page_loads_the_script_that_its_source_names(site: Path):
+    source = (ROOT / "docs/learn/attention.py").read_text(encoding="utf-8")
+    named = re.findall(r"^#\| script: .*/(\w+\.js)$", source, re.MULTILINE)
+    html = (site / "learn/attention/index.html").read_text(encoding="utf-8")
+    loaded = re.findall(r'<script type="module" src="\.\./\.\./live/(\w+\.js)"', html)
+    assert loaded == named == ["sentence.js", "arrows.js"]

@@ -17,7 +17,7 @@ from unmasked import self_attention
 from unmasked.embeddings import common_vectors
 from unmasked.figures.sentence import ask
 
-from .conftest import DOCS, LIVE, Open, box_of, build_project, copy_scripts, settled
+from .conftest import DOCS, LIVE, Open, box_of, build_project, copy_scripts, draw_finger, settled
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Locator, Page
@@ -349,14 +349,7 @@ def test_arrows_are_dragged_by_a_mouse_and_by_a_finger(page: Page, phone: Page):
     box = box_of(handle)
     before, scrolled = where(figure), phone.evaluate("scrollY")
     x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
-    touch = phone.context.new_cdp_session(phone)
-    for kind, points in (
-        ("touchStart", [{"x": x, "y": y}]),
-        ("touchMove", [{"x": x - 20, "y": y + 40}]),
-        ("touchMove", [{"x": x - 40, "y": y + 80}]),
-        ("touchEnd", []),
-    ):
-        touch.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
+    draw_finger(phone, (x, y), (x - 20, y + 40), (x - 40, y + 80))
     moved = before[0] + torch.tensor([-40, -80]) / pixels(figure)
     now = "parseFloat(document.querySelector('[data-live=arrows] [role=slider]').ariaValueNow)"
     phone.wait_for_function(f"Math.abs({now} - {float(moved[0])}) < 0.051")

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from unmasked import bypass_, masks
 from unmasked.embeddings import ship_vectors
 
-from .conftest import CLIPBOARD, Open, keeps_out, write_figures
+from .conftest import CLIPBOARD, Open, box_of, draw_finger, keeps_out, write_figures
 
 WORDS = ["back", "to", "my", "ship"]
 SIZES = {"tokens": 3, "heads": 2, "head_dim": 4}
@@ -191,7 +191,7 @@ def test_a_mask_is_painted_by_keyboard(opened: Open):
 def test_the_pointer_paints_what_it_is_drawn_over_and_so_does_a_finger(opened: Open, on_phone: Open):
     page = opened("painter.html")
     cells = page.locator(".live-mask button")
-    boxes = [cells.nth(place).bounding_box() for place in (1, 2, 3)]
+    boxes = [box_of(cells.nth(place)) for place in (1, 2, 3)]
     page.mouse.move(boxes[0]["x"] + 9, boxes[0]["y"] + 9)
     page.mouse.down()
     for box in boxes[1:]:
@@ -205,11 +205,8 @@ def test_the_pointer_paints_what_it_is_drawn_over_and_so_does_a_finger(opened: O
     cells.nth(3).tap()
     assert phone.evaluate(SHOWN)["mask"][0] == ["True", "False", "False", "True"]
     cells.nth(3).scroll_into_view_if_needed()
-    finger = phone.context.new_cdp_session(phone)
-    for place, kind in ((1, "touchStart"), (2, "touchMove"), (3, "touchMove"), (None, "touchEnd")):
-        box = place and cells.nth(place).bounding_box()
-        points = [{"x": box["x"] + 9, "y": box["y"] + 9}] if box else []
-        finger.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
+    boxes = [box_of(cells.nth(place)) for place in (1, 2, 3)]
+    draw_finger(phone, *((box["x"] + 9, box["y"] + 9) for box in boxes))
     assert phone.evaluate(SHOWN)["mask"][0] == ["True"] * 4
     cells.nth(2).tap()
     assert phone.evaluate(SHOWN)["mask"][0] == ["True", "True", "False", "True"], "the finger is up"

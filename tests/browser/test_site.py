@@ -140,7 +140,7 @@ OF_ALL_ELSE: dict[str, Any] = {"rules": {name: {"enabled": False} for name in CO
 # By night or day, how wide, and which of axe-core's rules.
 LOOKS: list[tuple[str, int, list[dict[str, Any]]]] = [
     ("dark", 1280, [OF_COLORS]),
-    ("light", 360, [OF_COLORS, OF_ALL_ELSE]),
+    ("light", 320, [OF_COLORS, OF_ALL_ELSE]),
     ("light", 1280, []),
 ]
 
@@ -235,13 +235,13 @@ def test_each_of_these_faults_is_noticed(browser: Browser, axe: str, faulty: tup
     )
     found = "\n".join(faults_of(browser, axe, address, "", set()))
     for fault in (
-        "light: at 360 pixels, goes over the side: <div",
-        "light: at 360 pixels, small for a finger: <button style",
-        "light: at 360 pixels, covers code: <button class",
-        "light: at 360 pixels, small text: <p style",
-        "light: at 360 pixels, over the side of its figure: <table>",
-        "light: at 360 pixels, goes on unseen: <div style",
-        "light: at 360 pixels, axe: image-alt (critical)",
+        "light: at 320 pixels, goes over the side: <div",
+        "light: at 320 pixels, small for a finger: <button style",
+        "light: at 320 pixels, covers code: <button class",
+        "light: at 320 pixels, small text: <p style",
+        "light: at 320 pixels, over the side of its figure: <table>",
+        "light: at 320 pixels, goes on unseen: <div style",
+        "light: at 320 pixels, axe: image-alt (critical)",
         "dark: at 1280 pixels, axe: color-contrast (serious): div",
         "dark: at 1280 pixels, axe: color-contrast (serious): #ground",
         "another origin: http://localhost:9/stranger.js",

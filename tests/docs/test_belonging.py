@@ -14,7 +14,6 @@ from html import unescape
 from importlib.metadata import distribution
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 from urllib.parse import unquote
 
 import pytest
@@ -90,7 +89,7 @@ def test_with_a_repository_each_page_leads_to_it(known: Path):
         for each in colab:
             branch = "https://colab.research.google.com/github/someone/unmasked/blob/gh-pages/"
             assert (known / each.removeprefix(branch)).exists()
-    assert f"url = {{{REPOSITORY}}}" in re.sub(r"<[^>]*>", "", pages(known)["install/"])
+    assert f"url = {{{REPOSITORY}}}" in text(pages(known)["install/"])
 
 
 def text(html: str) -> str:
@@ -98,14 +97,17 @@ def text(html: str) -> str:
     return unescape(re.sub(r"<[^>]*>", "", html))
 
 
-def installers(notebook: Path) -> list[str]:
-    """The cells of a notebook that speak of installing."""
-    cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
-    return [cell["source"] for cell in map(joined, cells[:2]) if "pip install" in cell["source"]]
+def installers(notebook: Path) -> str:
+    """What a notebook says of installing."""
+    cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"][:2]
+    sources = ["".join(cell["source"]) for cell in cells]
+    return "\n".join(source for source in sources if "pip install" in source)
 
 
-def joined(cell: dict[str, Any]) -> dict[str, Any]:
-    return cell | {"source": "".join(cell["source"])}
+def programs(folder: Path) -> dict[str, str]:
+    """The programs of cells that take the library, by their places."""
+    found = {str(path): path.read_text() for path in folder.rglob("cell-*.py")}
+    return {where: program for where, program in found.items() if re.search(r"(?m)^(from|import) unmasked\b", program)}
 
 
 def test_with_an_address_all_that_installs_names_a_wheel_that_the_site_serves(known: Path):
@@ -113,13 +115,9 @@ def test_with_an_address_all_that_installs_names_a_wheel_that_the_site_serves(kn
         name: text((known / name / "index.html").read_text()) for name in ("install", "doctor", "proofread/elsewhere")
     }
     notebooks = sorted(known.rglob("*.ipynb"))
-    said |= {str(path): "\n".join(installers(path)) for path in notebooks}
-    programs = [
-        path for path in known.rglob("cell-*.py") if re.search(r"(?m)^(from|import) unmasked\b", path.read_text())
-    ]
-    said |= {str(path): path.read_text() for path in programs}
+    said |= {str(path): installers(path) for path in notebooks} | programs(known)
     assert len(notebooks) > 20
-    assert len(programs) > 100
+    assert len(programs(known)) > 100
     for where, told in said.items():
         named = re.findall(rf"pip install .*?([\w-]+)(?:\[[\w,]*\])? @ {ADDRESS}(wheels/[^\"\s]+)", told)
         assert named, where
@@ -139,9 +137,8 @@ def test_without_an_address_all_that_installs_says_that_it_is_for_a_clone(site: 
     assert re.search(r"in a clone of this site's repository:\s+pip install \"\./src/proofread\[mkdocs\]\"", elsewhere)
     told = 'in a clone of the sources, pip install -e ".[parallel,plot]"'
     for notebook in site.rglob("*.ipynb"):
-        assert told in "".join(installers(notebook)), notebook
-    programs = [path.read_text() for path in site.rglob("cell-*.py")]
-    for program in (each for each in programs if re.search(r"(?m)^(from|import) unmasked\b", each)):
+        assert told in installers(notebook), notebook
+    for program in programs(site).values():
         assert program.split("\n")[1] == '# In a clone of the sources: pip install -e ".[parallel,plot]"'
 
 
@@ -188,9 +185,7 @@ def test_without_an_environment_the_site_links_to_nobody(site: Path, known: Path
     for where, html in without.items():
         assert found(r"(og:\w+|rel=.canonical|rel=.edit|issues/new|colab\.research|md-source)", html) == [], where
     assert [*site.rglob(pictures.PICTURE)] == []
-    install = re.sub(r"<[^>]*>", "", unescape(without["install/"]))
-    assert '.venv/bin/pip install -e ".[plot]"' in install
-    assert "not published on PyPI yet" in install
+    assert "not published on PyPI yet" in text(without["install/"])
 
 
 def test_each_page_describes_itself(site: Path):

@@ -26,20 +26,8 @@ from unmasked.figures.sentence import Asked, ask
 
 ROOT = Path(__file__).parents[2]
 PICTURE = ROOT / "docs" / "assets" / "mouse.svg"
-TOP = {
-    *(
-        "docs",
-        "src",
-        "tests",
-        "mkdocs.yml",
-        "pyproject.toml",
-        "README.md",
-        "CONTRIBUTING.md",
-        "LICENSE",
-        "CITATION.cff",
-    ),
-    *(".ci", ".github", ".gitignore", ".pre-commit-config.yaml"),
-}
+TOP = {"docs", "src", "tests", "mkdocs.yml", "pyproject.toml", "README.md", "CONTRIBUTING.md", "LICENSE",
+       "CITATION.cff", ".ci", ".github", ".gitignore", ".pre-commit-config.yaml"}  # fmt: skip
 KINDS = {
     *(".py", ".md", ".toml", ".yml", ".yaml", ".json", ".cff", ".txt", ".u8", ".typed", ".gitignore", ".gitattributes"),
     *(".html", ".css", ".js", ".svg", ".j2", ".sh", "run", "LICENSE"),

@@ -7,12 +7,9 @@ import re
 import shutil
 import subprocess
 import sys
-import threading
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from email import message_from_bytes
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import quote
 
@@ -34,24 +31,6 @@ HASH = "0123456789abcdef0123456789abcdef01234567"
 OUTSIDE = {
     name: value for name, value in os.environ.items() if not name.upper().startswith(("PYTHON", "PYTEST", "PIP_"))
 }
-
-
-class Quiet(SimpleHTTPRequestHandler):
-    """Serves a folder, and tells nobody."""
-
-    def log_message(self, format: str, *args: object) -> None:
-        pass
-
-
-@pytest.fixture(scope="module")
-def address(site: Path) -> Iterator[str]:
-    """Where the site is, as a server has it."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(site))) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}/"
-        server.shutdown()
-        thread.join()
 
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
