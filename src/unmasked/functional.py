@@ -275,8 +275,19 @@ def self_attention(
     Equation:
         $\operatorname{SelfAttention}(X) = \operatorname{softmax}\left(\frac{X X^\top}{\sqrt{d}}\right) X$ (3.1)
 
-    Arguments as for `attend`, with x, (..., tokens, dim), in the place of its three inputs. The weights are returned
-    unless ``need_weights=False``.
+    The options are those of `attend`; the weights are returned unless ``need_weights=False``.
+
+    Args:
+        x: (tokens, dim) for one sequence, (..., tokens, dim) for batches.
+        allowed: bool, broadcastable to (..., tokens, tokens); True where a token may see another.
+        bias: floating, broadcastable likewise, added to the scores.
+        is_causal: no token sees a later one.
+        scale: what the dot products are multiplied by; 1 / sqrt(dim) by default.
+        softcap: c > 0 bounds the scores to (-c, c).
+        sinks: (heads,), or a number: one more score in each softmax, that belongs to no token.
+        dropout_p: probability with which a weight is dropped.
+        need_weights: return the weights too.
+        implementation: "eager", "fused" or None, as there.
 
     Returns:
         Attention(context, weights): (..., tokens, dim) and (..., tokens, tokens).

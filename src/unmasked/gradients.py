@@ -46,12 +46,18 @@ def attention_backward(
     What it computes is differentiable in its turn, so that second derivatives exist, which PyTorch's fused kernels do
     not have.
 
-    Arguments as for `unmasked.attend`, and ``grad_context``, the gradient of the loss by the context, of its shape.
-
-    ``saved`` is the context and logsumexp of the forward pass over all keys, as `unmasked.tiles.attention` returns
-    them. With it key and value may be some of the keys only: their gradients are complete, and those of the query add
-    up over the parts. That is how a kernel, and a ring of devices, goes back without the whole matrix. A part has its
-    own columns of ``allowed``, and no is_causal, which would be aligned with the part's last key.
+    Args:
+        grad_context: (..., heads, queries, value_dim), the gradient of the loss by the context.
+        query: (..., heads, queries, head_dim), floating; the heads axis may be left out.
+        key: (..., kv_heads, keys, head_dim); kv_heads must divide heads.
+        value: (..., kv_heads, keys, value_dim).
+        allowed: bool, broadcastable to (..., heads, queries, keys); True where a query may see a key.
+        is_causal: a query sees no later key; the last query is aligned with the last key.
+        scale: what the dot products were multiplied by; one over sqrt(head_dim) by default.
+        saved: context and logsumexp of the forward pass over all keys, as `unmasked.tiles.attention` returns them. Then
+            key and value may be some of the keys only: their gradients are complete, and those of the query add up over
+            the parts. That is how a kernel, and a ring of devices, goes back without the whole matrix. A part has its
+            own columns of ``allowed``, and no is_causal, which would be aligned with the part's last key.
 
     Returns:
         Gradients(query, key, value), each with the shape and dtype of its input.

@@ -43,8 +43,18 @@ class MultiheadAttention(nn.MultiheadAttention):
     masked. What that kernel does not take, dropout in training above all, `attend` lists. On a CPU the fused kernel,
     like PyTorch's, has no second derivative.
 
-    Arguments as for `torch.nn.MultiheadAttention`: with ``add_bias_kv`` one learned key and value is appended, equation
-    (6.6), and with ``add_zero_attn`` a key and value of zeros, equation (6.7).
+    Args:
+        embed_dim: features of the query and of the output.
+        num_heads: must divide embed_dim; each head has embed_dim / num_heads features.
+        dropout: probability with which a weight is dropped in training.
+        bias: give the four projections a bias.
+        add_bias_kv: append one learned key and value to the keys and values, equation (6.6).
+        add_zero_attn: append a key and value of zeros, equation (6.7).
+        kdim: features of the keys; embed_dim by default.
+        vdim: features of the values; embed_dim by default.
+        batch_first: tensors are (batch, tokens, features), not (tokens, batch, features).
+        device: where the parameters live.
+        dtype: their floating type.
 
     References:
         Vaswani et al. (2017), Attention Is All You Need, section 3.2.2.

@@ -51,7 +51,14 @@ def attention(
     tests/benchmarks/attention.py measures. A kernel deals out the queries, too, so that a tile of queries and keys fits
     into fast memory, and skips the tiles that lie in the future.
 
-    Arguments as for `unmasked.attend`, and ``tile``, the number of keys that are looked at together, one or more.
+    Args:
+        query: (..., heads, queries, head_dim), floating; the heads axis may be left out.
+        key: (..., kv_heads, keys, head_dim); kv_heads must divide heads.
+        value: (..., kv_heads, keys, value_dim).
+        allowed: bool, broadcastable to (..., heads, queries, keys); True where a query may see a key.
+        is_causal: a query sees no later key; the last query is aligned with the last key.
+        scale: what the dot products are multiplied by; one over sqrt(head_dim) by default.
+        tile: number of keys that are looked at together, one or more.
 
     Returns:
         Part(context, logsumexp): (..., heads, queries, value_dim) in the query's dtype, and (..., heads, queries) in
