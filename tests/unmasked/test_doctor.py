@@ -4,10 +4,7 @@ import copy
 import json
 import math
 import re
-import subprocess
-import sys
 import types
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +13,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from unmasked import diagnose, functional, museum, self_attention
-from unmasked.__main__ import main
 from unmasked.doctor import Report
 from unmasked.testing import assert_attention
 
@@ -362,7 +358,7 @@ def test_shared_weights_are_seen_and_tied_ones_are_not_blamed() -> None:
     assert "aliased-weights" in diagnose(aliased, embed_dim=E).causes
 
 
-# The report, the command, the test helper
+# The report, the test helper
 
 
 def test_the_report_prints_and_goes_to_json() -> None:
@@ -378,91 +374,6 @@ def test_the_report_prints_and_goes_to_json() -> None:
     assert told["findings"][0]["link"] == "museum/computation/#missing-scale"
     assert not report
     assert HEALTHY["PyTorch's function"].examine()
-
-
-SOURCE = """
-import torch
-from torch import nn
-
-class Mine(nn.Module):
-    def __init__(self, d_model, n_heads, scaled=True):
-        super().__init__()
-        self.n_heads, self.scaled = n_heads, scaled
-        self.qkv, self.proj = nn.Linear(d_model, 3 * d_model), nn.Linear(d_model, d_model)
-
-    def forward(self, x):
-        q, k, v = (y.unflatten(-1, (self.n_heads, -1)).transpose(1, 2) for y in self.qkv(x).chunk(3, -1))
-        scores = q @ k.mT / (q.size(-1) ** 0.5 if self.scaled else 1)
-        return self.proj((scores.softmax(-1) @ v).transpose(1, 2).flatten(2))
-
-class Needy(Mine):
-    def __init__(self, d_model, secret):
-        super().__init__(d_model, secret)
-
-mine = Mine(12, 3)
-"""
-
-
-@pytest.fixture
-def source(tmp_path: Path) -> Path:
-    path = tmp_path / "mine.py"
-    path.write_text(SOURCE)
-    return path
-
-
-@pytest.mark.parametrize(
-    ("arguments", "code", "told"),
-    [
-        (["{}:Mine", "--embed-dim", "12", "--num-heads", "3"], 0, "Mine: no finding"),
-        (["{}:mine", "--embed-dim", "12"], 0, "Mine: no finding"),
-        (["{}:Mine", "--embed-dim", "12", "--with", "12, 3, scaled=False"], 1, "x missing-scale"),
-        (["{}:Mine", "--embed-dim", "12", "--num-heads", "3", "--causal"], 1, "x no-causal-mask"),
-        (["{}:Mine", "--embed-dim", "12", "--with", "12, 3, scaled=False", "--color"], 1, "\033[31mx missing-scale"),
-        (["{}:mine", "--embed-dim", "12", "--weights", "qkv=qkv.weight", "qkv_bias=qkv.bias", "out=proj.weight",
-          "out_bias=proj.bias"], 0, "no finding"),
-        (["torch.nn:MultiheadAttention", "--embed-dim", "12", "--num-heads", "3", "--inputs", "qkv"], 0, "no finding"),
-    ],
-)  # fmt: skip
-def test_the_command_examines_a_file_or_a_module(source: Path, capsys, arguments, code: int, told: str) -> None:
-    assert main(["doctor", *(a.format(source) for a in arguments)]) == code
-    assert told in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    ("arguments", "told"),
-    [
-        (["{}", "--embed-dim", "12"], "write file.py:Class or package.module:Class"),
-        (["{}:Yours", "--embed-dim", "12"], "has no 'Yours'"),
-        (["nowhere.py:Mine", "--embed-dim", "12"], "nowhere.py is no file"),
-        (
-            ["{}:Needy", "--embed-dim", "12"],
-            "Needy needs 'secret'; say how it is made: --with 'd_model=12, secret=...'",
-        ),
-    ],
-)
-def test_the_command_says_what_it_lacks_and_exits_with_two(source: Path, capsys, arguments, told: str) -> None:
-    assert main(["doctor", *(a.format(source) for a in arguments)]) == 2
-    assert told in capsys.readouterr().err
-
-
-def test_the_command_prints_json_from_another_process(source: Path) -> None:
-    command = [sys.executable, "-m", "unmasked", "doctor", f"{source}:Mine", "--embed-dim", "12", "--num-heads", "3"]
-    run = subprocess.run([*command, "--json"], capture_output=True, text=True)
-    assert run.returncode == 0, run.stderr
-    assert json.loads(run.stdout)["ok"] is True
-
-
-def test_an_examination_imports_no_compiler(source: Path) -> None:
-    """Its import takes longer than all of an examination."""
-    program = f"""
-import sys
-sys.path.insert(0, {str(source.parent)!r})
-from {source.stem} import Mine
-from unmasked import diagnose
-assert diagnose(Mine(12, 3), embed_dim=12, num_heads=3).ok
-sys.exit("torch._dynamo" in sys.modules)
-"""
-    subprocess.run([sys.executable, "-c", program], check=True)
 
 
 def test_the_test_helper_fails_with_the_report_and_lets_known_mistakes_be() -> None:
@@ -677,44 +588,6 @@ def test_what_is_causal_though_it_was_said_not_to_be_is_told_so() -> None:
     (finding,) = diagnose(lambda x: self_attention(x, is_causal=True).context, embed_dim=12, causal=False).findings
     assert finding.cause is None
     assert "it is causal, and causal=False was given" in finding.told
-
-
-@pytest.mark.parametrize(
-    ("text", "told"),
-    [
-        ("1 / 0", "unmasked: ZeroDivisionError: division by zero"),
-        ("import sys\nsys.exit(0)", "unmasked: SystemExit: 0"),
-        (
-            "class Mine:\n    def __init__(self, dim):\n        assert dim % 5 == 0, 'five'",
-            "unmasked: AssertionError: five",
-        ),
-    ],
-)
-def test_whatever_a_file_does_the_command_says_so_and_exits_with_2(tmp_path, capsys, text: str, told: str) -> None:
-    (tmp_path / "mine.py").write_text(text)
-    assert main(["doctor", f"{tmp_path / 'mine.py'}:Mine", "--embed-dim", "12"]) == 2
-    assert told in capsys.readouterr().err
-
-
-def test_what_a_file_prints_does_not_spoil_the_json(tmp_path, capsys) -> None:
-    (tmp_path / "loud.py").write_text("print('hello')\n\ndef same(x):\n    print('again')\n    return x")
-    main(["doctor", f"{tmp_path / 'loud.py'}:same", "--embed-dim", "12", "--json"])
-    printed = capsys.readouterr()
-    assert json.loads(printed.out)
-    assert "hello" in printed.err
-
-
-@pytest.mark.parametrize(
-    ("options", "told"),
-    [
-        (["--weights", "foo"], "--weights has 'foo'; write a role and a name: query=a.weight"),
-        (["--with", "a=b"], "--with is 'a=b'; write plain values as they stand in a call: 12, num_heads=3"),
-        (["--with", "12).x(3"], "--with is '12).x(3'; write plain values"),
-    ],
-)
-def test_options_that_cannot_be_read_say_how_to_write_them(capsys, options: list[str], told: str) -> None:
-    assert main(["doctor", "torch.nn:MultiheadAttention", "--embed-dim", "12", "--num-heads", "3", *options]) == 2
-    assert told in capsys.readouterr().err
 
 
 def test_but_takes_names_and_not_one_name() -> None:

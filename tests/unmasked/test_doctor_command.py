@@ -2,6 +2,8 @@
 
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -67,42 +69,100 @@ def source(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("name", "more", "code", "told"),
+    ("target", "more", "code", "told"),
     [
-        ("make", [], 0, "Mine: no finding"),
-        ("mine", [], 0, "Mine: no finding"),
-        ("of", ["--with", "'right'"], 0, "Mine: no finding"),
-        ("of", ["--with", "'wrong'"], 1, "x missing-scale"),
-        ("Sized", [], 0, "Sized: no finding"),
-        ("Sized", ["--tokens", "5"], 0, "Sized: no finding"),  # which has a default, and is not asked for
-        ("Odd", [], 0, "Odd: no finding, but equality with attention was not settled"),
-        ("Odd", ["--at-least", "followed"], 1, "Odd: no finding, but equality with attention was not settled"),
-        ("mine", ["--at-least", "followed", "--training"], 0, "Mine: no finding"),
-        ("mine", ["--embed-dim", "13"], 2, "it does not run on what it was given"),
+        ("{}:make", [], 0, "Mine: no finding"),
+        ("{}:mine", [], 0, "Mine: no finding"),
+        ("{}:of", ["--with", "'right'"], 0, "Mine: no finding"),
+        ("{}:of", ["--with", "config='wrong'"], 1, "x missing-scale"),
+        ("{}:of", ["--with", "'wrong'", "--color"], 1, "\033[31mx missing-scale"),
+        ("{}:Sized", [], 0, "Sized: no finding"),
+        ("{}:Sized", ["--tokens", "5"], 0, "Sized: no finding"),  # which has a default, and is not asked for
+        ("{}:Odd", [], 0, "Odd: no finding, but equality with attention was not settled"),
+        ("{}:Odd", ["--at-least", "followed"], 1, "Odd: no finding, but equality with attention was not settled"),
+        ("{}:mine", ["--at-least", "followed", "--training"], 0, "Mine: no finding"),
+        ("{}:mine", ["--causal"], 1, "x no-causal-mask"),
+        ("{}:mine", ["--embed-dim", "13"], 2, "it does not run on what it was given"),
+        ("{}:mine", ["--weights", "qkv=qkv.weight", "qkv_bias=qkv.bias", "out=proj.weight", "out_bias=proj.bias"],
+         0, "no finding"),
+        ("torch.nn:MultiheadAttention", ["--inputs", "qkv"], 0, "no finding"),
     ],
-)
-def test_it_examines_what_a_file_has_or_makes(
-    source: Path, capsys: pytest.CaptureFixture[str], name: str, more: list[str], code: int, told: str
+)  # fmt: skip
+def test_it_examines_what_a_file_or_a_package_has_or_makes(
+    source: Path, capsys: pytest.CaptureFixture[str], target: str, more: list[str], code: int, told: str
 ) -> None:
-    assert main(["doctor", f"{source}:{name}", *SIZES, *more]) == code
+    assert main(["doctor", target.format(source), *SIZES, *more]) == code
     assert told in re.sub(r"\s+", " ", capsys.readouterr().out)
 
 
 @pytest.mark.parametrize(
-    ("name", "more", "told"),
+    ("target", "more", "told"),
     [
-        ("Mine", [], "Mine needs 'config'; say how it is made: --with 'config=...', or write a function without"),
-        ("Long", [], "--with 'd_model=12, n_heads=3, block_size=..., secret=...'"),
-        ("Long", ["--tokens", "8"], "--with 'd_model=12, n_heads=3, block_size=8, secret=...'"),
-        ("mine", ["--with", "12"], "--with is for a class or a function, and "),
-        ("config", [], "mine.py:config is a Config; name a class, a module or a function"),
+        ("{}", [], "write file.py:Class or package.module:Class"),
+        ("{}:Yours", [], "has no 'Yours'"),
+        ("nowhere.py:Mine", [], "nowhere.py is no file"),
+        ("{}:Mine", [], "Mine needs 'config'; say how it is made: --with 'config=...', or write a function without"),
+        ("{}:Long", [], "--with 'd_model=12, n_heads=3, block_size=..., secret=...'"),
+        ("{}:Long", ["--tokens", "8"], "--with 'd_model=12, n_heads=3, block_size=8, secret=...'"),
+        ("{}:mine", ["--with", "12"], "--with is for a class or a function, and "),
+        ("{}:config", [], "mine.py:config is a Config; name a class, a module or a function"),
+        ("{}:of", ["--with", "a=b"], "--with is 'a=b'; write plain values as they stand in a call: 12, num_heads=3"),
+        ("{}:of", ["--with", "12).x(3"], "--with is '12).x(3'; write plain values"),
+        ("{}:mine", ["--weights", "foo"], "--weights has 'foo'; write a role and a name: query=a.weight"),
     ],
 )
-def test_it_says_how_a_class_could_be_made(
-    source: Path, capsys: pytest.CaptureFixture[str], name: str, more: list[str], told: str
+def test_it_says_what_it_lacks_or_cannot_read_and_exits_with_two(
+    source: Path, capsys: pytest.CaptureFixture[str], target: str, more: list[str], told: str
 ) -> None:
-    assert main(["doctor", f"{source}:{name}", *SIZES, *more]) == 2
+    assert main(["doctor", target.format(source), *SIZES, *more]) == 2
     assert told in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("1 / 0", "unmasked: ZeroDivisionError: division by zero"),
+        ("import sys\nsys.exit(0)", "unmasked: SystemExit: 0"),
+        (
+            "class Mine:\n    def __init__(self, dim):\n        assert dim % 5 == 0, 'five'",
+            "unmasked: AssertionError: five",
+        ),
+    ],
+)
+def test_whatever_a_file_does_it_says_so_and_exits_with_two(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, told: str
+) -> None:
+    (tmp_path / "mine.py").write_text(text)
+    assert main(["doctor", f"{tmp_path / 'mine.py'}:Mine", "--embed-dim", "12"]) == 2
+    assert told in capsys.readouterr().err
+
+
+def test_what_a_file_prints_does_not_spoil_the_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "loud.py").write_text("print('hello')\n\ndef same(x):\n    print('again')\n    return x")
+    main(["doctor", f"{tmp_path / 'loud.py'}:same", "--embed-dim", "12", "--json"])
+    printed = capsys.readouterr()
+    assert json.loads(printed.out)
+    assert "hello" in printed.err
+
+
+def test_it_prints_json_from_another_process(source: Path) -> None:
+    command = [sys.executable, "-m", "unmasked", "doctor", f"{source}:mine", *SIZES, "--json"]
+    run = subprocess.run(command, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    assert json.loads(run.stdout)["ok"] is True
+
+
+def test_an_examination_imports_no_compiler(source: Path) -> None:
+    """Its import takes longer than all of an examination."""
+    program = f"""
+import sys
+sys.path.insert(0, {str(source.parent)!r})
+from {source.stem} import mine
+from unmasked import diagnose
+assert diagnose(mine, embed_dim=12, num_heads=3).ok
+sys.exit("torch._dynamo" in sys.modules)
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
 
 
 def test_the_reports_lines_are_as_wide_as_the_terminal_and_links_have_the_sites_address(
