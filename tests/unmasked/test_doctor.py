@@ -308,7 +308,8 @@ def test_the_same_report_comes_every_time() -> None:
             ValueError,
             'inputs is \'kv\'; choose "x", "x_allowed", "x_context", "x_context_allowed", "qkv" or "qkv_allowed"',
         ),
-        ({"tokens": 0}, ValueError, "tokens is 0; it must be a whole number, 2 or more"),
+        ({"tokens": 1}, ValueError, "tokens is 1; it must be a whole number, 2 or more"),
+        ({"causal": "yes"}, ValueError, "causal is 'yes'; pass True, False, or None if that is not known"),
         ({"key_dim": 2.5, "inputs": "qkv"}, ValueError, "key_dim is 2.5; it must be a whole number, 1 or more"),
         ({"key_dim": (3, -1), "inputs": "qkv"}, ValueError, "key_dim is (3, -1); it must be a whole number, 1 or more"),
         ({"key_dim": 7}, ValueError, "key_dim is 7, and with inputs='x' the keys are of the tokens themselves"),
@@ -319,6 +320,7 @@ def test_the_same_report_comes_every_time() -> None:
         ({"target": 3}, TypeError, "target is an int; pass a module or a function"),
         ({"target": Letters}, TypeError, "target is the class Letters; pass an object of it: Letters(...)"),
         ({"inputs": "qkv"}, ValueError, "inputs is 'qkv', and the target refuses what that gives: TypeError"),
+        ({"weights": ["Wq"]}, TypeError, "weights is a list; pass a dict of roles and parameters"),
         ({"weights": {"q": "Wq"}}, ValueError, "weights names 'q'; its keys are key, key_bias, out"),
         (
             {"weights": {"query": "Wx"}},
@@ -329,6 +331,11 @@ def test_the_same_report_comes_every_time() -> None:
             {"weights": {"query": 3}},
             TypeError,
             "weights['query'] is an int; pass a tensor, the name of a parameter, or",
+        ),
+        (
+            {"weights": {"query": torch.ones(E, E)}},
+            ValueError,
+            "weights['query'] is a tensor of shape (20, 20) that is none of the target's; pass a parameter",
         ),
     ],
 )

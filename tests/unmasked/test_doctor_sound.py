@@ -341,25 +341,6 @@ class Kept_(Steps):  # noqa: N801
         return q @ k.mT
 
 
-@pytest.mark.parametrize(
-    ("options", "error", "text"),
-    [
-        ({"tokens": 1}, ValueError, "tokens is 1; it must be a whole number, 2 or more"),
-        ({"causal": "yes"}, ValueError, "causal is 'yes'; pass True, False, or None if that is not known"),
-        ({"embed_dim": -4}, ValueError, "embed_dim is -4; it must be a whole number, 1 or more"),
-        ({"weights": ["wq"]}, TypeError, "weights is a list; pass a dict of roles and parameters"),
-        (
-            {"weights": {"query": torch.ones(E, E)}},
-            ValueError,
-            "weights['query'] is a tensor of shape (12, 12) that is none of the target's; pass a parameter",
-        ),
-    ],
-)
-def test_what_cannot_be_asked_is_refused(options: dict[str, Any], error: type[Exception], text: str) -> None:
-    with pytest.raises(error, match=re.escape(text)):
-        diagnose(Steps(), **{"embed_dim": E, **options})
-
-
 class Makes(Steps):
     """Makes its cache in the first call, where it was given."""
 
