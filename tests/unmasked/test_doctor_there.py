@@ -15,7 +15,9 @@ from unmasked.testing import assert_attention
 
 from .elsewhere import elsewhere
 from .patients import HEALTHY, SICK
-from .test_doctor_calls import Cached, Steps, Steps_
+from .strangers.attention import SDPA, Attention
+from .strangers.cases import Style
+from .strangers.plain import Conv1D, Projected
 from .test_strangers import RIGHT, WRONG
 
 
@@ -53,7 +55,6 @@ class Writing(nn.Module):
 
 
 Target = tuple[Callable[[], nn.Module], Mapping[str, Any]]
-WITH_CACHE = {"embed_dim": 12, "causal": True, "cache": "kv"}
 LAYERS: dict[str, Target] = {
     "nn.MultiheadAttention": (
         lambda: nn.MultiheadAttention(12, 3, dropout=0.1, batch_first=True),
@@ -68,9 +69,7 @@ LAYERS: dict[str, Target] = {
         {"embed_dim": 12, "causal": True},
     ),
     "LatentAttention": (lambda: LatentAttention(12, 12, 3, latent_dim=5), {"embed_dim": 12, "causal": True}),
-    "with KVCache": (Writing, WITH_CACHE),
-    "with a cache of its own": (Cached, {**WITH_CACHE, "positions": True}),
-    "with positions that restart": (lambda: Cached("restart"), {**WITH_CACHE, "positions": True}),
+    "with KVCache": (Writing, {"embed_dim": 12, "causal": True, "cache": "kv"}),
 }
 # Who needs each part of the doctor: what it reads of weights, watches, puts in other numbers' place, and asks of masks.
 PATIENTS = (
@@ -82,34 +81,8 @@ STRANGERS = (
     *("gate-per-head", "softmax-plus-one", "growing-cache", "masked-cross", "null-kv-multi-query"),
     *("kernel-efficient", "sums-not-rescaled", "relative-bias-on-weights", "cap-after-padding"),
     *("out-weight-not-transposed", "lecture-last-head-lost", "causal-scores-dropped"),
+    *("cached-rotary", "decode-restart"),
 )
-
-
-class Twice(nn.Module):
-    """Self-attention whose keys are made of what the queries' matrix gave, by products that no layer makes."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.num_heads = 3
-        self.wq, self.wk, self.wv, self.wo = (nn.Parameter(torch.randn(12, 12) / 4) for _ in range(4))
-
-    def forward(self, x: Tensor) -> Tensor:
-        q = x @ self.wq
-        q, k, v = (y.unflatten(-1, (3, 4)).transpose(1, 2) for y in (q, q @ self.wk, x @ self.wv))
-        return F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2) @ self.wo
-
-
-class OneLayer(nn.Module):
-    """Self-attention whose queries, keys and values are made by one layer, which stands in a list three times."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.num_heads = 3
-        self.layers, self.out = nn.ModuleList([nn.Linear(12, 12)] * 3), nn.Linear(12, 12)
-
-    def forward(self, x: Tensor) -> Tensor:
-        q, k, v = (layer(x).unflatten(-1, (3, 4)).transpose(1, 2) for layer in self.layers)
-        return self.out(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
 
 
 def same_verdict(there: torch.device, target: Target) -> Report:
@@ -124,8 +97,7 @@ def same_verdict(there: torch.device, target: Target) -> Report:
 @pytest.mark.parametrize("name", LAYERS)
 def test_layers_get_the_verdict_that_they_get_on_the_cpu(name: str, there: torch.device) -> None:
     report = same_verdict(there, LAYERS[name])
-    assert report.causes == (("positions-restart",) if name == "with positions that restart" else ()), report
-    assert report.ok is (not report.causes), report
+    assert report.ok, report
 
 
 @pytest.mark.parametrize("name", PATIENTS)
@@ -161,33 +133,21 @@ def test_functions_and_their_weights_are_examined_there(there: torch.device) -> 
 
 
 def test_matrices_are_known_by_where_they_lie_there(there: torch.device) -> None:
-    for module, told in (
-        (Twice(), "wk is applied to what wq gave"),
-        (OneLayer(), "query and key are made by one layer"),
+    for style, told in (
+        (Style(Projected, heads=4, linear=Conv1D, slip="chained"), "k_proj.weight is applied to what q_proj.weight"),
+        (WRONG["one-layer-in-the-list"].style, "query and key are made by one layer"),
     ):
-        report = diagnose(module.to(there), embed_dim=12, causal=False)
+        report = same_verdict(there, (style.make, style.call))
         assert any(told in finding.told for finding in report.findings), report
 
 
-def test_what_is_written_into_an_input_there_is_found(there: torch.device) -> None:
-    class Centered(Steps_):
-        def forward(self, x: Tensor) -> Tensor:
-            x -= x.mean(-1, keepdim=True)
-            return super().forward(x)
-
-    report = diagnose(Centered().to(there), embed_dim=12, causal=True)
-    assert report.causes == ("input-overwritten",), report
-
-
 def test_a_mask_on_another_device_is_told(there: torch.device) -> None:
-    class Here(Steps):
-        def forward(self, x: Tensor) -> Tensor:
-            allowed = torch.ones(x.size(1), x.size(1), dtype=torch.bool).tril()
-            y = F.scaled_dot_product_attention(*self.project(x), attn_mask=allowed)
-            return self.out(y.transpose(1, 2).flatten(2))
+    def here(at: Tensor, keys: Tensor) -> Tensor:
+        return torch.ones(len(at), len(keys), dtype=torch.bool).tril()
 
-    assert diagnose(Here(), embed_dim=12, causal=True).ok
-    (finding,) = diagnose(Here().to(there), embed_dim=12, causal=True).findings
+    module = Attention(12, 3, sees=here, **SDPA)
+    assert diagnose(module, embed_dim=12, causal=True).ok
+    (finding,) = diagnose(module.to(there), embed_dim=12, causal=True).findings
     assert "it does not run where its parameters are: a tensor of its own, such as a mask, is on anoth" in finding.told
     assert "same device" in finding.evidence
 
