@@ -368,17 +368,19 @@ class SharedLayer(nn.Module):
 
 
 class LayerList(nn.Module):
-    """Layers in a list, as a loop makes them."""
+    """Layers in a list, as a loop makes them; the slips list one of them four times, or use the first as the last."""
 
     def __init__(self, dim=24, heads=4, slip=""):
         super().__init__()
-        self.heads, self.norm = heads, nn.LayerNorm(dim)
-        self.projections = nn.ModuleList([nn.Linear(dim, dim)] * 4 if slip else [nn.Linear(dim, dim) for _ in range(4)])
+        self.heads, self.norm, self.slip = heads, nn.LayerNorm(dim), slip
+        made = [nn.Linear(dim, dim) for _ in range(4)]
+        self.projections = nn.ModuleList(made[:1] * 4 if slip == "one" else made)
 
     def forward(self, x):
         y = self.norm(x)
         q, k, v = (f(y).unflatten(-1, (self.heads, -1)).transpose(1, 2) for f in self.projections[:3])
-        return x + self.projections[3](F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
+        out = self.projections[0 if self.slip == "first for last" else 3]
+        return x + out(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
 
 
 class Projected(Attention):
@@ -731,6 +733,7 @@ wrong(
 )
 wrong("image-tokenizer-bias", Style(BiasesApart, heads=4, keys=False), slip="keys-for-values")
 wrong("one-layer-in-the-list", Style(LayerList), slip="one")
+wrong("query-layer-for-the-output", Style(LayerList), slip="first for last")
 wrong("residual-twice", Style(residual_block), slip="wrapped twice")
 for slip in ("twice", "none", "chained", "value of key", "out twice"):
     wrong(f"projection-{slip.replace(' ', '-')}", Style(Projected, heads=4), slip=slip)
