@@ -42,10 +42,10 @@ class Style:
         """The same in another style, or with a slip."""
         return Style(self.family, **self.options | options)
 
-    def make(self) -> Any:
+    def make(self, seed: int = 20) -> Any:
         """Make it from a seed, and leave the generator of the caller as it was."""
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(20)
+            torch.manual_seed(seed)
             return self.family(**self.taken)
 
     @property

@@ -319,9 +319,9 @@ def sinusoids(x):
 class Placed(Attention):
     """Learned vectors of the tokens' places join the tokens."""
 
-    def __init__(self, dim=24, first=0, batch_first=True, inputs="x", **options):
+    def __init__(self, dim=24, first=0, longest=4200, batch_first=True, inputs="x", **options):
         super().__init__(dim, batch_first=batch_first, inputs=inputs, **options)
-        self.place, self.first, self.batch_first = nn.Embedding(4200, dim), first, batch_first
+        self.place, self.first, self.batch_first = nn.Embedding(longest, dim), first, batch_first
         self.behind = nn.LayerNorm(dim) if first else nn.Identity()
 
     def at(self, at):
@@ -605,6 +605,7 @@ right("learned-positions", PLACED(names="toqueries tokeys tovalues unifyheads", 
 right("token-and-place", PLACED(dim=20, heads=2, causal=True, **SEQUENCE_FIRST))
 right("gpt-learned-positions", PLACED(dim=20, heads=2, norm=nn.LayerNorm, residual=True, **SDPA_CAUSAL))
 right("bart-learned-positions", PLACED(heads=4, first=2, residual=True, returns=pair, **FOLDED))
+right("nine-learned-positions", PLACED(dim=12, longest=9, causal=False))
 right(
     "positions-on-qk",
     ALIBI(names=separate("sa_"), residual="before"),
