@@ -1,4 +1,4 @@
-"""More whom the doctor is tried on: correct attention in other styles, and every mistake of the museum that shows."""
+"""More whom the doctor is tried on, unlike all strangers: correct attention, and mistakes of the museum."""
 
 # A module that is called returns Any, and the patients are written as their like is written: without casts.
 # mypy: disable-error-code="no-any-return, operator, index"
@@ -24,6 +24,9 @@ from unmasked.doctor.patients import (
     Plain,
 )
 from unmasked.functional import attend
+
+from .strangers.attention import SDPA_CAUSAL, Attention
+from .strangers.cases import Style
 
 __all__ = ["HEALTHY", "NOT_SEEN", "SICK"]
 
@@ -69,134 +72,6 @@ healthy("this package's function", inputs="qkv_allowed")(
 healthy("this package's self-attention")(lambda: lambda x: self_attention(x, need_weights=False).context)
 
 
-@healthy("one packed layer, transposed", causal=True)
-class Conv1D(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.n_head = H
-        self.c_attn = nn.Parameter(torch.randn(E, 3 * E) * 0.3)
-        self.c_proj = nn.Parameter(torch.randn(E, E) * 0.3)
-
-    def forward(self, x: Tensor) -> Tensor:
-        b, t, c = x.shape
-        q, k, v = (x @ self.c_attn).split(c, dim=2)
-        q, k, v = (y.view(b, t, H, D).transpose(1, 2) for y in (q, k, v))
-        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        return y.transpose(1, 2).contiguous().view(b, t, c) @ self.c_proj
-
-
-class Head(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.key, self.query, self.value = (nn.Linear(E, D, bias=False) for _ in range(3))
-
-    def forward(self, x: Tensor) -> Tensor:
-        scores = self.query(x) @ self.key(x).mT * D**-0.5
-        shut = torch.full(scores.shape[-2:], -math.inf, dtype=x.dtype, device=x.device).triu(1)
-        return (scores + shut).softmax(-1) @ self.value(x)
-
-
-@healthy("a list of heads", causal=True)
-class Heads(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.heads = nn.ModuleList(Head() for _ in range(H))
-        self.proj = nn.Linear(E, E)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.proj(torch.cat([head(x) for head in self.heads], -1))
-
-
-@healthy("shared keys and values", causal=True)
-class Grouped(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.n_heads, self.n_kv_heads = 6, 2
-        self.q_proj, self.o_proj = nn.Linear(E, 6 * 4, bias=False), nn.Linear(6 * 4, E, bias=False)
-        self.k_proj, self.v_proj = nn.Linear(E, 2 * 4, bias=False), nn.Linear(E, 2 * 4, bias=False)
-
-    def forward(self, x: Tensor) -> Tensor:
-        q, k, v = (f(x).unflatten(-1, (-1, 4)).transpose(1, 2) for f in (self.q_proj, self.k_proj, self.v_proj))
-        y = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
-        return self.o_proj(y.transpose(1, 2).flatten(2))
-
-
-@healthy("rotary positions", causal=True, positions=True)
-class Rotary(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.qkv, self.out = nn.Linear(E, 3 * E, bias=False), nn.Linear(E, E, bias=False)
-
-    def forward(self, x: Tensor) -> Tensor:
-        q, k, v = (y.unflatten(-1, (H, D)).transpose(1, 2) for y in self.qkv(x).chunk(3, -1))
-        angle = torch.arange(x.size(1)).to(x)[:, None] * 10.0 ** -torch.arange(D // 2).to(x)
-        turn = torch.polar(torch.ones_like(angle.float()), angle.float()) if x.dtype == torch.half else None
-        turn = torch.polar(torch.ones_like(angle), angle) if turn is None else turn
-
-        def rotate(y: Tensor) -> Tensor:
-            pairs = torch.view_as_complex(y.unflatten(-1, (-1, 2)).to(turn.real.dtype).contiguous())
-            return torch.view_as_real(pairs * turn).flatten(-2).to(x.dtype)
-
-        y = F.scaled_dot_product_attention(rotate(q), rotate(k), v, is_causal=True)
-        return self.out(y.transpose(1, 2).flatten(2))
-
-
-@healthy("einsum, a matrix a head", causal=True)
-class Einsum(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.wq, self.wk, self.wv = (nn.Parameter(torch.randn(H, E, D) * E**-0.5) for _ in range(3))
-        self.wo = nn.Parameter(torch.randn(H, D, E) * E**-0.5)
-
-    def forward(self, x: Tensor) -> Tensor:
-        q, k, v = (torch.einsum("bti,hid->bhtd", x, w) for w in (self.wq, self.wk, self.wv))
-        scores = torch.einsum("bhqd,bhkd->bhqk", q, k) / math.sqrt(D)
-        future = torch.ones(x.size(1), x.size(1), dtype=torch.bool, device=x.device).triu(1)
-        weights = scores.masked_fill(future, torch.finfo(scores.dtype).min).softmax(-1)
-        return torch.einsum("bhqk,bhkd,hde->bqe", weights, v, self.wo)
-
-
-@healthy("three layers and a tuple")
-class Separate(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.num_heads = H
-        self.to_q, self.to_k, self.to_v = (nn.Linear(E, E, bias=False) for _ in range(3))
-        self.to_out = nn.Sequential(nn.Linear(E, E), nn.Dropout(0.4))
-        self.drop = nn.Dropout(0.5)
-
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        q, k, v = (layer(x).unflatten(-1, (H, D)).transpose(1, 2) for layer in (self.to_q, self.to_k, self.to_v))
-        weights = (q @ k.mT * D**-0.5).softmax(-1)
-        out = (self.drop(weights) @ v).transpose(1, 2).flatten(2)
-        return self.to_out(out), weights
-
-
-@healthy("interleaved rows", num_heads=H)
-class Interleaved(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.query_key_value, self.dense = nn.Linear(E, 3 * E), nn.Linear(E, E)
-
-    def forward(self, hidden_states: Tensor) -> Tensor:
-        b, t, _ = hidden_states.shape
-        q, k, v = self.query_key_value(hidden_states).view(b, t, H, 3 * D).transpose(1, 2).chunk(3, -1)
-        return self.dense((torch.softmax(q @ k.mT / D**0.5, -1) @ v).transpose(1, 2).reshape(b, t, E))
-
-
-@healthy("convolutions of width one", num_heads=H)
-class Convolutions(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.to_qkv, self.to_out = nn.Conv1d(E, 3 * E, 1, bias=False), nn.Conv1d(E, E, 1)
-
-    def forward(self, x: Tensor) -> Tensor:
-        q, k, v = (y.unflatten(1, (H, D)) for y in self.to_qkv(x.mT).chunk(3, 1))  # b h d t
-        weights = torch.einsum("bhdi,bhdj->bhij", q * D**-0.5, k).softmax(-1)
-        y = torch.einsum("bhij,bhdj->bhdi", weights, v)
-        return self.to_out(y.flatten(1, 2)).mT
-
-
 @healthy("a closure over matrices", num_heads=H)
 def closure() -> Callable[[Tensor], Tensor]:
     generator = torch.Generator().manual_seed(1)
@@ -232,22 +107,6 @@ class Wrapped(nn.Module):
         return self.inner(query, key, value, attn_mask=~allowed)
 
 
-@healthy("a mask buffer that is not kept", causal=True)
-class Buffered(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.h = H
-        self.W_query, self.W_key, self.W_value, self.out_proj = (nn.Linear(E, E) for _ in range(4))
-        self.register_buffer("mask", torch.ones(64, 64).triu(1), persistent=False)
-
-    def forward(self, x: Tensor) -> Tensor:
-        t = x.size(1)
-        q, k, v = (f(x).unflatten(-1, (H, D)).transpose(1, 2) for f in (self.W_query, self.W_key, self.W_value))
-        scores = q @ k.transpose(2, 3)
-        scores.masked_fill_(self.mask.bool()[:t, :t], -torch.inf)
-        return self.out_proj((torch.softmax(scores / D**0.5, -1) @ v).transpose(1, 2).contiguous().view(x.shape))
-
-
 def slipped(cause: str, name: str, family: type[Plain], strict: bool = False, /, **steps: Callable[..., Any]) -> None:
     """Admit one who takes a step of attention in another way."""
     options = {"causal": True} if issubclass(family, Causal) else {}
@@ -256,13 +115,16 @@ def slipped(cause: str, name: str, family: type[Plain], strict: bool = False, /,
     )
 
 
-@sick("repeat-for-repeat-interleave", causal=True, strict=True)
-class Repeated(Grouped):
-    def forward(self, x: Tensor) -> Tensor:
-        q, k, v = (f(x).unflatten(-1, (-1, 4)).transpose(1, 2) for f in (self.q_proj, self.k_proj, self.v_proj))
-        k, v = k.repeat(1, 3, 1, 1), v.repeat(1, 3, 1, 1)
-        return self.o_proj(F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2))
-
+DEALT_IN_TURN = Style(
+    Attention,
+    dim=E,
+    heads=6,
+    groups=2,
+    width=4,
+    widen=lambda k, v, times: (k.repeat(1, times, 1, 1), v.repeat(1, times, 1, 1)),
+    **SDPA_CAUSAL,
+)
+sick("repeat-for-repeat-interleave", **DEALT_IN_TURN.call, strict=True)(DEALT_IN_TURN.make)
 
 MERGE = SICK["merge-without-transpose"].make.merge  # type: ignore[attr-defined]
 SPLIT = SICK["view-without-transpose"].make.split  # type: ignore[attr-defined]
@@ -294,16 +156,6 @@ class BatchBroadcastForHead(nn.Module):
 
 
 sick("batch-transposed")(lambda: lambda x: (x @ x.permute(2, 1, 0) / math.sqrt(E)).softmax(-1) @ x)
-
-
-@sick("batch-first-forgotten", causal=False)
-class BatchFirstForgotten(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.attention = nn.MultiheadAttention(E, H)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.attention(x, x, x, need_weights=False)[0]
 
 
 @sick("only-first-item")
@@ -389,13 +241,6 @@ def fully_masked_row() -> Callable[..., Tensor]:
     return attend
 
 
-@sick("softcap-after-mask", causal=True)
-class SoftcapAfterMask(Causal):
-    def weigh(self, scores: Tensor) -> Tensor:
-        future = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
-        return (20 * (self.mask(scores, future) / 20).tanh()).softmax(-1)
-
-
 @sick("mask-buffer", causal=True, strict=True)
 class MaskBuffer(Causal):
     def __init__(self) -> None:
@@ -462,13 +307,6 @@ class PackedNotTransposed(Packed):
     def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         q, k, v = (x @ w + b for w, b in zip(self.in_proj_weight.chunk(3), self.in_proj_bias.chunk(3), strict=True))
         return q, k, v
-
-
-@sick("missing-out-proj")
-class MissingOutProj(Packed):
-    def forward(self, x: Tensor) -> Tensor:
-        q, k, v = (self.split(y) for y in self.project(x))
-        return self.merge(self.weigh(self.scores(q, k)) @ v)
 
 
 @sick("interleaved-qkv")

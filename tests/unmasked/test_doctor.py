@@ -4,7 +4,6 @@ import copy
 import json
 import math
 import re
-import types
 from typing import Any
 
 import pytest
@@ -17,6 +16,7 @@ from unmasked.doctor import Report
 from unmasked.testing import assert_attention
 
 from .patients import HEALTHY, NOT_SEEN, SICK
+from .strangers.attention import Attention, separate
 from .test_strangers import WRONG
 
 E, H, D = 20, 5, 4
@@ -151,22 +151,6 @@ class Image(nn.Module):
         return self.proj_out(y.reshape(x.size(0), E, -1, 1))[..., 0].transpose(1, 2)
 
 
-def tokens_first(wrong: str = ""):
-    """A function over a dictionary of matrices, (tokens, batch, features), three arguments."""
-    generator = torch.Generator().manual_seed(9)
-    params = {name: torch.randn(E, E, generator=generator) / 4 for name in ("Wq", "Wk", "Wv", "Wo")}
-
-    def attend(query, key, value):
-        q, k, v = (x @ params[n].T for x, n in ((query, "Wq"), (key, "Wk"), (value, "Wv")))
-        split = lambda x: x.reshape(x.size(0), x.size(1), H, D).permute(1, 2, 0, 3)  # noqa: E731
-        q, k, v = map(split, (q, k, v))
-        weights = torch.softmax(q @ k.mT / (1 if wrong == "missing-scale" else D**0.5), dim=-1)
-        context = (weights @ v).permute(2, 0, 1, 3).reshape(query.size(0), query.size(1), E)
-        return {"output": context @ params["Wo"].T, "weights": weights.mean(1)}
-
-    return attend
-
-
 class Callable_:  # noqa: N801
     """No module at all."""
 
@@ -191,7 +175,6 @@ STRANGE = {
         ["mask-polarity", "boolean-mask-added", "wrong-d-in-scale", "mask-after-softmax", "missing-out-proj"],
     ),
     Image: ({"num_heads": H}, ["only-first-item", "dropout-in-eval", "gradient-cut"]),
-    tokens_first: ({"num_heads": H, "inputs": "qkv", "batch_first": False}, ["missing-scale"]),
     Callable_: (
         {"num_heads": H, "causal": True},
         ["input-overwritten", "no-causal-mask", "merge-without-transpose"],
@@ -392,10 +375,6 @@ def test_the_test_helper_fails_with_the_report_and_lets_known_mistakes_be() -> N
         assert_attention(target, but=["scale"], **options)
 
 
-def test_the_patients_are_admitted_as_functions_too() -> None:
-    assert any(isinstance(patient.make(), types.FunctionType) for patient in HEALTHY.values())
-
-
 class Keeps(nn.Module):
     """Correct attention that keeps what it computed last, as many do to look at it."""
 
@@ -437,37 +416,29 @@ def test_a_module_that_cannot_be_copied_is_left_as_it_was() -> None:
     assert "a target that copy.deepcopy can copy" in str(report)
 
 
-def mixed(softmax: Any = None, scale: float = 0.5, value: int = 2, dim: int = -1, root: bool = False) -> Any:
-    torch.manual_seed(0)
-    layers = nn.ModuleList(nn.Linear(12, 12) for _ in range(4))
-
-    class Mixed(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.q, self.k, self.v, self.o = layers
-
-        def forward(self, x: Tensor) -> Tensor:
-            heads = [layer(x).unflatten(-1, (2, 6)).transpose(1, 2) for layer in (self.q, self.k, self.v)]
-            scores = heads[0] @ heads[1].mT / torch.sqrt(torch.tensor(6.0)) * (2 * scale)
-            weights = scores.softmax(dim, dtype=softmax).to(x.dtype)
-            return self.o((weights @ heads[value]).transpose(1, 2).flatten(2))
-
-    return Mixed()
+def mixed(softmax: torch.dtype | None, dim: int = -1, **slip: Any) -> nn.Module:
+    """The scale is a tensor of float32, and the softmax may be computed in it."""
+    return Attention(
+        12,
+        2,
+        names=separate("", "_proj"),
+        score=lambda q, k: q @ k.mT / torch.sqrt(torch.tensor(6.0)),
+        weigh=lambda s, allowed: s.softmax(dim, dtype=softmax).to(s.dtype),
+        **slip,
+    )
 
 
+@pytest.mark.parametrize("softmax", [None, torch.float32])
 @pytest.mark.parametrize(
-    ("module", "cause"),
+    ("slip", "cause"),
     [
-        (mixed(), None),
-        (mixed(torch.float32), None),
-        (mixed(torch.float32, dim=-2), "softmax-over-queries"),
-        (mixed(torch.float32, value=1), "wrong-value"),
-        (mixed(dim=-2), "softmax-over-queries"),
-        (mixed(value=1), "wrong-value"),
+        ({}, None),
+        ({"dim": -2}, "softmax-over-queries"),
+        ({"headed": lambda q, k, v: (q, k, k)}, "wrong-value"),
     ],
 )
-def test_what_computes_in_float32_inside_is_judged_by_its_rounding(module, cause: str | None) -> None:
-    report = diagnose(module, embed_dim=12, num_heads=2)
+def test_what_computes_in_float32_inside_is_judged_by_its_rounding(softmax, slip, cause: str | None) -> None:
+    report = diagnose(mixed(softmax, **slip), embed_dim=12, num_heads=2)
     assert report.causes == ((cause,) if cause else ()), report
 
 

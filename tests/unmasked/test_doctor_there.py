@@ -73,15 +73,14 @@ LAYERS: dict[str, Target] = {
 }
 # Who needs each part of the doctor: what it reads of weights, watches, puts in other numbers' place, and asks of masks.
 PATIENTS = (
-    *("step by step, causal", "rotary positions", "a list of heads", "mask-polarity", "missing-scale", "gradient-cut"),
-    *("view-without-transpose: and back", "batch-first-forgotten", "dropout-in-eval", "weights-after-dropout"),
-    *("input-overwritten", "float16-overflow"),
+    *("step by step, causal", "mask-polarity", "missing-scale", "gradient-cut", "view-without-transpose: and back"),
+    *("dropout-in-eval", "weights-after-dropout", "input-overwritten", "float16-overflow"),
 )
 STRANGERS = (
     *("gate-per-head", "softmax-plus-one", "growing-cache", "masked-cross", "null-kv-multi-query"),
     *("kernel-efficient", "sums-not-rescaled", "relative-bias-on-weights", "cap-after-padding"),
     *("out-weight-not-transposed", "lecture-last-head-lost", "causal-scores-dropped"),
-    *("cached-rotary", "decode-restart"),
+    *("llama-rotary", "concat-heads", "block-batch-first-forgotten", "cached-rotary", "decode-restart"),
 )
 
 
