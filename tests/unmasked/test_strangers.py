@@ -23,13 +23,11 @@ TWINS = {case.twin.key: (name, case.twin) for name, case in WRONG.items() if cas
 TWINS = {key: twin for key, twin in TWINS.items() if key not in {case.style.key for case in RIGHT.values()}}
 # What is not found, and why: the one before what it takes to find it.
 UNSEEN = {
-    "t5-bias-transposed": "a learned table is right in either direction",
     "swin-table-transposed": "a learned table is right in either direction",
     "alibi-slopes-reversed": "the order of the slopes is a choice; only the checkpoint says which",
     "grouped-queries-viewed-the-other-way": "which heads share a key is a choice; only the checkpoint says which",
     "padding-broadcast-over-keys": "its mask is (batch, keys), which is seen as one of (queries, keys) too",
     "mla-absorbed-wrong-half": "each half of the up-projection is a projection: only the checkpoint says which",
-    "window-padding-visible": "its windows are padded inside, where no token is",
     "swin-rows-as-columns": "offsets may share a row of a table, whose other rows stay open",
     "half-for-the-kernel": "a cast to 16 bits inside may be meant, as for a kernel that takes nothing else",
     "gqa-repeat": "key heads dealt out in turn are right by some checkpoints: a caution",
@@ -43,7 +41,6 @@ UNSEEN = {
     "window-one-short-on-the-left": "whether a window should be longer on one side is left open",
     "decay-on-weights": "a table that the weights are multiplied by is left open",
     "relative-bias-on-weights": "a table that is added to the weights is left open",
-    "swin-bias-after-softmax": "a table that is added to the weights is left open",
     "window-by-zeros": "scores of zero, which a rectifier makes too, are left open",
     "largest-else-zero": "scores of zero, which a rectifier makes too, are left open",
     "qk-layernorm-large-epsilon": "norms are taken as given, their epsilons too",
@@ -57,7 +54,6 @@ OTHERWISE: dict[str, str | None] = {
     "window-without-a-future-bound": None,
     "channels-view": "merge-without-transpose",
     "merged-masks-replaced": None,
-    "packed-key-as-value": None,
 }
 
 

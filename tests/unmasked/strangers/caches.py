@@ -164,13 +164,10 @@ class KeepsTraces(nn.Module):
 
 # ------------------------------------------------------------------------------------------------------ as it is meant
 
-right("cached-causal", CACHE(dim=24, heads=3, names="c_attn c_proj"))
-right("cache-plain", CACHE(dim=18, heads=3, **SDPA))
 right(
     "cached-rotary",
     CACHE(dim=24, heads=3, names=separate("", "_"), bias=False, out_bias=False, **DICT | rotary(base=100.0)),
 )
-right("cache-rotary", CACHE(**SDPA | rotary(base=1000.0)))
 right("growing-cache", Style(Placed, heads=4, groups=2, causal=True, cache="kv", positions=True, **SDPA_GROUPED))
 right("whisper-list-cache", CACHE(dim=20, norm=nn.LayerNorm, residual=True, show=add, **LIST | TOKENS_FIRST))
 ROLLING = SDPA | rotary() | {"sees": window(5), "kept": last(4)}
@@ -186,10 +183,8 @@ right("alibi-dataclass-cache", CACHE(dim=18, heads=3, **STATE | SLOPED))
 
 wrong("cache-values-prepended", CACHE(bias=False, **SDPA), extend=new_values_first)
 wrong("stacked-cache-values-prepended", CACHE(dim=18, heads=3, show=add, **STACK), extend=new_values_first)
-wrong("dict-cache-new-first", CACHE(dim=18, heads=3, **SDPA | DICT), extend=new_first)
 wrong("decode-prepended", CACHE(bias=False, **SDPA), extend=new_first)
 wrong("decode-cropped", CACHE(bias=False, **SDPA), kept=last(3))
-wrong("cache-cropped-by-one", CACHE(dim=20, sees=window(4), kept=last(3), **SDPA), kept=last(2))
 wrong(
     "gated-window-cache-cropped",
     Style(Gated, causal=True, positions=True, cache="kv", sees=window(4), kept=last(3), **SDPA),
@@ -202,15 +197,12 @@ wrong(
 )
 KEEPS = Style(KeepsItsCache, dim=16, causal=True, cache="kv")
 goes_on = slip_of(slip="goes on")
-goes_on("cache-never-reset", KEEPS(dim=18, heads=3, names=separate("w")))
-goes_on("state-inside-never-cleared", KEEPS(heads=2, bias=False, show=add))
 goes_on("default-cache-object-shared", KEEPS(heads=4, bias=False, **STATE))
 goes_on("stream-never-reset", Style(Streaming))
 
 # ------------------------------------------------------------------------------------------------------------ the mask
 
 top_left = slip_of("top-left-causal", sees=lambda at, keys: keys <= (at - at[0])[:, None])
-top_left("cache-top-left-mask", CACHE(heads=4, names="c_attn c_proj", **SDPA | DICT))
 top_left("decode-topleft", CACHE(bias=False, **SDPA))
 wrong(
     "sdpa-is-causal-with-cache",
@@ -220,8 +212,6 @@ wrong(
 )
 # All is seen once there is a cache, also later tokens of the same chunk.
 unmasked = slip_of("no-causal-mask", sees=lambda at, keys: (keys <= at[:, None]) | (at[0] > 0))
-unmasked("cache-chunk-unmasked", CACHE(dim=18, heads=3, norm=nn.LayerNorm, residual=True, **SDPA | LIST))
-unmasked("prenorm-chunk-unmasked", CACHE(dim=20, norm=nn.LayerNorm, residual=True, **SDPA))
 unmasked("decode-chunk", CACHE(bias=False, **SDPA))
 unmasked("mask-only-in-prefill", CACHE(dim=20, show=fill_least, **rotary(pairs=True)))
 wrong(
@@ -238,7 +228,6 @@ wrong(
     extend=lambda k, v, earlier_k, earlier_v: (join(rope(earlier_k, places(earlier_k)), k), join(earlier_v, v)),
 )
 keeps_turned = slip_of(**turned_late("turned"))
-keeps_turned("all-keys-rotated-each-call", CACHE(**turned_late("as made")))
 keeps_turned("cache-holds-rotated-keys", CACHE(names=separate("w"), **SDPA | turned_late("as made")))
 wrong(
     "cache-keys-before-rotation",
@@ -247,20 +236,9 @@ wrong(
     join=new_turned_alone,
 )
 wrong(
-    "unrotated-keys-cached",
-    CACHE(dim=24, bias=False, out_bias=False, **turned_late("as made")),
-    join=new_turned_alone,
-)
-wrong(
     "cache-positions-off-by-one",
     CACHE(packed=KV, **rotary(pairs=True)),
     placed=lambda q, k, v, at: (*(rope(t, at - (at[0] > 0).long(), pairs=True) for t in (q, k)), v),
-)
-wrong(
-    "gqa-cache-rotary-restarts",
-    CACHE(dim=24, heads=4, groups=2, bias=False, packed=KV, **SDPA_GROUPED | rotary(pairs=True)),
-    "positions-restart",
-    placed=restarted(pairs=True),
 )
 wrong(
     "decode-restart",

@@ -205,8 +205,6 @@ class PairBias(nn.Module):
 # ----------------------------------------------------------------------------------------------------------- causal
 
 weighed_first = slip_of("mask-after-softmax", show=not_shown, weigh=after_softmax)
-weighed_first("bert-tril-after-softmax", CAUSAL(dim=32, heads=4, names="query key value dense", returns=pair))
-weighed_first("tri-after", CAUSAL(dim=18, **EINSUM))
 wrong(
     "sdpa-polarity",
     CAUSAL(dim=16, heads=2, names="in_proj out_proj", **SDPA),
@@ -225,8 +223,6 @@ wrong(
     show=lambda s, a: s + (1.0 - a.to(s.dtype)),
 )
 sees_next = slip_of(sees=lambda at, keys: keys <= at[:, None] + 1)
-sees_next("conv-causal-one-too-many", CAUSAL(dim=21, show=fill_least, **EINSUM))
-sees_next("tri-offbyone", CAUSAL(dim=18, show=very_low, **EINSUM))
 sees_next("where-causal-sees-next", CAUSAL(dim=21, norm=nn.LayerNorm, residual=True, show=where))
 sees_next("tril-of-one", CAUSAL(heads=4, norm=nn.LayerNorm, residual=True, returns=with_none, **SDPA))
 wrong(
@@ -242,7 +238,6 @@ wrong(
 
 # ----------------------------------------------------------------------------------------------------- masks as given
 
-right("espnet-masked", OF_THREE(heads=4, show=fill_least, weigh=after_softmax))
 right("espnet-padding", OF_THREE(dim=16, heads=4, dropout=0.1, show=fill_least, weigh=after_softmax))
 ADDED = {"show": lambda s, a: s + as_float(s, a, torch.finfo(s.dtype).min)}
 right("padded-encoder", Style(PaddedEncoder, inputs="x_allowed", dim=30, heads=5, **ADDED))
@@ -256,8 +251,6 @@ right("seq-first-masked", OF_THREE(names="in_proj out_proj", **SEQUENCE_FIRST))
 right("graph-conv-attention", Style(Graph, inputs="x_allowed"))
 right("mask-times-exponentials", GIVEN(dim=18, show=not_shown, weigh=normalized_behind_mask))
 right("gated-pair-bias", Style(PairBias, causal=False))
-right("mask-through-mha", Style(PyTorchMasked, bias=False))
-right("mha-three-dim-mask", Style(PyTorchMaskedOfThree, inputs="qkv_allowed"))
 weighed_first("mask-times-weights", OF_THREE(dim=16, heads=2, returns=pair))
 weighed_first("cross-mask-after-softmax", CROSS(dim=18, heads=2, show=very_low, weigh=after_softmax))
 turned_round = slip_of("mask-polarity", show=lambda s, a: fill_least(s, ~a))
@@ -265,12 +258,9 @@ turned_round("masked-fill-of-visible", GIVEN(heads=4, norm=nn.LayerNorm, residua
 turned_round("allowed-taken-for-hidden", GIVEN(heads=4, names="c_attn c_proj", show=fill_least))
 first_item = slip_of("only-first-item", spread=lambda a, h: four(a)[:1])
 first_item("first-items-mask", GIVEN(dim=18, names=separate("", "_lin")))
-first_item("cross-first-items-mask", CROSS(dim=16, heads=2, key_dim=10, returns=in_dict, **SDPA))
-first_item("qkv-first-items-mask", OF_THREE(dim=20, heads=2, show=where, weigh=nothing_where_all_is_hidden))
 FAIRSEQ = {"dim": 16, "heads": 4} | FOLDED | {"show": lambda s, a: fill(s, a, -1e4)}
 wrong("fairseq-mask-first", GIVEN(**FAIRSEQ), "only-first-item", spread=lambda a, h: a[:1])
 repeated = slip_of(spread=lambda a, h: a.repeat(h, 1, 1) if a.dim() == 3 else a)
-repeated("fairseq-mask-order", GIVEN(**FAIRSEQ))
 wrong(
     "fairseq-mask-queries",
     GIVEN(**FAIRSEQ),
@@ -320,15 +310,12 @@ wrong("merged-masks-small", MERGED, "boolean-mask-added", show=lambda s, a: fill
 # ------------------------------------------------------------------------------------------------ masks that are kept
 
 right("mask-by-length", Style(KeepsMasks, heads=4, at_class=False))
-right("shared-mask-cache", Style(KeepsMasks, dim=30, bias=False))
 wrong("mask-cached-at-class-level", Style(KeepsMasks, bias=False, show=fill_least), slip="first length")
 wrong("mask-cached-by-device", Style(KeepsMasks, dim=16, heads=2), slip="first length")
 
 # ----------------------------------------------------------------------------------------------------- windows by mask
 
-right("local-causal", LLAMA(sees=band(0, 3), **SDPA))
 right("mistral-window", LLAMA(heads=4, groups=1, sees=band(0, 2), core=log_of_band))
-right("few-queries-at-a-time", CAUSAL(heads=4, **by_queries()))
 right("own-wide-window", CAUSAL(positions=True, sees=band(0, 99), **SDPA))
 OTHERS = {"sees": lambda at, keys: (at[:, None] != keys) | (len(keys) == 1), "score": lambda q, k: q @ k.mT * 0.4}
 right("own-self-excluded", Style(Attention, causal=False, show=fill_least, **OTHERS))

@@ -182,12 +182,9 @@ class Linformer(Attention):
         return q, self.of_keys @ k, self.of_values @ v
 
 
-right("rolled-chunks", Style(Chunks, plus=True, tokens=12, positions=True))
 right("sorted-chunks", Style(Sorted, size=4, tokens=12))
-right("rows-and-columns", Style(Grid, grid=(3, 5), tokens=15, positions=True, **EINSUM))
 right("axial-sum", Style(Grid, tokens=12, **SDPA))
 right("shifted-window-of-two", Style(ShiftedWindows, norm=nn.LayerNorm, tokens=16, positions=True))
-right("longformer-unfold", Style(Strip, causal=False, positions=True))
 right("neighbors", Style(Strip, heads=3, positions=True))
 right("bucketed-local-causal", Style(Buckets, bias=False, positions=True))
 right(
@@ -195,19 +192,16 @@ right(
     Style(Linformer, dim=20, heads=2, names="to_q to_kv to_out", bias=False, tokens=9, positions=True, **SDPA),
 )
 right("perceiver-latents", Style(Readers, **SDPA))
-right("resampler", Style(Readers, dim=20, heads=4, count=6, themselves=True))
 right("perceiver-resampler", Style(Readers, count=4, themselves=True, **SDPA))
 right("cvt-conv", Style(Convolved, names=separate("", "_"), behind=False, causal=False, positions=True, **EINSUM))
 right("primer-dconv", Style(Convolved, bias=False, out_bias=False, positions=True, **SDPA_CAUSAL))
 wrong("rolled-further", Style(Chunks, shift=1, norm=nn.LayerNorm, plus=True, tokens=12, positions=True), slip="further")
 wrong("windows-shift", Style(Chunks, tokens=12, positions=True), slip="not back")
 wrong("windows-strided", Style(Chunks, strided=True, tokens=12, positions=True), slip="in a row")
-wrong("sorted-twice", Style(Sorted, size=4, tokens=12), slip="twice")
 wrong("sorted-not-put-back", Style(Sorted), slip="twice")
 turned = CASES.slip(slip="not turned back")
 turned("columns-stay", Style(Grid, grid=(3, 5), residual=True, tokens=15, positions=True, **EINSUM))
 turned("axial-columns-not-turned-back", Style(Grid, rows=False, bias=False, tokens=12, **SDPA))
 padded = CASES.slip(slip="padding seen")
 STRIP = Style(Strip, before=2, behind=0, causal=True, positions=True)
-padded("window-padding-visible", STRIP)
 padded("strip-padding-visible", STRIP(heads=3, before=3, pad_tokens=True, norm=True))

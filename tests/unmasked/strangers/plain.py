@@ -504,8 +504,6 @@ def function(of, dim=12, heads=1, inputs="x", batch_first=True):
 # ------------------------------------------------------------------------------------------------------------ scale
 
 right("nano-causal", Style(Buffered, heads=4, names="c_attn c_proj", dropout=0.1))
-right("vit-fused", VIT(**SDPA))
-right("bert-probs", BERT(dim=36, heads=6, dropout=0.1, returns=pair))
 right("function-no-matrices", Style(function, of=dot_product_self_attention))
 right("function-sequence-first", Style(function, of=sequence_first_reader, dim=14, inputs="qkv", batch_first=False))
 right(
@@ -531,7 +529,6 @@ wrong(
     headed=scaled_before,
 )
 wrong("multiplied-by-root", COURSE(dim=20, heads=2), score=lambda q, k: q @ k.mT * q.size(-1) ** 0.5)
-right("grouped-einsum", HF(dim=36, heads=6, groups=2, names="q_proj kv_proj out_proj", **grouped(6)))
 wrong(
     "grouped-no-scale",
     LLAMA(groups=2, names="wq wkv wo", causal=True, show=add, **grouped(6)),
@@ -541,8 +538,6 @@ wrong(
 
 # ---------------------------------------------------------------------------------------------------------- softmax
 
-right("lucid-inner-dim", LUCID(dim=20, heads=4, width=6))
-right("prenorm-residual-heads", LLAMA(dim=28, norm=RMSNorm, residual=True, **HEADS_LAST))
 right(
     "fairseq-keys-in-rows",
     HF(dim=16, inputs="qkv", **SEQUENCE_FIRST),
@@ -553,12 +548,6 @@ right(
 wrong("einsum-softmax-over-queries", LUCID(dim=18), "softmax-over-queries", weigh=lambda s, a: s.softmax(-2))
 wrong("einsum-softmax-over-heads", LUCID, weigh=lambda s, a: s.softmax(1))
 wrong("bqkh-softmax-over-heads", LLAMA(dim=20, **HEADS_LAST), weigh=lambda s, a: s.softmax(-1))
-wrong(
-    "bmm-softmax-dim-one",
-    PYTORCH(dim=18, heads=3, returns=with_none, **SEQUENCE_FIRST),
-    "softmax-over-queries",
-    weigh=lambda s, a: s.softmax(1),
-)
 wrong("softmax-over-batch-and-heads", PYTORCH(dim=16, **SEQUENCE_FIRST), weigh=lambda s, a: s.softmax(0))
 wrong(
     "cross-transposed-scores-axis",
@@ -609,7 +598,6 @@ wrong(
 )
 merged = slip_of("merge-without-transpose", merge=lambda y, h: y.reshape(y.size(0), y.size(2), -1))
 merged("qk-norm-merge-forgot", VIT(heads=3, qk_norm=nn.LayerNorm, **SDPA))
-merged("sdpa-merge-without-transpose", VIT(heads=3, names="Wqkv Wo", returns=with_none, **SDPA_CAUSAL))
 merged("bert-merge", BERT(heads=3, returns=in_dict))
 merged_by_features = {"merge": lambda y, h: y.mT.reshape(y.size(0), -1, y.size(2)).transpose(1, 2)}
 wrong(
@@ -628,8 +616,6 @@ wrong(
 # ------------------------------------------------------------------------------------------------------------- heads
 
 right("concat-heads", Style(HeadList, dim=20, heads=4))
-right("head-list-ordered-dict", Style(HeadList, returns=in_dict))
-right("multi-query", GPT(names="Wqkv out_proj", groups=1))
 right(
     "grouped-on-three",
     LLAMA(dim=36, heads=6, groups=3, bias=True, inputs="qkv"),
@@ -639,10 +625,7 @@ right("hooked-3d-weights", Style(PerHead))
 right("one-key-head", Style(PerHead, dim=20, keys="", sizes=(4,), bias=False))
 right("grouped-five-dims", Style(PerHead, dim=20, axes="gr", keys="g", sizes=(2, 2), bias=False))
 wrong("head-list-of-one-module", Style(HeadList, dim=18, causal=True), slip="same")
-wrong("lecture-one-head-n-times", Style(HeadList, causal=True), slip="same")
 wrong("lecture-last-head-lost", Style(HeadList, causal=True), slip="lost")
-wrong("heads-share-one-module", Style(HeadList, dim=16, heads=4, inputs="qkv"), slip="same")
-wrong("module-list-times-n", Style(HeadList, dim=18, inputs="qkv"), slip="same")
 wrong(
     "gqa-repeat",
     LLAMA(groups=2, **SDPA_CAUSAL),
@@ -681,10 +664,8 @@ averaged("context-averaged-over-heads", PRE_NORM(dim=18, names="c_attn c_proj", 
 # ------------------------------------------------------------------------------------------------------- projections
 
 right("gpt2-conv1d", GPT(dim=30, heads=5, linear=Conv1D, show=where, dropout=0.1))
-right("bias-vectors", Style(BiasesApart, returns=in_dict))
 right("biased-thermal", Style(BiasesApart, heads=4, score=lambda q, k: q @ k.mT / (0.7 * math.sqrt(q.size(-1)))))
 LETTERS = {"query": "w_q", "key": "w_k", "value": "w_v", "out": "w_o"}
-right("x-at-w", Style(Matrices, weights=LETTERS))
 reshaped = slip_of(score=lambda q, k: q @ k.reshape(*k.shape[:2], k.size(-1), -1) / math.sqrt(q.size(-1)))
 reshaped("keys-reshaped", COURSE)
 reshaped("keys-of-a-context-reshaped", CROSS(dim=20, heads=4))
@@ -695,17 +676,9 @@ right("own-low-rank", Style(Adapted, heads=4, **SDPA))
 right("own-shared-and-plain", Style(SharedLayer))
 right("one-projection", Style(SharedLayer, heads=4, values=True, out=True))
 exchanged = slip_of(made=lambda q, k, v: (q, v, k))
-exchanged("diffusers-k-and-v-swapped", CROSS(dim=18, heads=3, width=6, names=separate("to_"), key_dim=14, **SDPA))
 exchanged("cross-k-v-exchanged", HF(inputs="x_context", **SDPA))
-wrong(
-    "packed-key-as-value",
-    VIT(dim=27, heads=3, names="Wqkv proj", returns=pair),
-    "wrong-value",
-    made=lambda q, k, v: (q, k, k),
-)
 wrong("bert-value", BERT(heads=3, returns=in_dict), "wrong-value", headed=lambda q, k, v: (q, k, k))
 of_keys = slip_of("wrong-value", taken=lambda q, k, v: (q, k, k))
-of_keys("values-from-the-keys-input", COURSE(dim=18, heads=2, returns=alone))
 of_keys("value-from-key-input", COURSE(dim=20, heads=2))
 wrong("annotated-key-and-value-swapped", COURSE(dim=16, heads=2, returns=alone), taken=lambda q, k, v: (q, v, k))
 wrong(
@@ -763,34 +736,24 @@ wrong(
 # -------------------------------------------------------------------------------------- wrappers, norms and residuals
 
 right("rezero-mha", Style(LayerScaled, attention=OfPyTorch, dim=28, heads=4, batch_first=False, bias=False))
-right("layer-scale", Style(LayerScaled, attention=Attention, **BY_HEAD))
 right("cait-layer-scale", Style(LayerScaled, attention=Attention, dim=20, heads=2, norm=nn.LayerNorm, drop=0.1, **SDPA))
-right("layerscale-rms-causal", Style(LayerScaled, attention=Attention, dim=30, norm=RMSNorm, causal=True, show=where))
 right(
     "prenorm-lucid",
     PRE_NORM(dim=28, heads=4, width=8, names="to_q to_kv to_out", residual=False),
     show=lambda s, a: s - s.amax(-1, keepdim=True).detach(),
 )
-right("pre-norm-residual", PRE_NORM(dim=16, heads=2, width=10, bias=False, causal=True, show=fill_least, **EINSUM))
-right("preln-causal-block", PRE_NORM(dim=30, **SDPA_CAUSAL))
-right("postnorm-sublayer", HF(residual="before", dropout=0.1))
 right("bert-post-norm", BERT(residual="before", returns=pair))
 right("sandwich-norm", Style(Sandwich, heads=2, returns=in_dict, **FOLDED))
-right("timm-qk-norm", VIT(heads=3, qk_norm=nn.LayerNorm, **SDPA))
 right("qwenish-rms", HF(groups=2, width=8, bias=False, qk_norm=RMSNorm, causal=True, show=add, returns=with_none))
-right("ngpt-unit-qk", LLAMA(dim=32, headed=of_length_one, score=lambda q, k: q @ k.mT * q.size(-1) ** 0.5))
 right("l2-qk-scale", LUCID(dim=21, names=separate("to_"), headed=of_length_one, score=lambda q, k: q @ k.mT * 8.0))
 right("torch-bias-kv", Style(OfPyTorch, bias_kv=True, returns=pair))
-right("torch-sequence-first", Style(OfPyTorch, dim=18, heads=3, causal=True, batch_first=False))
 right("clip-causal-mha", Style(OfPyTorch, heads=3, causal=True, batch_first=False, norm=True, residual=True))
 right("image-text-kdim", Style(OfPyTorch, heads=3, inputs="x_context", key_dim=20, returns=in_dict))
 right(
     "decoder-cross-dataclass",
     Style(OfPyTorch, dim=18, heads=3, inputs="x_context", key_dim=10, bias=False, returns=Output),
 )
-right("diffusers-cross", CROSS(heads=3, width=8, names=separate("to_"), key_dim=16, **FOLDED))
 right("flamingo-gated-cross", Style(TanhGated, dim=24, key_dim=14, width=6, names="to_q to_kv to_out", bias=False))
-right("decoder-cross-block", CROSS(bias=True, norm=nn.LayerNorm, residual=True))
 right("perceiver-cross", CROSS(dim=16, heads=2, width=6, key_dim=20, norm=nn.LayerNorm, residual=True, **EINSUM))
 wrong(
     "mha-decoder-mask-not-passed",
@@ -807,15 +770,9 @@ wrong(
 
 # ------------------------------------------------------------------------------------------------------------- gates
 
-right("openfold-gate", Style(Gated, dim=16, width=8, bias=False))
-right("openfold-gated", Style(Gated, dim=16, heads=2, width=6, norm=nn.LayerNorm, bias=False))
 right("gate-per-head", Style(Gated, dim=22, by="head", width=6, bias=False, **SDPA))
-right("per-head-valve", Style(Gated, dim=18, by="head", width=8, norm=RMSNorm, bias=False, **SDPA_CAUSAL))
 right("silu-gate-causal", Style(Gated, act=F.silu, causal=True, show=fill_least, returns=with_none))
-right("gated-values", Style(GatedValues, dim=32, heads=4, names="query key value unify"))
 right("glu-values", Style(GatedValues, heads=4))
 gate_viewed = slip_of("view-without-transpose", slip="viewed")
-gate_viewed("gate-before-merge", Style(Gated, dim=16, heads=4, names=separate("linear_"), bias=False))
-gate_viewed("gated-heads", Style(Gated, heads=4, norm=nn.LayerNorm, bias=False, **SDPA))
 gate_viewed("head-gates-viewed", Style(Gated, heads=4, by="head", names=separate("to_"), **SDPA))
 gate_viewed("head-gates-reshaped", Style(Gated, by="head", bias=False, **SDPA_CAUSAL))

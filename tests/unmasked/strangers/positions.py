@@ -437,25 +437,13 @@ right(
     LLAMA(dim=24, heads=2, names=separate("w"), show=add, **TOKENS_FIRST),
     placed=lambda q, k, v, at: (behind_heads(complex_rope, q, at), behind_heads(complex_rope, k, at), v),
 )
-right("neox-partial-rotary", ROPE(dim=32, heads=2, bias=True, **BY_HEAD | SDPA | rotary(width=8)))
-right("rotary-gqa", LLAMA(groups=2, returns=with_none, **SDPA_GROUPED | rotary(base=500.0)))
 right("llama-rotary-halves", LLAMA(groups=2, returns=with_none, **SDPA_CAUSAL | rotary(base=500.0)))
-right("gptj-partial", LLAMA(dim=36, heads=3, returns=with_none, **rotary(pairs=True, width=8)))
 right(
     "gptj-partial-interleaved",
     LLAMA(dim=30, heads=3, returns=with_none, **rotary(pairs=True, width=6)),
     show=lambda s, a: fill_least(s * 10**0.5, a) / 10**0.5,
 )
 right("vit-rotary-2d", ROPE(dim=16, heads=2, tokens=9, **SDPA | rotary(of_grid)))
-right("esm-rotary-seq-first", ROPE(returns=with_none, **SEQUENCE_FIRST))
-right(
-    "qwen3-gqa-norm-rope",
-    LLAMA(dim=24, heads=6, groups=2, width=8, qk_norm=RMSNorm, **SDPA_GROUPED | rotary(base=500.0)),
-)
-right(
-    "olmo-wide-norm", Style(WideNorm, names=separate("w_"), bias=False, **SDPA_CAUSAL | rotary(base=1000.0, pairs=True))
-)
-right("rotary-shared-key", ROPE(names=separate("", "_proj"), groups=1, norm=nn.LayerNorm, residual=True, **SDPA))
 right("whole-width-qk-norm-gqa", Style(WideNorm, heads=4, groups=2, bias=False, **SDPA_CAUSAL))
 wrong(
     "llama2-no-scale",
@@ -487,10 +475,6 @@ wrong(
     placed=lambda q, k, v, at: (q, rope(k, at), v),
 )
 keys_back = slip_of(placed=lambda q, k, v, at: (rope(q, at), rope(k, at, sign=-1.0), v))
-keys_back(
-    "neox-rotary-k-sign",
-    ROPE(heads=4, bias=True, causal=True, norm=nn.LayerNorm, residual=True, show=fill_least, **BY_HEAD),
-)
 keys_back("llama-conjugate", GROUPED)
 wrong(
     "partial-rotary-queries-backwards",
@@ -511,7 +495,6 @@ wrong(
 )
 wrong("rotary-tables-paired-otherwise", ROPE(**SDPA), "rope-pairing", **rotary(tables_of_pairs))
 wrong("rotary-in-bfloat16", ROPE(**SDPA), "rope-in-bfloat16", **rotary(in_sixteen_bits))
-wrong("llama-mixed", GROUPED, **rotary(tables_of_pairs))
 wrong("query-turned-into-key", ROPE(heads=4, **SDPA), placed=one_in_other)
 wrong(
     "llama-repeat",
@@ -526,7 +509,6 @@ wrong(
     widen=lambda k, v, n: (torch.cat([k] * n, 1), v.repeat_interleave(n, 1)),
 )
 TURNED = ROPE(out_bias=False, **SDPA_CAUSAL | rotary(base=50.0, pairs=True))
-wrong("rotary-heads", TURNED, **rotary(turned_by_head))
 wrong("rotary-heads-encoder", TURNED(causal=False), **rotary(turned_by_head))
 wrong("rotary-zero", TURNED, **rotary(lambda x, at: rope(x, at * 0, 50.0, pairs=True)))
 wrong("rotary-sign", TURNED, **rotary(reflected))
@@ -536,16 +518,9 @@ right("own-smeared-keys", Style(Attention, positions=True, **SDPA_CAUSAL | SMEAR
 
 # ----------------------------------------------------------------------------------------------------------- distances
 
-right("bloom-alibi", ALIBI(dim=36, heads=6, causal=True, show=sloped(places, fill_least), **BY_HEAD))
-right("two-sided-alibi", ALIBI(dim=32, bias=False, core=sloped_sdpa(near)))
-right("alibi-two-sided", ALIBI(dim=27, heads=3, names=separate("W"), show=sloped(near)))
-right(
-    "mpt-alibi-sdpa", ALIBI(causal=True, bias=False, names="Wqkv out_proj", core=sloped_sdpa(places), returns=with_none)
-)
 right("bloom-alibi-by-a-mask", ALIBI(causal=True, core=sloped_sdpa(places), **BY_HEAD))
 wrong("alibi-rewards-distance", ALIBI(causal=True, show=sloped(near)), "alibi-sign", show=sloped(lambda s: -near(s)))
 wrong("alibi-of-three-up", ALIBI(dim=27, heads=3, show=sloped(near)), "alibi-sign", show=sloped(lambda s: -near(s)))
-wrong("two-sided-alibi-up", ALIBI(core=sloped_sdpa(near)), "alibi-sign", core=sloped_sdpa(lambda s: -near(s)))
 wrong("linear-bias-encoder", ALIBI(show=sloped(near), **TIME_FIRST), "alibi-sign", show=sloped(ahead))
 wrong(
     "alibi-slopes-reversed",
@@ -567,11 +542,8 @@ wrong(
 
 NO_BIAS = {"names": separate("", "_"), "bias": False, "out_bias": False}
 T5 = Style(Buckets, dim=16, heads=4, positions=True, score=lambda q, k: q @ k.mT, **NO_BIAS)
-right("t5-causal", T5(dim=24, causal=True, two_sided=False, returns=pair))
 right("t5-encoder-layer", T5(dim=24, width=5, buckets=16, far=20, norm=RMSNorm, residual=True, returns=pair))
-right("t5-buckets-unscaled", T5(heads=2, width=6, returns=pair))
 right("bucket-encoder", Style(Buckets, heads=4, width=8, bias=False, positions=True, fused=True, returns=pair))
-wrong("t5-bias-transposed", T5, slip="transposed")
 wrong(
     "relative-bias-on-weights",
     Style(Buckets, dim=20, heads=2, bias=False, positions=True),
@@ -582,28 +554,21 @@ wrong(
 SWIN = Style(Table, dim=24, heads=4, positions=True, tokens=9)
 LEVIT = SWIN(heads=3, grid=(2, 4), tokens=8, absolute=True)
 right("swin-window", SWIN(heads=3))
-right("swin-window-bias", SWIN(dim=16))
-right("levit-window", LEVIT(width=5, value_width=10, norm=nn.LayerNorm, residual=True))
 right("levit-grid-bias", LEVIT(width=4, value_width=8, after=lambda y, x: F.hardswish(y)))
 right("swin-v2-cosine", Style(CoordinateBias, dim=16, heads=2, positions=True, tokens=6))
 wrong("swin-table-transposed", SWIN(dim=18, heads=3, grid=(1, 7), tokens=7), slip="transposed")
 wrong("swin-bias-viewed", SWIN(grid=(1, 9)), "view-without-transpose", slip="viewed")
 wrong("swin-rows-as-columns", SWIN, slip="rows as columns")
-wrong("swin-bias-after-softmax", SWIN(grid=(1, 9)), "weights-not-normalized", slip="after softmax")
 
 right("transformer-xl", Style(Distances, two_sided=False, causal=True, positions=True, bias=False, **TIME_FIRST))
-right("conformer-relative", Style(Distances, names=separate("linear_"), positions=True))
 right("shaw-relative", Style(RelativeKeys, names=separate("fc_"), positions=True))
-right("relative-skew", Style(Skewed, causal=True, positions=True))
 right("relative-by-length", ALIBI(heads=3, causal=True, show=lambda s, a: fill(s + near(s) / s.size(-1), a)))
 wrong("skew-from-the-start", Style(Skewed, causal=True, positions=True), slip="first rows")
 
 # ------------------------------------------------------------------------------------------------------------- places
 
 PLACED = Style(Placed, positions=True)
-right("learned-positions", PLACED(names="toqueries tokeys tovalues unifyheads", bias=False, **FOLDED))
 right("token-and-place", PLACED(dim=20, heads=2, causal=True, **SEQUENCE_FIRST))
-right("gpt-learned-positions", PLACED(dim=20, heads=2, norm=nn.LayerNorm, residual=True, **SDPA_CAUSAL))
 right("bart-learned-positions", PLACED(heads=4, first=2, residual=True, returns=pair, **FOLDED))
 right("nine-learned-positions", PLACED(dim=12, longest=9, causal=False))
 right(
@@ -611,7 +576,6 @@ right(
     ALIBI(names=separate("sa_"), residual="before"),
     taken=lambda q, k, v: (q + sinusoids(q), k + sinusoids(k), v),
 )
-right("sinusoidal-mha", Style(PyTorchPlaced, learned=False, positions=True))
 right("detr-query-pos", Style(PyTorchPlaced, join="qk", residual=True, batch_first=False, positions=True))
 right("detr-sinusoids", Style(PyTorchPlaced, dim=16, join="qk", learned=False, residual=True, positions=True))
 right("own-placed-queries", Style(PyTorchPlacedCross, heads=3, join="q", inputs="x_context", positions=True))
@@ -621,10 +585,7 @@ wrong("places-mean", Style(PyTorchPlaced, dim=20, heads=2, positions=True), slip
 
 # ------------------------------------------------------------------------------------------------------------- latents
 
-right("latent-kv", Style(Latent, rank=10, plain=8, turned=0, fused=False))
-right("latent-rope", MLA(q_rank=12, rank=10, value=5, fused=False))
 right("mla-latent-query-rope", MLA(q_rank=10, value=7, fused=False))
-right("deepseek-latent", MLA(heads=2, value=5, norm=nn.RMSNorm))
 wrong(
     "mla-scale-without-rotary",
     MLA(rank=10, value=8, fused=False, packed=False),

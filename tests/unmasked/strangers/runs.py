@@ -123,9 +123,7 @@ right(
     **flex(mask_mod=lambda b, h, i, j: (i >= j) & (i - j <= 3)),
 )
 right("jit-script", Style(scripted))
-right("scripted-causal", Style(scripted, heads=3, causal=True))
 right("scripted-prenorm-causal", Style(scripted, norm=True, causal=True))
-right("compiled-eager", Style(compiled, options=SDPA))
 right(
     "compiled-protein",
     Style(compiled, heads=3, positions=True),

@@ -574,10 +574,7 @@ right("own-sigmoid-with-bias", HAND(weigh=lambda s, a: torch.sigmoid(s - math.lo
 right("own-relu-by-length", HAND(weigh=lambda s, a: F.relu(s) / s.size(-1)))
 right("own-squared-relu-by-length", HAND(weigh=lambda s, a: F.relu(s).square() / s.size(-1)))
 right("own-softplus-normalized", HAND(weigh=lambda s, a: divided(F.softplus(s))))
-right("own-one-in-the-denominator", HAND(weigh=one_more))
-right("own-one-in-the-denominator-causal", HAND(weigh=one_more, causal=True))
 right("own-sums-in-parts", HAND(weigh=in_parts, causal=True))
-right("own-by-log-softmax", HAND(weigh=lambda s, a: F.log_softmax(s, -1).exp(), causal=True))
 right("own-by-logsumexp", HAND(weigh=lambda s, a: torch.exp(s - s.logsumexp(-1, keepdim=True)), causal=True))
 right("own-power-of-two", HAND(weigh=lambda s, a: divided(torch.exp2((s - s.amax(-1, keepdim=True)) / math.log(2)))))
 right("own-taylor", HAND(weigh=lambda s, a: divided(1 + s + s * s / 2)))
@@ -585,9 +582,7 @@ right("own-shaped", HAND(weigh=shaped))
 right("own-norm-after-exponentials", Style(NormBehind))
 right("own-divided-after-averaging", VIT(heads=4, core=divided_later()))
 right("own-ones-beside-values", VIT(heads=4, core=ones_beside))
-right("own-gates-of-queries", Style(GatedWeights, weigh=lambda s, a: s.softmax(-1)))
 right("own-gates-of-keys", Style(GatedWeights, keys=True, weigh=lambda s, a: s.softmax(-1)))
-right("own-gates-by-hand", Style(GatedWeights))
 right(
     "namedtuple-entropy",
     HAND(dim=20, heads=5, weigh=lambda s, a: F.log_softmax(s, -1).exp(), dropout=0.1, returns=pair),
@@ -627,9 +622,7 @@ wrong(
 )
 wrong("sigmoid-for-softmax", PRE_NORM(heads=3, bias=False), NOT_NORMALIZED, weigh=lambda s, a: torch.sigmoid(s))
 wrong("softmax-without-maximum", VIT(dim=18, weigh=by_hand), weigh=without_maximum)
-wrong("causal-exp-without-maximum", GPT(dim=20, heads=4, bias=False, weigh=by_hand), weigh=without_maximum)
 wrong("gpt-exp-overflow", GPT(dim=16, heads=2, weigh=by_hand), weigh=without_maximum)
-wrong("softmax-in-float16", VIT(dim=16, heads=4, names=separate("w"), bias=False, out_bias=False), weigh=in_half)
 wrong("gpt-softmax-in-float16", GPT(dim=16, heads=2), weigh=in_half)
 wrong("scores-through-half", GPT(heads=4, names="query key value dense", returns=in_dict), weigh=in_half)
 wrong(
@@ -646,23 +639,16 @@ wrong(
 # ------------------------------------------------------------------------------------------------------------ kernels
 
 NAMED = Style(Attention, heads=4, names="query key value merged")
-right("linear-elu", NAMED(heads=3, **kernel()))
 right("own-linear-sum", NAMED(**kernel(lambda x: F.elu(x) + 1)))
 right("own-linear-relu", NAMED(**kernel(lambda x: F.relu(x) + 1e-4)))
-right("own-linear-norm", Style(KernelWith, heads=4))
 right("own-linear-gate", Style(KernelWith, heads=4, behind="gate"))
 right("own-linear-convolved", Style(KernelWith, heads=4, behind="convolved", positions=True))
 right("own-linear-convolved-gate", Style(KernelWith, behind="gate of neighbors", positions=True))
 right("own-linear-galerkin", NAMED(core=galerkin, causal=False))
-right("own-linear-efficient", NAMED(**softmaxes(-1, -2)))
-right("efficient-two-softmaxes", NAMED(dim=20, heads=2, residual=True, **softmaxes(-1, -2)))
 right("own-linear-ones", VIT(**summed_ones(1e-15)))
-right("causal-linear", NAMED(**causal_kernel()))
 right("causal-linear-relu", NAMED(heads=3, bias=False, out_bias=False, **causal_kernel(lambda x: x.relu() + 1e-3)))
 right("linear-elu-causal", NAMED(dim=18, heads=3, **tril_kernel(lambda w: w.tril().sum(-1, keepdim=True))))
 right("external-attention", Style(External))
-right("bahdanau-self", Style(Additive))
-right("bahdanau", Style(Additive, dim=12, inputs="x_context"))
 right("bahdanau-cross-joint", Style(Additive, key_dim=10, joint=True, inputs="x_context"))
 right("additive-heads", Style(Additive, dim=18, heads=3, units=5, values=True, causal=True))
 wrong("linear-without-normalizer", NAMED(heads=3, **kernel()), NOT_NORMALIZED, **kernel(total=lambda q, k: 1.0))
@@ -681,8 +667,6 @@ wrong(
 
 # ------------------------------------------------------------------------------------------------ scores with a part
 
-right("swinv2-cosine", Style(Cosine, dim=18, bias=False))
-right("own-cosine-by-hand", Style(Cosine, weigh=by_hand))
 right("log-temperature", Style(Temperature))
 right(
     "gan-self-attention",
@@ -690,12 +674,8 @@ right(
 )
 right("unscaled-cross", Style(Unscaled, causal=False))
 right("unscaled-cross-residual", Style(Unscaled, causal=False, norm=RMSNorm, residual=True))
-right("softcap-mqa", Style(Capped, groups=1, bias=False, causal=True, returns=pair))
 right("capped-residual", Style(Capped, dim=20, heads=5, softcap=2.0, norm=nn.LayerNorm, residual=True))
 right("grok-cap-in-out-matrices", Style(Capped, bias=False, out_bias=False, causal=True, low=-1e30))
-right("talking-heads", Style(Talking, heads=4))
-right("heads-mixed-before-the-mask", Style(Talking, heads=4, causal=True))
-right("own-differential", Style(Differential, bias=False))
 right("differential-causal", Style(Differential, bias=False, causal=True))
 wrong("cosine-norm-over-heads", Style(Cosine, heads=4), slip="over heads")
 wrong(
@@ -711,7 +691,6 @@ for name, twin, norm in (
     wrong(name, twin(qk_norm=norm.func), qk_norm=norm)
 capped_late = slip_of("softcap-after-mask", slip="after mask")
 GEMMA = Style(Capped, heads=4, groups=2, bias=False, causal=True)
-capped_late("gemma-softcap-after-mask", GEMMA(low=-1e9))
 capped_late("gemma-capped-after-mask", GEMMA(returns=with_none))
 capped_late("cap-after-padding", Style(Capped, bias=False, causal=False, inputs="x_allowed", low=-1e9))
 PLAIN = {"norm": RMSNorm, "residual": True, "bias": False, "out_bias": False}
@@ -720,13 +699,9 @@ wrong("heads-mixed-behind-the-mask", Style(Talking, heads=4, causal=True, low=-1
 
 # ------------------------------------------------------------------------------------------------- sinks and memories
 
-right("sink-logits", Style(Sinks, dim=32, heads=4, groups=2, causal=True, names=separate("", "_proj"), returns=pair))
-right("oss-sinks", Style(Sinks, heads=4, groups=2, causal=True, show=add))
 right("lse-sink", Style(Sinks, heads=4, late=True))
 right("softmax-plus-one", Style(Attention, dim=18, weigh=one_more, names=separate("", "_")))
 right("mem-kv", Style(Memory, slots=3, width=8, bias=False, **EINSUM))
-right("memory-key-values", Style(Memory, dim=16, heads=2, slots=3, bias=False, **SDPA))
-right("prefix-tuning-causal", Style(Memory, heads=4, causal=True, **SDPA))
 right("null-key", Style(Memory, slots=1, zeros=True, causal=True))
 BIAS_KV = {"slots": 1, "behind": True}
 right(
@@ -739,8 +714,6 @@ right(
     Style(Memory, heads=4, inputs="x_allowed", behind=True),
     spread=lambda allowed, heads: F.pad(four(allowed), (0, 2), value=True),
 )
-right("own-registers", Style(Registers, dim=20, heads=2, **SDPA))
-right("leading-registers", Style(Registers, heads=2, norm=nn.LayerNorm, residual=True))
 right(
     "sink-token-window",
     Style(Registers, dim=24, count=1, bias=False, causal=True, show=fill_least),
@@ -774,14 +747,10 @@ no_factor = slip_of(slip="without a factor")
 no_factor("dropout-without-a-factor", Style(Dropping, heads=2, p=0.25, training=True, causal=False))
 no_factor("causal-dropout-without-a-factor", Style(Dropping, dim=16, heads=4, p=0.1, training=True, causal=True))
 dropping = slip_of("dropout-in-eval", slip="in evaluation")
-dropping("sdpa-dropout-in-eval", Style(Dropping, heads=4, fused=True, causal=True))
-dropping("functional-dropout-in-eval", Style(Dropping, dim=18, inputs="qkv", names=separate("", "_proj")))
 dropping("functional-dropout-always", Style(Dropping, dim=20, heads=2, returns=pair))
 
 # ------------------------------------------------------------------------------------------------------------- blocks
 
-right("tiled-online-softmax", Style(InBlocks, causal=True))
-right("in-blocks", Style(InBlocks, bias=False))
 right("in-blocks-with-a-sink", Style(InBlocks, bias=False, sink=True))
 right("in-blocks-filled-up", Style(InBlocks, bias=False, filled=True))
 right("context-in-blocks", Style(FilledUp, inputs="x_context"))
