@@ -202,8 +202,9 @@ goes_on("stream-never-reset", Style(Streaming))
 
 # ------------------------------------------------------------------------------------------------------------ the mask
 
-top_left = slip_of("top-left-causal", sees=lambda at, keys: keys <= (at - at[0])[:, None])
-top_left("decode-topleft", CACHE(bias=False, **SDPA))
+wrong(
+    "decode-topleft", CACHE(bias=False, **SDPA), "top-left-causal", sees=lambda at, keys: keys <= (at - at[0])[:, None]
+)
 wrong(
     "sdpa-is-causal-with-cache",
     CACHE(dim=20, heads=4, groups=2, **SDPA),
@@ -227,8 +228,7 @@ wrong(
     ROTARY(dim=24, heads=3),
     extend=lambda k, v, earlier_k, earlier_v: (join(rope(earlier_k, places(earlier_k)), k), join(earlier_v, v)),
 )
-keeps_turned = slip_of(**turned_late("turned"))
-keeps_turned("cache-holds-rotated-keys", CACHE(names=separate("w"), **SDPA | turned_late("as made")))
+wrong("cache-holds-rotated-keys", CACHE(names=separate("w"), **SDPA | turned_late("as made")), **turned_late("turned"))
 wrong(
     "cache-keys-before-rotation",
     ROTARY(dim=24, heads=4, groups=2),

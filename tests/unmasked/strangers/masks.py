@@ -256,18 +256,18 @@ weighed_first("cross-mask-after-softmax", CROSS(dim=18, heads=2, show=very_low, 
 turned_round = slip_of("mask-polarity", show=lambda s, a: fill_least(s, ~a))
 turned_round("masked-fill-of-visible", GIVEN(heads=4, norm=nn.LayerNorm, residual=True, show=fill_least))
 turned_round("allowed-taken-for-hidden", GIVEN(heads=4, names="c_attn c_proj", show=fill_least))
-first_item = slip_of("only-first-item", spread=lambda a, h: four(a)[:1])
-first_item("first-items-mask", GIVEN(dim=18, names=separate("", "_lin")))
+wrong("first-items-mask", GIVEN(dim=18, names=separate("", "_lin")), "only-first-item", spread=lambda a, h: four(a)[:1])
 FAIRSEQ = {"dim": 16, "heads": 4} | FOLDED | {"show": lambda s, a: fill(s, a, -1e4)}
 wrong("fairseq-mask-first", GIVEN(**FAIRSEQ), "only-first-item", spread=lambda a, h: a[:1])
-repeated = slip_of(spread=lambda a, h: a.repeat(h, 1, 1) if a.dim() == 3 else a)
 wrong(
     "fairseq-mask-queries",
     GIVEN(**FAIRSEQ),
     spread=lambda a, h: a.mT.repeat_interleave(h, 0) if a.dim() == 3 else a.mT,
 )
 wrong("fairseq-mask-class", Style(KeepsGiven, inputs="x_allowed", **FAIRSEQ), slip="first of its shape")
-repeated("bmm-mask-repeat", OF_THREE(dim=20, heads=4, **FOLDED))
+wrong(
+    "bmm-mask-repeat", OF_THREE(dim=20, heads=4, **FOLDED), spread=lambda a, h: a.repeat(h, 1, 1) if a.dim() == 3 else a
+)
 wrong(
     "heads-outer-mask-interleaved",
     GIVEN(show=lambda s, a: fill(s, a, -(2**31)), **HEADS_OUTER),

@@ -675,11 +675,9 @@ right("lazy-one-head", Style(Attention, dim=16, heads=1, width=10, names="theta 
 right("own-low-rank", Style(Adapted, heads=4, **SDPA))
 right("own-shared-and-plain", Style(SharedLayer))
 right("one-projection", Style(SharedLayer, heads=4, values=True, out=True))
-exchanged = slip_of(made=lambda q, k, v: (q, v, k))
-exchanged("cross-k-v-exchanged", HF(inputs="x_context", **SDPA))
+wrong("cross-k-v-exchanged", HF(inputs="x_context", **SDPA), made=lambda q, k, v: (q, v, k))
 wrong("bert-value", BERT(heads=3, returns=in_dict), "wrong-value", headed=lambda q, k, v: (q, k, k))
-of_keys = slip_of("wrong-value", taken=lambda q, k, v: (q, k, k))
-of_keys("value-from-key-input", COURSE(dim=20, heads=2))
+wrong("value-from-key-input", COURSE(dim=20, heads=2), "wrong-value", taken=lambda q, k, v: (q, k, k))
 wrong("annotated-key-and-value-swapped", COURSE(dim=16, heads=2, returns=alone), taken=lambda q, k, v: (q, v, k))
 wrong(
     "query-and-key-inputs-exchanged",

@@ -474,8 +474,7 @@ wrong(
     LLAMA(groups=2, qk_norm=RMSNorm, **SDPA_GROUPED),
     placed=lambda q, k, v, at: (q, rope(k, at), v),
 )
-keys_back = slip_of(placed=lambda q, k, v, at: (rope(q, at), rope(k, at, sign=-1.0), v))
-keys_back("llama-conjugate", GROUPED)
+wrong("llama-conjugate", GROUPED, placed=lambda q, k, v, at: (rope(q, at), rope(k, at, sign=-1.0), v))
 wrong(
     "partial-rotary-queries-backwards",
     LLAMA(dim=24, heads=2, **rotary(pairs=True, width=8)),

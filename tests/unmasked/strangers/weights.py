@@ -601,8 +601,12 @@ for name, slip in {
     "log": lambda s, a: F.log_softmax(s, -1),
 }.items():
     wrong(f"by-hand-{name}", BY_HAND, NOT_NORMALIZED, weigh=slip)
-by_query = slip_of("softmax-over-queries", weigh=lambda s, a: torch.exp(s - s.logsumexp(-2, keepdim=True)))
-by_query("by-hand-logsumexp", BY_HAND)
+wrong(
+    "by-hand-logsumexp",
+    BY_HAND,
+    "softmax-over-queries",
+    weigh=lambda s, a: torch.exp(s - s.logsumexp(-2, keepdim=True)),
+)
 wrong("by-hand-later", VIT(core=divided_later()), core=divided_later(-2))
 wrong("by-hand-causal-total", BY_HAND(causal=True), weigh=lambda s, a: divided(exponentials(s, (-2, -1)), (-2, -1)))
 wrong(
@@ -746,8 +750,9 @@ wrong("causal-scores-dropped", Style(Dropping, p=0.3, training=True, causal=True
 no_factor = slip_of(slip="without a factor")
 no_factor("dropout-without-a-factor", Style(Dropping, heads=2, p=0.25, training=True, causal=False))
 no_factor("causal-dropout-without-a-factor", Style(Dropping, dim=16, heads=4, p=0.1, training=True, causal=True))
-dropping = slip_of("dropout-in-eval", slip="in evaluation")
-dropping("functional-dropout-always", Style(Dropping, dim=20, heads=2, returns=pair))
+wrong(
+    "functional-dropout-always", Style(Dropping, dim=20, heads=2, returns=pair), "dropout-in-eval", slip="in evaluation"
+)
 
 # ------------------------------------------------------------------------------------------------------------- blocks
 
