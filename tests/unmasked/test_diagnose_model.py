@@ -17,6 +17,10 @@ from unmasked import diagnose_model
 from unmasked.doctor import ModelReport
 from unmasked.positions import alibi_slopes
 
+from .strangers.attention import SDPA, Attention, fill, sdpa
+from .strangers.positions import ahead, rope
+from .strangers.weights import Sinks
+
 IDS = torch.arange(14).reshape(2, 7) * 3 % 50
 TINY = {"vocab_size": 50, "hidden_size": 24, "num_hidden_layers": 12, "num_attention_heads": 6, "intermediate_size": 20}
 TINY |= {"max_position_embeddings": 32, "bos_token_id": 0, "eos_token_id": 0, "pad_token_id": 0}
@@ -158,47 +162,32 @@ def test_a_mistake_in_one_layer_of_twelve_is_named_there(name: str, mistake: str
     assert [layer.name for layer in report.layers if layer.findings] == [where]
 
 
-class Sloped(nn.Module):
+def sloped(slopes: Tensor) -> nn.Module:
     """Causal attention whose heads forget by these slopes, beside a residual connection."""
 
-    def __init__(self, slopes: Tensor) -> None:
-        super().__init__()
-        self.qkv, self.out, self.slopes = nn.Linear(12, 36), nn.Linear(12, 12), slopes
+    def core(q: Tensor, k: Tensor, v: Tensor, allowed: Tensor) -> tuple[Tensor, None]:
+        return sdpa(q, k, v, fill(slopes[:, None, None] * ahead(q @ k.mT), allowed))
 
-    def forward(self, x: Tensor) -> Tensor:
-        q, k, v = self.qkv(x).unflatten(-1, (9, 4)).transpose(1, 2).chunk(3, 1)
-        places = torch.arange(x.size(1))
-        bias = -self.slopes[:, None, None] * (places[:, None] - places)
-        bias = bias.masked_fill(places > places[:, None], -torch.inf)
-        return x + self.out(F.scaled_dot_product_attention(q, k, v, attn_mask=bias).transpose(1, 2).flatten(2))
+    return Attention(12, 3, causal=True, residual=True, core=core)
 
 
 def test_a_layer_that_adds_something_else_than_its_likes_is_told_and_none_where_all_differ() -> None:
     torch.manual_seed(0)
     slopes, x = alibi_slopes(3), torch.randn(2, 6, 12)
-    report = diagnose_model(nn.Sequential(*(Sloped(slopes[:1].expand(3) if n == 3 else slopes) for n in range(5))), x)
+    report = diagnose_model(nn.Sequential(*(sloped(slopes[:1].expand(3) if n == 3 else slopes) for n in range(5))), x)
     (finding,) = report.findings
     assert (finding.where, finding.told) == ("3", "it adds something else to its scores")
-    assert diagnose_model(nn.Sequential(*(Sloped(slopes) for _ in range(5))), x).ok
-    assert diagnose_model(nn.Sequential(*(Sloped(slopes * (n + 1)) for n in range(5))), x).ok
+    assert diagnose_model(nn.Sequential(*(sloped(slopes) for _ in range(5))), x).ok
+    assert diagnose_model(nn.Sequential(*(sloped(slopes * (n + 1)) for n in range(5))), x).ok
 
 
-class Turned(nn.Module):
+def turned(of_queries: float = 1.0, of_keys: float = 1.0) -> nn.Module:
     """Attention whose queries and keys are turned, by so many times their places, beside a residual connection."""
 
-    def __init__(self, of_queries: float = 1.0, of_keys: float = 1.0) -> None:
-        super().__init__()
-        self.qkv, self.out, self.rates = nn.Linear(12, 36), nn.Linear(12, 12), (of_queries, of_keys)
+    def placed(q: Tensor, k: Tensor, v: Tensor, at: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        return rope(q, of_queries * at, 100.0), rope(k, of_keys * at, 100.0), v
 
-    def forward(self, x: Tensor) -> Tensor:
-        heads = self.qkv(x).unflatten(-1, (9, 4)).transpose(1, 2).chunk(3, 1)
-        q, k = (self.turn(each, rate) for each, rate in zip(heads[:2], self.rates, strict=True))
-        return x + self.out(F.scaled_dot_product_attention(q, k, heads[2]).transpose(1, 2).flatten(2))
-
-    def turn(self, x: Tensor, rate: float) -> Tensor:
-        angles = rate * torch.arange(x.size(-2))[:, None] * torch.tensor([1.0, 0.1])
-        (a, b), cos, sin = x.chunk(2, -1), angles.cos(), angles.sin()
-        return torch.cat((a * cos - b * sin, a * sin + b * cos), -1)
+    return Attention(12, 3, residual=True, placed=placed, **SDPA)
 
 
 class Placed(nn.Module):
@@ -216,34 +205,26 @@ class Placed(nn.Module):
 def test_a_layer_whose_keys_are_turned_unlike_its_queries_is_told_and_none_where_places_are_added(rate: float) -> None:
     torch.manual_seed(0)
     x = torch.randn(2, 6, 12)
-    report = diagnose_model(nn.Sequential(*(Turned(1.0, rate if n == 3 else 1.0) for n in range(5))), x)
+    report = diagnose_model(nn.Sequential(*(turned(1.0, rate if n == 3 else 1.0) for n in range(5))), x)
     (finding,) = report.findings
     assert (finding.where, finding.check) == ("3", "positions")
     assert finding.told == "where all tokens are the same, its scores depend on more than the distance"
-    assert diagnose_model(nn.Sequential(*(Turned(n + 1.0, n + 1.0) for n in range(5))), x).ok
-    assert diagnose_model(nn.Sequential(Turned(), Turned(), Turned(), Placed(), Turned()), x).ok
+    assert diagnose_model(nn.Sequential(*(turned(n + 1.0, n + 1.0) for n in range(5))), x).ok
+    assert diagnose_model(nn.Sequential(turned(), turned(), turned(), Placed(), turned()), x).ok
 
 
-class Sunk(nn.Module):
+def sunk(sink: bool) -> nn.Module:
     """Attention some of whose layers have a sink, as MiMo's with a window have and those without have not."""
-
-    def __init__(self, sink: bool) -> None:
-        super().__init__()
-        self.qkv, self.out = nn.Linear(12, 36), nn.Linear(12, 12)
-        self.sink = nn.Parameter(torch.zeros(3, 1, 1)) if sink else None
-
-    def forward(self, x: Tensor) -> Tensor:
-        q, k, v = self.qkv(x).unflatten(-1, (9, 4)).transpose(1, 2).chunk(3, 1)
-        scores = q @ k.mT / 2
-        if self.sink is not None:
-            scores = torch.cat((scores, self.sink.expand(*scores.shape[:-1], 1)), -1)
-        return x + self.out((scores.softmax(-1)[..., : x.size(1)] @ v).transpose(1, 2).flatten(2))
+    layer = Sinks(dim=12, heads=3, residual=True)
+    if not sink:
+        layer.sinks, layer.weigh = None, lambda scores, allowed: scores.softmax(-1)
+    return layer
 
 
 def test_layers_with_other_parameters_are_no_likes() -> None:
     torch.manual_seed(0)
     x = torch.randn(2, 6, 12)
-    assert diagnose_model(nn.Sequential(*(Sunk(n != 2) for n in range(5))), x).ok
+    assert diagnose_model(nn.Sequential(*(sunk(n != 2) for n in range(5))), x).ok
 
 
 @pytest.mark.filterwarnings("ignore:enable_nested_tensor is True")

@@ -234,7 +234,7 @@ def test_what_is_wrong_with_structure_and_places_is_told(name: str, words: str) 
 @pytest.mark.parametrize(
     ("name", "question", "words"),
     [
-        ("kept-idle", trainable, "some heads are not used"),
+        ("meeting-heads-idle", trainable, "some heads are not used"),
         ("cross-both", acting, "no output depends on the context"),
     ],
 )

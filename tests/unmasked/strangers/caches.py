@@ -1,13 +1,12 @@
 """Keys and values that are carried on from call to call, and what modules keep though they should not."""
 
-import math
 from collections import namedtuple
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
-from .attention import SDPA, SDPA_GROUPED, TOKENS_FIRST, Attention, Cached, add, fill_large, fill_least, separate
+from .attention import SDPA, SDPA_GROUPED, TOKENS_FIRST, Attention, Cached, add, fill_large, separate
 from .cases import Cases, Style
 from .plain import Gated
 from .positions import Placed, ahead, rope, rotary, slopes
@@ -112,54 +111,41 @@ class KeepsItsCache(Cached):
         return y, cache
 
 
-class Streaming(nn.Module):
+class Streaming(Attention):
     """Keeps the tokens of a stream; a call starts a new one, unless it is told to go on, or by the slip."""
 
-    def __init__(self, dim=18, heads=3, causal=True, slip=""):
-        super().__init__()
-        self.slip, self.seen, self.heads = slip, None, heads
-        self.q, self.kv, self.o = nn.Linear(dim, dim), nn.Linear(dim, 2 * dim), nn.Linear(dim, dim)
+    def __init__(self, slip="", **options):
+        super().__init__(names="q kv o", **options)
+        self.slip, self.seen = slip, None
 
     def forward(self, x, go_on=False):
         if self.seen is not None and (self.seen.size(0) != x.size(0) or not (go_on or self.slip)):
             self.seen = None
         context = x if self.seen is None else torch.cat((self.seen, x), 1)
         self.seen = context.detach()
-        q, k, v = (
-            t.unflatten(-1, (self.heads, -1)).transpose(1, 2) for t in (self.q(x), *self.kv(context).chunk(2, -1))
-        )
-        future = torch.ones(q.size(2), k.size(2), dtype=torch.bool, device=x.device).triu(k.size(2) - q.size(2) + 1)
-        s = (q @ k.mT / math.sqrt(q.size(-1))).masked_fill(future, -torch.inf)
-        return self.o((s.softmax(-1) @ v).transpose(1, 2).flatten(2))
+        return self.attend(x, context, context)
 
 
-class KeepsTraces(nn.Module):
-    """What a module changes though it is in evaluation: its input, a running mean, the number of its heads."""
+class KeepsTraces(Attention):
+    """What a module changes though it is in evaluation: its input, or a running mean."""
 
-    def __init__(self, dim=18, heads=3, slip=""):
-        super().__init__()
-        self.slip, self.heads = slip, heads
-        self.c_attn, self.c_proj = nn.Linear(dim, 3 * dim), nn.Linear(dim, dim)
-        self.drop, self.average = nn.Dropout(0.2), None
+    def __init__(self, slip="", **options):
+        super().__init__(dropout=0.2, **options)
+        self.slip, self.average = slip, None
 
     def forward(self, x):
         if self.slip == "input":
             x -= x.mean(-1, keepdim=True)
         else:
             x = x - x.mean(-1, keepdim=True)
-        q, k, v = self.c_attn(x).chunk(3, -1)
+        return super().forward(x)
+
+    def made(self, q, k, v):
         if self.slip == "average":
             mean = v.mean((0, 1))
             self.average = mean if self.average is None else 0.9 * self.average + 0.1 * mean.detach()
             v = v - self.average
-        q, k, v = (t.unflatten(-1, (self.heads, -1)).transpose(1, 2) for t in (q, k, v))
-        w = self.drop((q @ k.mT / math.sqrt(q.size(-1))).softmax(-1))
-        if self.slip == "dropout":
-            w = nn.functional.dropout(w, 0.1)
-        y = w @ v
-        if self.slip == "idle":
-            y = torch.cat((y[:, :2], y[:, 2:] * 0), 1)
-        return self.c_proj(y.transpose(1, 2).flatten(2))
+        return q, k, v
 
 
 # ------------------------------------------------------------------------------------------------------ as it is meant
@@ -182,7 +168,6 @@ right("alibi-dataclass-cache", CACHE(dim=18, heads=3, **STATE | SLOPED))
 # ------------------------------------------------------------------------------------------------------- what is joined
 
 wrong("cache-values-prepended", CACHE(bias=False, **SDPA), extend=new_values_first)
-wrong("stacked-cache-values-prepended", CACHE(dim=18, heads=3, show=add, **STACK), extend=new_values_first)
 wrong("decode-prepended", CACHE(bias=False, **SDPA), extend=new_first)
 wrong("decode-cropped", CACHE(bias=False, **SDPA), kept=last(3))
 wrong(
@@ -198,7 +183,7 @@ wrong(
 KEEPS = Style(KeepsItsCache, dim=16, causal=True, cache="kv")
 goes_on = slip_of(slip="goes on")
 goes_on("default-cache-object-shared", KEEPS(heads=4, bias=False, **STATE))
-goes_on("stream-never-reset", Style(Streaming))
+goes_on("stream-never-reset", Style(Streaming, dim=18, causal=True))
 
 # ------------------------------------------------------------------------------------------------------------ the mask
 
@@ -212,9 +197,12 @@ wrong(
     core=lambda q, k, v, a: (nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True), None),
 )
 # All is seen once there is a cache, also later tokens of the same chunk.
-unmasked = slip_of("no-causal-mask", sees=lambda at, keys: (keys <= at[:, None]) | (at[0] > 0))
-unmasked("decode-chunk", CACHE(bias=False, **SDPA))
-unmasked("mask-only-in-prefill", CACHE(dim=20, show=fill_least, **rotary(pairs=True)))
+wrong(
+    "decode-chunk",
+    CACHE(bias=False, **SDPA),
+    "no-causal-mask",
+    sees=lambda at, keys: (keys <= at[:, None]) | (at[0] > 0),
+)
 wrong(
     "block-local-window-one-long",
     CACHE(dim=24, heads=4, bias=False, sees=window(4), **SDPA),
@@ -252,5 +240,5 @@ wrong("learned-positions-one-late", LEARNED(dim=18, heads=3, **SDPA), at=lambda 
 
 # ------------------------------------------------------------------------------------------- what is left of every call
 
-for slip, cause in (("input", "input-overwritten"), ("average", None), ("dropout", "dropout-in-eval"), ("idle", None)):
-    wrong(f"kept-{slip}", Style(KeepsTraces, causal=False), cause, slip=slip)
+wrong("kept-input", Style(KeepsTraces), "input-overwritten", slip="input")
+wrong("kept-average", Style(KeepsTraces), slip="average")

@@ -28,6 +28,7 @@ from .attention import (
     with_none,
 )
 from .cases import Cases, Style
+from .plain import Gated, OfPyTorch
 
 CASES = Cases("masks")
 right, wrong, slip_of = CASES.right, CASES.wrong, CASES.slip
@@ -134,34 +135,6 @@ class KeepsGiven(Masked):
         return super().forward(x, self.kept.setdefault(allowed.shape, allowed) if self.slip else allowed)
 
 
-class PyTorchMasked(nn.Module):
-    """nn.MultiheadAttention with a mask that is turned over and repeated for its heads."""
-
-    def __init__(self, dim=24, heads=4, inputs="x_allowed", bias=True, norm=False, slip=""):
-        super().__init__()
-        self.mha = nn.MultiheadAttention(dim, heads, bias=bias, batch_first=True)
-        self.norm, self.slip = nn.LayerNorm(dim) if norm else nn.Identity(), slip
-
-    def attend(self, query, key, value, allowed):
-        hide = ~allowed
-        if self.slip == "ones":
-            hide = allowed.to(query.dtype)
-        if hide.dim() == 3:
-            heads = self.mha.num_heads
-            hide = hide.repeat(heads, 1, 1) if self.slip == "tiled" else hide.repeat_interleave(heads, 0)
-        if self.slip == "dropped":
-            hide = None
-        return self.mha(self.norm(query), key, value, attn_mask=hide, average_attn_weights=False)
-
-    def forward(self, x, allowed):
-        return self.attend(x, x, x, allowed)[0]
-
-
-class PyTorchMaskedOfThree(PyTorchMasked):
-    def forward(self, query, key, value, allowed):
-        return self.attend(query, key, value, allowed)
-
-
 class PaddedEncoder(Masked):
     """Sets to zero what comes out for tokens that see nothing."""
 
@@ -183,23 +156,19 @@ class Graph(Masked):
         return super().forward(nodes, adjacent) + self.skip(nodes)
 
 
-class PairBias(nn.Module):
-    """OpenFold: a pair bias out of products of tokens, the mask as 1e9 * (mask - 1), and a gate."""
+class PairBias(Gated):
+    """OpenFold: a bias for each pair of tokens out of their products, the mask as 1e9 * (mask - 1), and a gate."""
 
-    def __init__(self, dim=24, heads=4, width=5, inputs="x_allowed"):
-        super().__init__()
-        self.heads, self.norm = heads, nn.LayerNorm(dim)
-        self.left, self.right, self.pairs = nn.Linear(dim, 8), nn.Linear(dim, 8), nn.Linear(8, heads, bias=False)
-        self.q, self.k, self.v = (nn.Linear(dim, width * heads, bias=False) for _ in "qkv")
-        self.gate, self.o = nn.Linear(dim, width * heads), nn.Linear(width * heads, dim)
+    def __init__(self, dim=24, **options):
+        super().__init__(dim, norm=nn.LayerNorm, bias=False, **options)
+        self.left, self.right, self.pairs = nn.Linear(dim, 8), nn.Linear(dim, 8), nn.Linear(8, self.heads, bias=False)
 
-    def forward(self, m, mask):
-        m = self.norm(m)
-        z = self.left(m)[:, :, None] * self.right(m)[:, None]
-        q, k, v = (f(m).unflatten(-1, (self.heads, -1)).transpose(1, 2) for f in (self.q, self.k, self.v))
-        a = q / math.sqrt(q.size(-1)) @ k.mT + 1e9 * (four(mask).to(m.dtype) - 1) + self.pairs(z).permute(0, 3, 1, 2)
-        o = (a.softmax(-1) @ v).transpose(1, 2)
-        return self.o((o * self.gate(m).sigmoid().view(o.shape)).flatten(2))
+    def taken(self, x, *_):
+        self.bias = self.pairs(self.left(x)[:, :, None] * self.right(x)[:, None]).permute(0, 3, 1, 2)
+        return x, x, x
+
+    def show(self, s, allowed):
+        return s + 1e9 * (allowed.to(s.dtype) - 1) + self.bias
 
 
 # ----------------------------------------------------------------------------------------------------------- causal
@@ -215,7 +184,6 @@ wrong(
     "tri-polarity", CAUSAL(dim=18, show=very_low, **EINSUM), "mask-polarity", sees=lambda at, keys: keys >= at[:, None]
 )
 wrong("bool-mask-added", LLAMA(dim=18, show=fill_least), "boolean-mask-added", show=lambda s, a: s + ~a)
-wrong("tri-added", CAUSAL(dim=18, show=very_low, **EINSUM), "boolean-mask-added", show=lambda s, a: s + a)
 wrong(
     "float-future-added-as-ones",
     LLAMA(dim=21, show=fill_large, returns=in_dict),
@@ -250,7 +218,7 @@ right(
 right("seq-first-masked", OF_THREE(names="in_proj out_proj", **SEQUENCE_FIRST))
 right("graph-conv-attention", Style(Graph, inputs="x_allowed"))
 right("mask-times-exponentials", GIVEN(dim=18, show=not_shown, weigh=normalized_behind_mask))
-right("gated-pair-bias", Style(PairBias, causal=False))
+right("gated-pair-bias", Style(PairBias, heads=4, width=5, inputs="x_allowed"))
 weighed_first("mask-times-weights", OF_THREE(dim=16, heads=2, returns=pair))
 weighed_first("cross-mask-after-softmax", CROSS(dim=18, heads=2, show=very_low, weigh=after_softmax))
 turned_round = slip_of("mask-polarity", show=lambda s, a: fill_least(s, ~a))
@@ -259,11 +227,6 @@ turned_round("allowed-taken-for-hidden", GIVEN(heads=4, names="c_attn c_proj", s
 wrong("first-items-mask", GIVEN(dim=18, names=separate("", "_lin")), "only-first-item", spread=lambda a, h: four(a)[:1])
 FAIRSEQ = {"dim": 16, "heads": 4} | FOLDED | {"show": lambda s, a: fill(s, a, -1e4)}
 wrong("fairseq-mask-first", GIVEN(**FAIRSEQ), "only-first-item", spread=lambda a, h: a[:1])
-wrong(
-    "fairseq-mask-queries",
-    GIVEN(**FAIRSEQ),
-    spread=lambda a, h: a.mT.repeat_interleave(h, 0) if a.dim() == 3 else a.mT,
-)
 wrong("fairseq-mask-class", Style(KeepsGiven, inputs="x_allowed", **FAIRSEQ), slip="first of its shape")
 wrong(
     "bmm-mask-repeat", OF_THREE(dim=20, heads=4, **FOLDED), spread=lambda a, h: a.repeat(h, 1, 1) if a.dim() == 3 else a
@@ -273,7 +236,6 @@ wrong(
     GIVEN(show=lambda s, a: fill(s, a, -(2**31)), **HEADS_OUTER),
     spread=lambda a, h: a.repeat_interleave(h, 0) if a.dim() == 3 else a,
 )
-wrong("annotated-mask-transposed", OF_THREE, spread=lambda a, h: four(a).mT if a.size(-1) == a.size(-2) else four(a))
 wrong("allowed-transposed", GIVEN(dim=16, heads=2, core=sdpa_float), spread=lambda a, h: four(a).mT)
 wrong(
     "padding-on-queries",
@@ -291,13 +253,16 @@ wrong(
     "padding-ignored",
     core=lambda q, k, v, a: sdpa(q, k, v, None),
 )
-wrong("mha-mask-repeat", Style(PyTorchMasked, dim=20), slip="tiled")
+wrong("mha-mask-repeat", Style(OfPyTorch, dim=20, inputs="x_allowed"), slip="tiled")
 wrong(
-    "mha-mask-dropped", Style(PyTorchMaskedOfThree, inputs="qkv_allowed", norm=True), "padding-ignored", slip="dropped"
+    "mha-mask-dropped",
+    Style(OfPyTorch, inputs="qkv_allowed", norm=True, returns=pair),
+    "padding-ignored",
+    slip="dropped",
 )
 wrong(
     "mha-float-mask-of-ones",
-    Style(PyTorchMaskedOfThree, dim=18, heads=3, inputs="qkv_allowed"),
+    Style(OfPyTorch, dim=18, heads=3, inputs="qkv_allowed", returns=pair),
     "float-mask-of-ones",
     slip="ones",
 )

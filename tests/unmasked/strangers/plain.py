@@ -21,6 +21,7 @@ from .attention import (
     Called,
     RMSNorm,
     add,
+    as_is,
     fill_least,
     in_dict,
     pair,
@@ -156,15 +157,12 @@ class Buffered(Attention):
 class TanhGated(Attention):
     """Cross-attention that joins the tokens by a gate, which a tanh bounds."""
 
-    def __init__(self, inputs="x_context", **options):
-        super().__init__(inputs=inputs, norm=nn.LayerNorm, residual=True, **options)
+    def __init__(self, **options):
+        super().__init__(norm=nn.LayerNorm, residual=True, **options)
         self.gate = nn.Parameter(torch.tensor([0.6]))
 
     def out(self, y):
         return super().out(y) * self.gate.tanh()
-
-    def forward(self, x, context):
-        return self.attend(x, context, context)
 
 
 class ChannelsFirst(nn.Conv1d):
@@ -251,12 +249,13 @@ class HeadList(Called):
 
 
 class OfPyTorch(Called):
-    """A wrapper of nn.MultiheadAttention."""
+    """nn.MultiheadAttention, and what is put around it; the slips are those of its arguments."""
 
     def __init__(
         self,
         dim=24,
         heads=4,
+        *,
         inputs="x",
         key_dim=None,
         causal=False,
@@ -264,38 +263,39 @@ class OfPyTorch(Called):
         norm=False,
         residual=False,
         returns=None,
-        bias=True,
-        bias_kv=False,
         slip="",
+        **options,
     ):
         super().__init__()
-        self.attn = nn.MultiheadAttention(
-            dim,
-            heads,
-            0.1,
-            bias=bias,
-            add_bias_kv=bias_kv,
-            kdim=key_dim,
-            vdim=key_dim,
-            batch_first=batch_first and slip != "tokens-first",
+        tokens_first = slip == "tokens-first" or not batch_first
+        self.mha = nn.MultiheadAttention(
+            dim, heads, 0.1, kdim=key_dim, vdim=key_dim, batch_first=not tokens_first, **options
         )
-        self.ln = nn.LayerNorm(dim) if norm else nn.Identity()
-        self.causal, self.residual, self.returns, self.slip = (
-            causal and slip != "mask-not-passed",
-            residual,
-            returns,
-            slip,
-        )
+        self.norm = nn.LayerNorm(dim) if norm else nn.Identity()
+        self.last_norm = nn.LayerNorm(dim) if residual == "before" else nn.Identity()
+        self.causal = causal and slip != "mask-not-passed"
+        self.residual, self.returns, self.slip = residual, returns, slip
 
-    def attend(self, x, context, _):
-        y = self.ln(x)
-        given = y if context is x else context
-        mask = None
+    taken = staticmethod(as_is)
+
+    def hides(self, x, allowed):
+        """A mask for PyTorch, which is turned over and repeated for its heads."""
         if self.causal:
-            n = x.size(1 if self.attn.batch_first else 0)
-            mask = torch.full((n, n), -torch.inf, dtype=x.dtype, device=x.device).triu(1)
-        y, w = self.attn(y, given, given, attn_mask=mask, need_weights=self.returns is not None)
-        y = x + y if self.residual else y
+            n = x.size(1 if self.mha.batch_first else 0)
+            return torch.full((n, n), -torch.inf, dtype=x.dtype, device=x.device).triu(1)
+        if allowed is None or self.slip == "dropped":
+            return None
+        hide = allowed.to(x.dtype) if self.slip == "ones" else ~allowed
+        if hide.dim() < 3:
+            return hide
+        heads = self.mha.num_heads
+        return hide.repeat(heads, 1, 1) if self.slip == "tiled" else hide.repeat_interleave(heads, 0)
+
+    def attend(self, query, key, value, allowed=None):
+        normed = self.norm(query)
+        given = self.taken(*(normed if x is query else x for x in (query, key, value)))
+        y, w = self.mha(*given, attn_mask=self.hides(query, allowed), need_weights=self.returns is not None)
+        y = self.last_norm(query + y) if self.residual else y
         return y if self.returns is None else self.returns(y, w)
 
 
@@ -633,18 +633,6 @@ wrong(
     widen=lambda k, v, n: (k.repeat(1, n, 1, 1), v.repeat(1, n, 1, 1)),
 )
 wrong(
-    "kv-expanded-as-tiles",
-    CROSS(heads=6, groups=2, inputs="x", **SDPA_CAUSAL),
-    "repeat-for-repeat-interleave",
-    widen=lambda k, v, n: [t[:, None].expand(-1, n, -1, -1, -1).flatten(1, 2) for t in (k, v)],
-)
-wrong(
-    "gqa-k-and-v-in-different-orders",
-    HF(heads=6, groups=3, norm=nn.LayerNorm, residual=True),
-    "repeat-for-repeat-interleave",
-    widen=lambda k, v, n: (k.repeat_interleave(n, 1), v.tile(1, n, 1, 1)),
-)
-wrong(
     "grouped-queries-viewed-the-other-way",
     HF(heads=6, groups=2, names="q_proj kv_proj out_proj", causal=True, show=add, **grouped(4)),
     split=lambda t, h: t.unflatten(-1, (2, 4)) if h == 2 else t.unflatten(-1, (3, 2, 4)).transpose(2, 3),
@@ -657,18 +645,16 @@ wrong(
     BERT(dim=20, inputs="x_context", returns=pair),
     headed=lambda q, k, v: (q, k[:, :1], v),
 )
-averaged = slip_of(merge=lambda y, h: y.mean(1).repeat(1, 1, h))
-averaged("head-outputs-averaged", PYTORCH(dim=20, heads=2, bias=False, **SDPA))
-averaged("context-averaged-over-heads", PRE_NORM(dim=18, names="c_attn c_proj", **SDPA_CAUSAL))
+wrong(
+    "head-outputs-averaged", PYTORCH(dim=20, heads=2, bias=False, **SDPA), merge=lambda y, h: y.mean(1).repeat(1, 1, h)
+)
 
 # ------------------------------------------------------------------------------------------------------- projections
 
 right("gpt2-conv1d", GPT(dim=30, heads=5, linear=Conv1D, show=where, dropout=0.1))
 right("biased-thermal", Style(BiasesApart, heads=4, score=lambda q, k: q @ k.mT / (0.7 * math.sqrt(q.size(-1)))))
 LETTERS = {"query": "w_q", "key": "w_k", "value": "w_v", "out": "w_o"}
-reshaped = slip_of(score=lambda q, k: q @ k.reshape(*k.shape[:2], k.size(-1), -1) / math.sqrt(q.size(-1)))
-reshaped("keys-reshaped", COURSE)
-reshaped("keys-of-a-context-reshaped", CROSS(dim=20, heads=4))
+wrong("keys-reshaped", COURSE, score=lambda q, k: q @ k.reshape(*k.shape[:2], k.size(-1), -1) / math.sqrt(q.size(-1)))
 wrong("x-at-w-first-heads-values", Style(Matrices, dim=20, heads=4), slip="first head")
 right("lazy-d2l", COURSE(linear=Lazy, returns=alone, **FOLDED))
 right("lazy-one-head", Style(Attention, dim=16, heads=1, width=10, names="theta phi g back", linear=Lazy, returns=pair))
@@ -744,14 +730,17 @@ right("bert-post-norm", BERT(residual="before", returns=pair))
 right("sandwich-norm", Style(Sandwich, heads=2, returns=in_dict, **FOLDED))
 right("qwenish-rms", HF(groups=2, width=8, bias=False, qk_norm=RMSNorm, causal=True, show=add, returns=with_none))
 right("l2-qk-scale", LUCID(dim=21, names=separate("to_"), headed=of_length_one, score=lambda q, k: q @ k.mT * 8.0))
-right("torch-bias-kv", Style(OfPyTorch, bias_kv=True, returns=pair))
+right("torch-bias-kv", Style(OfPyTorch, add_bias_kv=True, returns=pair))
 right("clip-causal-mha", Style(OfPyTorch, heads=3, causal=True, batch_first=False, norm=True, residual=True))
 right("image-text-kdim", Style(OfPyTorch, heads=3, inputs="x_context", key_dim=20, returns=in_dict))
 right(
     "decoder-cross-dataclass",
     Style(OfPyTorch, dim=18, heads=3, inputs="x_context", key_dim=10, bias=False, returns=Output),
 )
-right("flamingo-gated-cross", Style(TanhGated, dim=24, key_dim=14, width=6, names="to_q to_kv to_out", bias=False))
+right(
+    "flamingo-gated-cross",
+    Style(TanhGated, inputs="x_context", key_dim=14, width=6, names="to_q to_kv to_out", bias=False),
+)
 right("perceiver-cross", CROSS(dim=16, heads=2, width=6, key_dim=20, norm=nn.LayerNorm, residual=True, **EINSUM))
 wrong(
     "mha-decoder-mask-not-passed",

@@ -26,6 +26,7 @@ from .attention import (
     with_none,
 )
 from .cases import Cases, Style
+from .plain import OfPyTorch
 
 CASES = Cases("positions")
 right, wrong, slip_of = CASES.right, CASES.wrong, CASES.slip
@@ -335,34 +336,20 @@ class Placed(Attention):
         return super().attend(x, x, x, allowed, cache)
 
 
-class PyTorchPlaced(nn.Module):
+class PyTorchPlaced(OfPyTorch):
     """nn.MultiheadAttention, with places that join the queries, the keys and the values, or some of them."""
 
-    def __init__(
-        self, dim=24, heads=4, join="qkv", learned=True, longest=128, residual=False, batch_first=True, slip=""
-    ):
-        super().__init__()
-        self.mha = nn.MultiheadAttention(dim, heads, 0.1, batch_first=batch_first)
-        self.norm = nn.LayerNorm(dim) if residual else None
+    def __init__(self, dim=24, *, join="qkv", learned=True, longest=128, slip="", **options):
+        super().__init__(dim, **options)
         self.place = nn.Parameter(torch.randn(longest, dim)) if learned else None
         self.joined, self.slip = join, slip
 
-    def attend(self, x, context):
-        n = x.size(1 if self.mha.batch_first else 0)
-        p = sinusoids(x) if self.place is None else self.place[:n]
+    def taken(self, query, key, value):
+        p = sinusoids(query) if self.place is None else self.place[: query.size(1 if self.mha.batch_first else 0)]
         p = {"first": p[:1], "mean": p.mean(0)}.get(self.slip, p)
         p = p if self.mha.batch_first else p.unsqueeze(1)
-        q, k, v = (t + p if name in self.joined else t for name, t in zip("qkv", (x, context, context), strict=True))
-        y = self.mha(q, k, v, need_weights=False)[0]
-        return y if self.norm is None else self.norm(x + y)
-
-    def forward(self, x):
-        return self.attend(x, x)
-
-
-class PyTorchPlacedCross(PyTorchPlaced):
-    def forward(self, x, context):
-        return x + self.attend(x, context)
+        each = zip("qkv", (query, key, value), strict=True)
+        return [x + p if name in self.joined else x for name, x in each]
 
 
 # ------------------------------------------------------------------------------------------------------------- latents
@@ -457,29 +444,13 @@ wrong(
     LLAMA(returns=with_none, **SDPA_CAUSAL),
     placed=lambda q, k, v, at: (rope(q, at), rope(k, at), rope(v, at)),
 )
-wrong(
-    "gqa-complex-rotary-on-v",
-    LLAMA(dim=24, groups=2, names="wq wkv wo", **SDPA_CAUSAL | rotary(complex_rope)),
-    placed=lambda q, k, v, at: (complex_rope(q, at), complex_rope(k, at), complex_rope(v, at)),
-)
-wrong(
-    "packed-rotary-turns-values",
-    ROPE(**SDPA | rotary(pairs=True)),
-    placed=lambda q, k, v, at: rope(torch.stack((q, k, v)), at, pairs=True).unbind(),
-)
 wrong("encoder-rotary-q-only", ROPE(**rotary(pairs=True)), placed=lambda q, k, v, at: (rope(q, at, pairs=True), k, v))
-wrong("llama-queries", GROUPED, placed=lambda q, k, v, at: (rope(q, at), k, v))
 wrong(
     "gqa-rotary-k-only",
     LLAMA(groups=2, qk_norm=RMSNorm, **SDPA_GROUPED),
     placed=lambda q, k, v, at: (q, rope(k, at), v),
 )
 wrong("llama-conjugate", GROUPED, placed=lambda q, k, v, at: (rope(q, at), rope(k, at, sign=-1.0), v))
-wrong(
-    "partial-rotary-queries-backwards",
-    LLAMA(dim=24, heads=2, **rotary(pairs=True, width=8)),
-    placed=lambda q, k, v, at: (rope(q, at, pairs=True, width=8, sign=-1.0), rope(k, at, pairs=True, width=8), v),
-)
 wrong(
     "gqa-rotary-pairing-differs",
     LLAMA(groups=2, **SDPA_CAUSAL | rotary(pairs=True)),
@@ -495,12 +466,6 @@ wrong(
 wrong("rotary-tables-paired-otherwise", ROPE(**SDPA), "rope-pairing", **rotary(tables_of_pairs))
 wrong("rotary-in-bfloat16", ROPE(**SDPA), "rope-in-bfloat16", **rotary(in_sixteen_bits))
 wrong("query-turned-into-key", ROPE(heads=4, **SDPA), placed=one_in_other)
-wrong(
-    "llama-repeat",
-    GROUPED,
-    "repeat-for-repeat-interleave",
-    widen=lambda k, v, n: (k.repeat_interleave(n, 1), v.repeat(1, n, 1, 1)),
-)
 wrong(
     "gqa-keys-tiled-values-repeated",
     LLAMA(groups=2),
@@ -575,9 +540,9 @@ right(
     ALIBI(names=separate("sa_"), residual="before"),
     taken=lambda q, k, v: (q + sinusoids(q), k + sinusoids(k), v),
 )
-right("detr-query-pos", Style(PyTorchPlaced, join="qk", residual=True, batch_first=False, positions=True))
-right("detr-sinusoids", Style(PyTorchPlaced, dim=16, join="qk", learned=False, residual=True, positions=True))
-right("own-placed-queries", Style(PyTorchPlacedCross, heads=3, join="q", inputs="x_context", positions=True))
+right("detr-query-pos", Style(PyTorchPlaced, join="qk", residual="before", batch_first=False, positions=True))
+right("detr-sinusoids", Style(PyTorchPlaced, dim=16, join="qk", learned=False, residual="before", positions=True))
+right("own-placed-queries", Style(PyTorchPlaced, heads=3, join="q", inputs="x_context", residual=True, positions=True))
 right("own-two-places", Style(PyTorchPlaced, heads=3, join="q", longest=2, tokens=2, positions=True))
 wrong("places-first", Style(PyTorchPlaced, dim=20, heads=2, positions=True), slip="first")
 wrong("places-mean", Style(PyTorchPlaced, dim=20, heads=2, positions=True), slip="mean")
