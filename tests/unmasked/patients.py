@@ -96,17 +96,6 @@ class Nameless(nn.Module):
         return self.b(y.transpose(1, 2).flatten(2))
 
 
-@healthy("a wrapped module, padding blocked", inputs="qkv_allowed")
-class Wrapped(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.inner = nn.MultiheadAttention(E, H, batch_first=True)
-
-    def forward(self, query: Tensor, key: Tensor, value: Tensor, allowed: Tensor) -> tuple[Tensor, Tensor]:
-        allowed = allowed.expand(-1, H, -1, -1).flatten(0, 1)
-        return self.inner(query, key, value, attn_mask=~allowed)
-
-
 def slipped(cause: str, name: str, family: type[Plain], strict: bool = False, /, **steps: Callable[..., Any]) -> None:
     """Admit one who takes a step of attention in another way."""
     options = {"causal": True} if issubclass(family, Causal) else {}
@@ -199,12 +188,6 @@ slipped(
 )
 
 
-@sick("mask-polarity", "allowed given to a mask of blocked", inputs="qkv_allowed")
-class AllowedForBlocked(Wrapped):
-    def forward(self, query: Tensor, key: Tensor, value: Tensor, allowed: Tensor) -> tuple[Tensor, Tensor]:
-        return super().forward(query, key, value, ~allowed)
-
-
 sick("float-mask-of-ones", inputs="qkv_allowed")(
     lambda: lambda q, k, v, allowed: F.scaled_dot_product_attention(q, k, v, attn_mask=allowed.squeeze(1).to(q.dtype))
 )
@@ -262,26 +245,11 @@ class BiasKvAsShift(Plain):
         return q, k + self.bias_k, v + self.bias_v
 
 
-@sick("aliased-weights", inputs="qkv")
+@sick("aliased-weights")
 def aliased_weights() -> nn.Module:
-    original, copy = nn.MultiheadAttention(E, H, batch_first=True), Copied()
-    for layer, matrix in zip((copy.q, copy.k, copy.v), original.in_proj_weight.chunk(3), strict=True):
-        layer.weight.data = matrix.data
-    copy.kept = (original,)  # somewhere it lives on
-    return copy
-
-
-class Copied(nn.Module):
-    kept: tuple[nn.Module, ...]
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.num_heads = H
-        self.q, self.k, self.v, self.o = (nn.Linear(E, E) for _ in range(4))
-
-    def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        q, k, v = (f(x).unflatten(-1, (H, D)).transpose(1, 2) for f, x in ((self.q, q), (self.k, k), (self.v, v)))
-        return self.o(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
+    module = Plain()
+    module.k_proj.weight.data = module.q_proj.weight.data
+    return module
 
 
 class Packed(Plain):

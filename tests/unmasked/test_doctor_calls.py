@@ -285,6 +285,11 @@ def test_compiled_traced_and_narrow_modules_are_examined(make: Callable[[], Any]
     assert "equality with the reference" in report.passed
 
 
+@pytest.mark.parametrize("name", ["concat-heads", "image-of-tokens"])
+def test_lists_of_heads_and_features_before_tokens_are_compared_with_the_reference(name: str) -> None:
+    assert "equality with the reference" in examined(RIGHT[name]).passed
+
+
 @pytest.mark.filterwarnings("ignore")
 def test_quantized_weights_and_flex_attention_are_no_finding() -> None:
     quantized, flex, sloped = (examined(RIGHT[name]) for name in ("quantized-dynamic", "flex-causal", "flex-alibi"))

@@ -253,6 +253,7 @@ wrong(
     "padding-ignored",
     core=lambda q, k, v, a: sdpa(q, k, v, None),
 )
+wrong("mha-hides-what-is-allowed", Style(OfPyTorch, inputs="x_allowed"), "mask-polarity", slip="visible")
 wrong("mha-mask-repeat", Style(OfPyTorch, dim=20, inputs="x_allowed"), slip="tiled")
 wrong(
     "mha-mask-dropped",

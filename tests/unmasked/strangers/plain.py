@@ -22,6 +22,7 @@ from .attention import (
     RMSNorm,
     add,
     as_is,
+    fill,
     fill_least,
     in_dict,
     pair,
@@ -175,6 +176,16 @@ class ChannelsFirst(nn.Conv1d):
         return super().forward(x.mT).mT
 
 
+class Image(nn.Conv2d):
+    """A convolution of width one in two dimensions, over tokens in a row."""
+
+    def __init__(self, i, o, bias=True):
+        super().__init__(i, o, 1, bias=bias)
+
+    def forward(self, x):
+        return super().forward(x.mT[..., None])[..., 0].mT
+
+
 class GroupNorm(nn.GroupNorm):
     """A norm of all channels of an item, which stand in the last axis outside."""
 
@@ -216,35 +227,35 @@ class Matrices(nn.Module):
         return self.apply_((w @ v).transpose(1, 2).flatten(2), "o")
 
 
-class Head(nn.Module):
-    def __init__(self, dim, size, causal):
-        super().__init__()
-        self.causal = causal
-        self.key, self.query, self.value = (nn.Linear(dim, size, bias=False) for _ in range(3))
+class Head(Attention):
+    """One head, of tokens without an axis for heads, and without a projection of its own for the output."""
 
-    def forward(self, query, key, value):
-        k, q = self.key(key), self.query(query)
-        s = q @ k.mT * k.size(-1) ** -0.5
-        if self.causal:
-            n = s.size(-1)
-            s = s.masked_fill(torch.tril(torch.ones(n, n, device=s.device)) == 0, float("-inf"))
-        return F.softmax(s, -1) @ self.value(value)
+    def __init__(self, dim, size, **options):
+        super().__init__(dim, 1, "query key value last", width=size, bias=False, **options)
+        self.last = nn.Identity()
+
+    def split(self, t, heads):
+        return t
+
+    def merge(self, y, heads):
+        return y
 
 
 class HeadList(Called):
     """A list of heads with layers of their own, of which one may stand there many times or be lost."""
 
-    def __init__(self, dim=24, heads=3, causal=False, returns=None, inputs="x", slip=""):
+    def __init__(self, dim=24, heads=3, causal=False, returns=None, inputs="x", slip="", **steps):
         super().__init__()
         self.slip, self.returns = slip, returns
-        made = [Head(dim, dim // heads, causal) for _ in range(heads)]
+        made = [Head(dim, dim // heads, causal=causal, **steps) for _ in range(heads)]
         self.heads, self.proj = nn.ModuleList(made[:1] * heads if slip == "same" else made), nn.Linear(dim, dim)
 
     def attend(self, query, key, value):
-        outs = [head(query, key, value) for head in self.heads]
+        outs = [head.attend(query, key, value) for head in self.heads]
         if self.slip == "lost":
             outs[-1] = torch.zeros_like(outs[-1])
-        y = self.proj(torch.cat(outs, -1))
+        y = torch.cat(outs, -1)
+        y = y if self.slip == "no projection" else self.proj(y)
         return y if self.returns is None else self.returns(y, None)
 
 
@@ -285,7 +296,7 @@ class OfPyTorch(Called):
             return torch.full((n, n), -torch.inf, dtype=x.dtype, device=x.device).triu(1)
         if allowed is None or self.slip == "dropped":
             return None
-        hide = allowed.to(x.dtype) if self.slip == "ones" else ~allowed
+        hide = {"ones": allowed.to(x.dtype), "visible": allowed}.get(self.slip, ~allowed)
         if hide.dim() < 3:
             return hide
         heads = self.mha.num_heads
@@ -625,7 +636,13 @@ right("hooked-3d-weights", Style(PerHead))
 right("one-key-head", Style(PerHead, dim=20, keys="", sizes=(4,), bias=False))
 right("grouped-five-dims", Style(PerHead, dim=20, axes="gr", keys="g", sizes=(2, 2), bias=False))
 wrong("head-list-of-one-module", Style(HeadList, dim=18, causal=True), slip="same")
-wrong("lecture-last-head-lost", Style(HeadList, causal=True), slip="lost")
+LECTURE = Style(HeadList, dim=20, heads=5, causal=True)
+wrong("lecture-last-head-lost", LECTURE, slip="lost")
+wrong("lecture-hides-the-past", LECTURE, "mask-polarity", show=lambda s, a: fill(s, ~a, -3e4))
+wrong("lecture-adds-a-boolean-mask", LECTURE, "boolean-mask-added", show=lambda s, a: s + ~a)
+wrong("lecture-scale-by-dim", LECTURE, "wrong-d-in-scale", score=by_root_of(20))
+wrong("lecture-masks-weights", LECTURE, "mask-after-softmax", show=lambda s, a: s, weigh=lambda s, a: s.softmax(-1) * a)
+wrong("lecture-without-a-projection", LECTURE, "missing-out-proj", slip="no projection")
 wrong(
     "gqa-repeat",
     LLAMA(groups=2, **SDPA_CAUSAL),
@@ -706,6 +723,18 @@ wrong("cross-both", CONTEXT, taken=lambda x, context, _: (x, x, x))
 wrong("cross-value", CONTEXT, taken=lambda x, context, _: (x, context, x))
 wrong("cross-key", CONTEXT, taken=lambda x, context, _: (x, x, context))
 wrong("cross-query", CONTEXT, taken=lambda x, context, _: (context, context, context))
+# Features before tokens all through: (b, h, d, t).
+IMAGE = Style(Attention, dim=20, heads=5, names="q kv proj_out", linear=Image)(
+    axis=-1,
+    split=lambda t, h: t.mT.unflatten(1, (h, -1)),
+    score=lambda q, k: q.mT @ k * q.size(2) ** -0.5,
+    mix=lambda w, v: v @ w.mT,
+    merge=lambda y, h: y.flatten(1, 2).mT,
+)
+right("image-of-tokens", IMAGE)
+wrong("image-of-the-first-item", IMAGE, "only-first-item", headed=lambda q, k, v: (q, k[:1], v[:1]))
+wrong("image-dropped-out", IMAGE, "dropout-in-eval", weigh=lambda s, a: F.dropout(s.softmax(-1)))
+wrong("image-without-a-gradient", IMAGE, "gradient-cut", weigh=lambda s, a: s.softmax(-1).data)
 CHANNELS = PRE_NORM(norm=GroupNorm, linear=ChannelsFirst, **EINSUM)
 wrong("channels-view", CHANNELS, "view-without-transpose", split=lambda t, h: t.mT.reshape(t.size(0), h, t.size(1), -1))
 wrong("channels-fold", CHANNELS, made=lambda q, k, v: (q.unflatten(-1, (-1, 3)).mT.flatten(-2), k, v))
