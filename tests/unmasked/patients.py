@@ -119,39 +119,26 @@ MERGE = SICK["merge-without-transpose"].make.merge  # type: ignore[attr-defined]
 SPLIT = SICK["view-without-transpose"].make.split  # type: ignore[attr-defined]
 slipped("merge-without-transpose", "causal", Causal, merge=MERGE)
 slipped("view-without-transpose", "and back", Causal, split=SPLIT, merge=MERGE)
-slipped("swapped-view", "", Plain, split=lambda self, x: x.view(*x.shape[:2], D, H).transpose(1, 2))
 
 
-@sick("batch-indexed-for-head", num_heads=H)
-class BatchIndexedForHead(nn.Module):
-    def __init__(self) -> None:
+class BatchForHead(nn.Module):
+    """A matrix a head, of which each takes the item of its number, by an index or by broadcasting."""
+
+    def __init__(self, indexed: bool) -> None:
         super().__init__()
+        self.indexed = indexed
         self.query, self.key, self.value = (nn.Parameter(torch.randn(H, E, D)) for _ in range(3))
 
     def forward(self, x: Tensor) -> Tensor:
+        if not self.indexed:
+            return F.scaled_dot_product_attention(x @ self.query, x @ self.key, x @ self.value)
         q, k, v = (torch.stack([x[i] @ w[i] for i in range(H)]) for w in (self.query, self.key, self.value))
-        context = F.scaled_dot_product_attention(q, k, v)
-        return context.transpose(0, 1).flatten(1).expand(x.shape)
+        return F.scaled_dot_product_attention(q, k, v).transpose(0, 1).flatten(1).expand(x.shape)
 
 
-@sick("batch-indexed-for-head", "by broadcasting", num_heads=H)
-class BatchBroadcastForHead(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.query, self.key, self.value = (nn.Parameter(torch.randn(H, E, D)) for _ in range(3))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return F.scaled_dot_product_attention(x @ self.query, x @ self.key, x @ self.value)
-
-
+sick("batch-indexed-for-head", num_heads=H)(lambda: BatchForHead(indexed=True))
+sick("batch-indexed-for-head", "by broadcasting", num_heads=H)(lambda: BatchForHead(indexed=False))
 sick("batch-transposed")(lambda: lambda x: (x @ x.permute(2, 1, 0) / math.sqrt(E)).softmax(-1) @ x)
-
-
-@sick("only-first-item")
-class OnlyFirstItem(Plain):
-    def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        q, k, v = super().project(x)
-        return q, k[:1].expand_as(k), v[:1].expand_as(v)
 
 
 slipped(
@@ -172,9 +159,7 @@ sick("no-causal-mask", causal=True)(Plain)
 
 
 slipped("mask-polarity", "", Causal, mask=lambda self, scores, future: scores.masked_fill(~future, -1e4))
-slipped("boolean-mask-added", "", Causal, mask=lambda self, scores, future: scores + future)
 slipped("float16-overflow", "", Causal, True, mask=lambda self, scores, future: scores.masked_fill(future, -1e9))
-slipped("mask-after-softmax", "", Causal, weigh=lambda self, scores: scores.softmax(-1).tril())
 slipped("dropout-in-eval", "", Plain, weigh=lambda self, scores: F.dropout(Plain.weigh(self, scores), 0.2))
 slipped("gradient-cut", "", Plain, weigh=lambda self, scores: Plain.weigh(self, scores.detach()))
 slipped("gradient-cut", "by a new tensor", Plain, merge=lambda self, y: Plain.merge(self, y.detach().clone()))
@@ -188,10 +173,6 @@ slipped(
 )
 
 
-sick("float-mask-of-ones", inputs="qkv_allowed")(
-    lambda: lambda q, k, v, allowed: F.scaled_dot_product_attention(q, k, v, attn_mask=allowed.squeeze(1).to(q.dtype))
-)
-sick("padding-ignored", inputs="qkv_allowed")(lambda: lambda q, k, v, allowed: F.scaled_dot_product_attention(q, k, v))
 sick("top-left-causal", inputs="qkv", causal=True)(
     lambda: lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True)
 )

@@ -434,27 +434,20 @@ def residual_block(dim=20, heads=4, slip=""):
 
 
 class LayerScaled(nn.Module):
-    """x + gamma * attn(x), with a learned vector or number gamma, and stochastic depth in training."""
+    """x + gamma * attn(x), with a learned vector gamma, and stochastic depth in training."""
 
     def __init__(
         self, attention, dim=24, heads=3, causal=False, batch_first=True, norm=nn.Identity, drop=0.0, **options
     ):
         super().__init__()
-        self.norm, self.attn, self.drop = (
-            norm(dim),
-            attention(dim, heads, causal=causal, batch_first=batch_first, **options),
-            drop,
-        )
+        self.norm, self.drop = norm(dim), drop
+        self.attn = attention(dim, heads, causal=causal, batch_first=batch_first, **options)
         self.gamma = nn.Parameter(torch.linspace(0.1, 0.8, dim))
 
     def forward(self, x):
         y = self.gamma * self.attn(self.norm(x))
         if self.drop and self.training:
-            y = (
-                y
-                * torch.empty(len(x), 1, 1, device=x.device, dtype=x.dtype).bernoulli_(1 - self.drop)
-                / (1 - self.drop)
-            )
+            y = y * x.new_empty(len(x), 1, 1).bernoulli_(1 - self.drop) / (1 - self.drop)
         return x + y
 
 

@@ -355,13 +355,12 @@ class PyTorchPlaced(OfPyTorch):
 # ------------------------------------------------------------------------------------------------------------- latents
 
 
-class Latent(nn.Module):
+class Latent(Attention):
     """Keys and values come out of a latent vector; a part of the key, which all heads share, is rotated."""
 
     def __init__(
         self,
         dim=24,
-        heads=3,
         rank=8,
         plain=6,
         turned=4,
@@ -369,49 +368,44 @@ class Latent(nn.Module):
         q_rank=0,
         norm=RMSNorm,
         packed=True,
-        fused=True,
         causal=True,
         slip="",
+        **options,
     ):
-        super().__init__()
-        self.heads, self.rank, self.plain, self.turned = heads, rank, plain, turned
-        self.packed, self.fused, self.slip = packed, fused, slip
-        down = [nn.Linear(dim, q_rank, bias=False), norm(q_rank)] if q_rank else []
-        self.q = nn.Sequential(*down, nn.Linear(q_rank or dim, heads * (plain + turned), bias=False))
-        self.kv_a, self.norm = nn.Linear(dim, rank + turned, bias=False), norm(rank)
+        sizes = {"width": plain + turned, "value_width": value}
+        super().__init__(dim, names="q kv_a o", causal=causal, bias=False, out_bias=False, **sizes, **options)
+        self.rank, self.plain, self.turned, self.packed, self.slip = rank, plain, turned, packed, slip
+        if q_rank:
+            self.q = nn.Sequential(
+                nn.Linear(dim, q_rank, bias=False), norm(q_rank), nn.Linear(q_rank, self.sizes[0], bias=False)
+            )
+        self.kv_a, self.latent_norm = nn.Linear(dim, rank + turned, bias=False), norm(rank)
+        k, v = self.heads * plain, self.heads * value
         if packed:
-            self.kv_b = nn.Linear(rank, heads * (plain + value), bias=False)
+            self.kv_b = nn.Linear(rank, k + v, bias=False)
         else:
-            self.k_b, self.v_b = nn.Linear(rank, heads * plain, bias=False), nn.Linear(rank, heads * value, bias=False)
-        self.o = nn.Linear(heads * value, dim, bias=False)
-        self.scale = (plain if slip == "scale of the plain part" else plain + turned) ** -0.5
+            self.k_b, self.v_b = nn.Linear(rank, k, bias=False), nn.Linear(rank, v, bias=False)
 
     def up(self, latent):
-        def split(t):
-            return t.unflatten(-1, (self.heads, -1)).transpose(1, 2)
-
         if self.packed:
-            kv = split(self.kv_b(latent))
+            kv = super().split(self.kv_b(latent), self.heads)
             return kv.chunk(2, -1)[::-1] if self.slip == "halves" else kv.tensor_split([self.plain], -1)
         k, v = (self.v_b, self.k_b) if self.slip == "up-projections" else (self.k_b, self.v_b)
-        return split(k(latent)), split(v(latent))
+        return super().split(k(latent), self.heads), super().split(v(latent), self.heads)
 
-    def forward(self, x):
-        n = x.size(1)
-        at = torch.arange(n, device=x.device)
-        q, q_turned = self.q(x).unflatten(-1, (self.heads, -1)).transpose(1, 2).tensor_split([self.plain], -1)
+    def project(self, x, *_):
+        at = torch.arange(x.size(1), device=x.device)
+        q, q_turned = super().split(self.q(x), self.heads).tensor_split([self.plain], -1)
         latent, k_turned = self.kv_a(x).tensor_split([self.rank], -1)
-        k, v = self.up(self.norm(latent))
+        k, v = self.up(self.latent_norm(latent))
         if self.turned:
             k_turned = k_turned[:, None] if self.slip == "shared key" else rope(k_turned[:, None], at)
             q = torch.cat((q, rope(q_turned, at)), -1)
             k = torch.cat((k, k_turned.expand(-1, self.heads, -1, -1)), -1)
-        if self.fused:
-            y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        else:
-            future = torch.ones(n, n, dtype=torch.bool, device=x.device).triu(1)
-            y = (q @ k.mT * self.scale).masked_fill(future, -torch.inf).softmax(-1) @ v
-        return self.o(y.transpose(1, 2).flatten(2))
+        return q, k, v
+
+    def split(self, t, heads):
+        return t
 
 
 MLA = Style(Latent, positions=True)
@@ -549,17 +543,17 @@ wrong("places-mean", Style(PyTorchPlaced, dim=20, heads=2, positions=True), slip
 
 # ------------------------------------------------------------------------------------------------------------- latents
 
-right("mla-latent-query-rope", MLA(q_rank=10, value=7, fused=False))
+right("mla-latent-query-rope", MLA(q_rank=10, value=7))
 wrong(
     "mla-scale-without-rotary",
-    MLA(rank=10, value=8, fused=False, packed=False),
+    MLA(rank=10, value=8, packed=False),
     "wrong-d-in-scale",
-    slip="scale of the plain part",
+    score=lambda q, k: q @ k.mT * 6**-0.5,
 )
 wrong(
     "mla-up-projections-swapped",
-    Style(Latent, dim=20, heads=2, plain=10, turned=0, value=10, norm=nn.Identity, packed=False),
+    Style(Latent, dim=20, heads=2, plain=10, turned=0, value=10, norm=nn.Identity, packed=False, **SDPA_CAUSAL),
     slip="up-projections",
 )
-wrong("mla-absorbed-wrong-half", MLA(dim=20, heads=2, rank=9, norm=nn.LayerNorm), slip="halves")
-wrong("mla-shared-key-unrotated", MLA, slip="shared key")
+wrong("mla-absorbed-wrong-half", MLA(dim=20, heads=2, rank=9, norm=nn.LayerNorm, **SDPA_CAUSAL), slip="halves")
+wrong("mla-shared-key-unrotated", MLA(**SDPA_CAUSAL), slip="shared key")

@@ -198,16 +198,11 @@ class Pointwise(nn.Module):
 
     def __init__(self, dim=24, heads=2, width=8, value_width=12, longest=256, causal=True):
         super().__init__()
-        self.heads, self.sizes, self.longest = (
-            heads,
-            [heads * w for w in (value_width, value_width, width, width)],
-            longest,
-        )
+        self.heads, self.longest = heads, longest
+        self.sizes = [heads * w for w in (value_width, value_width, width, width)]
         self.norm, self.behind = nn.LayerNorm(dim), nn.LayerNorm(heads * value_width)
-        self.uvqk, self.bias = (
-            nn.Parameter(torch.randn(dim, sum(self.sizes)) * 0.2),
-            nn.Parameter(torch.randn(2 * longest) * 0.1),
-        )
+        self.uvqk = nn.Parameter(torch.randn(dim, sum(self.sizes)) * 0.2)
+        self.bias = nn.Parameter(torch.randn(2 * longest) * 0.1)
         self.o = nn.Linear(heads * value_width, dim)
 
     def forward(self, x):
@@ -486,20 +481,6 @@ class Induced(nn.Module):
 # -------------------------------------------------------------------------------------------------------------- blocks
 
 
-def streamed(q, k, v, block=2, rescale=True, top=None, total=None, hide=lambda s, start: s):
-    """softmax(q k^T / sqrt(d)) v, a block of keys at a time; the sum may have begun, with a sink."""
-    top = q.new_full((*q.shape[:-1], 1), -torch.inf) if top is None else top
-    total = torch.zeros_like(top) if total is None else total
-    y = torch.zeros_like(q)
-    for start in range(0, k.shape[-2], block):
-        s = hide(q @ k[..., start : start + block, :].mT * q.shape[-1] ** -0.5, start)
-        new = torch.maximum(top, s.amax(-1, keepdim=True))
-        p, old = (s - new).exp(), (top - new).exp()
-        total = (total * old if rescale else total) + p.sum(-1, keepdim=True)
-        y, top = y * old + p @ v[..., start : start + block, :], new
-    return y / total
-
-
 class InBlocks(Attention):
     """A softmax over blocks of keys, with a sink if that is asked for, and the last block filled up and hidden."""
 
@@ -509,20 +490,24 @@ class InBlocks(Attention):
         self.sink = nn.Parameter(torch.zeros(self.heads, 1, 1)) if sink else None
 
     def core(self, q, k, v, allowed):
-        n, block = k.size(2), self.block
+        n = k.size(2)
         if self.filled:
-            k, v = (F.pad(t, (0, 0, 0, -n % block)) for t in (k, v))
-
-        def hide(s, start):
-            if not self.filled and allowed is None:
-                return s
+            k, v = (F.pad(t, (0, 0, 0, -n % self.block)) for t in (k, v))
+        sink = q.new_tensor(-torch.inf) if self.sink is None else self.sink
+        top = sink.expand(*q.shape[:-1], 1)
+        total, y = (top > -torch.inf).to(q.dtype), torch.zeros_like(q)
+        for start in range(0, k.size(2), self.block):
+            s = self.score(q, k[:, :, start : start + self.block])
             at = torch.arange(start, start + s.size(-1), device=s.device)
-            s = s.masked_fill(at >= n, -torch.inf)
-            return s if allowed is None else s.masked_fill(at > torch.arange(n, device=s.device)[:, None], -torch.inf)
-
-        top = None if self.sink is None else self.sink.expand(*q.shape[:-1], 1)
-        total = None if self.sink is None else torch.ones_like(top)
-        return streamed(q, k, v, block, not self.slip, top, total, hide), None
+            if self.filled:
+                s = s.masked_fill(at >= n, -torch.inf)
+            if allowed is not None:
+                s = s.masked_fill(at > torch.arange(n, device=s.device)[:, None], -torch.inf)
+            new = torch.maximum(top, s.amax(-1, keepdim=True))
+            e, old = (s - new).exp(), (top - new).exp()
+            total = (total if self.slip else total * old) + e.sum(-1, keepdim=True)
+            y, top = y * old + e @ v[:, :, start : start + self.block], new
+        return y / total, None
 
 
 class FilledUp(Called):
