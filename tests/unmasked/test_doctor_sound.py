@@ -152,12 +152,6 @@ def shut_in_float32(scores: Tensor, allowed: Tensor) -> Tensor:
     return scores.masked_fill(torch.ones(allowed.shape).tril() == 0, -math.inf)
 
 
-def overwritten(scores: Tensor, allowed: Tensor) -> Tensor:
-    """The softmax's own numbers are masked, which its gradient takes."""
-    weights = scores.softmax(-1).tril_()
-    return weights / weights.sum(-1, keepdim=True)
-
-
 WRONG: dict[str, tuple[Style, str]] = {
     "a number kept for something else": (Style(Divided, dim=E, causal=False, kept_as="max_len", number=7.3), ""),
     "half of the key is the query": (
@@ -182,10 +176,6 @@ WRONG: dict[str, tuple[Style, str]] = {
     "a cut gradient behind float32": (
         STEPS(causal=True, show=shut_in_float32, weigh=lambda s, allowed: s.softmax(-1).detach()),
         "a gradient is cut off",
-    ),
-    "a backward pass that fails": (
-        STEPS(causal=True, show=lambda s, allowed: s, weigh=overwritten),
-        "its backward pass fails",
     ),
     "a number of heads that it has not": (
         Style(lambda dim=E, heads=4: STEPS.make(), causal=False),

@@ -1,9 +1,4 @@
-"""The doctor on modules whose authors did not know it: no right one is accused, and nearly all bugs are found.
-
-Run as a program, it prints how many were found and named, by kind.
-"""
-
-from collections import Counter
+"""The doctor on modules whose authors did not know it: no right one is accused, and nearly all bugs are found."""
 
 import pytest
 
@@ -93,22 +88,3 @@ def test_few_are_not_found_or_named_otherwise() -> None:
     assert UNSEEN.keys() | OTHERWISE.keys() <= WRONG.keys()
     assert len(UNSEEN) <= 0.1 * len(WRONG)
     assert len(UNSEEN) + len(OTHERWISE) <= 0.25 * len(WRONG)
-
-
-def main() -> None:
-    """Print the matrix."""
-    told = {name: examined(case) for name, case in WRONG.items()}
-    found, named, every = Counter[str](), Counter[str](), Counter(case.kind for case in WRONG.values())
-    for name, report in told.items():
-        found[WRONG[name].kind] += not report.ok
-        named[WRONG[name].kind] += not report.ok and WRONG[name].cause in (None, *report.causes)
-    print(f"{'kind of bug':20} {'wrong':>6} {'found':>6} {'named':>6}")
-    for kind in sorted(every):
-        print(f"{kind:20} {every[kind]:6} {found[kind]:6} {named[kind]:6}")
-    print(f"{'all':20} {len(WRONG):6} {found.total():6} {named.total():6}")
-    accused = [name for name, case in RIGHT.items() if not examined(case).ok]
-    print(f"of {len(RIGHT)} right modules accused: {', '.join(accused) or 'none'}")
-
-
-if __name__ == "__main__":
-    main()

@@ -11,7 +11,7 @@ from .cases import Cases, Style
 from .plain import Gated
 from .positions import Placed, ahead, rope, rotary, slopes
 
-CASES = Cases("caches")
+CASES = Cases()
 right, wrong, slip_of = CASES.right, CASES.wrong, CASES.slip
 
 CACHE = Style(Attention, dim=16, heads=2, causal=True, cache="kv")

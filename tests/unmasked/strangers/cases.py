@@ -59,7 +59,6 @@ class Case:
     """A row: a wrong one has the museum's cause, if that has one, and its right twin."""
 
     name: str
-    kind: str
     style: Style
     cause: str | None = None
     twin: Style | None = None
@@ -75,10 +74,9 @@ class Case:
 
 
 class Cases:
-    """The rows of a file, of one kind."""
+    """The rows of a file."""
 
-    def __init__(self, kind: str) -> None:
-        self.kind = kind
+    def __init__(self) -> None:
         self.rows: list[Case] = []
 
     def __iter__(self) -> Iterator[Case]:
@@ -86,11 +84,11 @@ class Cases:
 
     def right(self, name: str, style: Style, /, **own: Any) -> None:
         """A row whose options are its own, besides those of its style."""
-        self.rows.append(Case(name, self.kind, style(**own)))
+        self.rows.append(Case(name, style(**own)))
 
     def wrong(self, name: str, twin: Style, cause: str | None = None, /, **slip: Any) -> None:
         """A row whose options are the slip, which the twin, named before, has not."""
-        self.rows.append(Case(name, self.kind, twin(**slip), cause, twin))
+        self.rows.append(Case(name, twin(**slip), cause, twin))
 
     def slip(self, cause: str | None = None, /, **slip: Any) -> Callable[[str, Style], None]:
         """What makes the rows of one slip, each in another style."""

@@ -30,7 +30,7 @@ from .attention import (
 from .cases import Cases, Style
 from .plain import Gated, OfPyTorch
 
-CASES = Cases("masks")
+CASES = Cases()
 right, wrong, slip_of = CASES.right, CASES.wrong, CASES.slip
 
 

@@ -8,7 +8,7 @@ from .attention import EINSUM, SDPA, SDPA_CAUSAL, Attention, separate
 from .cases import Cases, Style
 from .positions import Table
 
-CASES = Cases("order")
+CASES = Cases()
 right, wrong = CASES.right, CASES.wrong
 
 

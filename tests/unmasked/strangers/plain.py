@@ -33,7 +33,7 @@ from .attention import (
 )
 from .cases import Cases, Style
 
-CASES = Cases("plain")
+CASES = Cases()
 right, wrong, slip_of = CASES.right, CASES.wrong, CASES.slip
 
 VIT = Style(Attention, dim=24, heads=4)

@@ -28,7 +28,7 @@ from .attention import (
 from .cases import Cases, Style
 from .plain import OfPyTorch
 
-CASES = Cases("positions")
+CASES = Cases()
 right, wrong, slip_of = CASES.right, CASES.wrong, CASES.slip
 
 # --------------------------------------------------------------------------------------------------------- rotations

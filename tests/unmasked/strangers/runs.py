@@ -11,7 +11,7 @@ from .attention import SDPA, SDPA_CAUSAL, Attention, separate
 from .cases import Cases, Style
 from .positions import WideNorm, rotary
 
-CASES = Cases("runs")
+CASES = Cases()
 right = CASES.right
 
 

@@ -28,7 +28,7 @@ from .attention import (
 from .cases import Cases, Style
 from .plain import LayerScaled
 
-CASES = Cases("weights")
+CASES = Cases()
 right, wrong, slip_of = CASES.right, CASES.wrong, CASES.slip
 
 VIT = Style(Attention)
