@@ -313,19 +313,17 @@ def test_the_test_helper_fails_with_the_report_and_lets_known_mistakes_be() -> N
         assert_attention(target, but=["scale"], **options)
 
 
-class Keeps(nn.Module):
+class Keeps(Attention):
     """Correct attention that keeps what it computed last, as many do to look at it."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(12, 3)
         self.maps: list[Tensor] = []
-        self.q, self.k, self.v, self.o = (nn.Linear(12, 12) for _ in range(4))
 
-    def forward(self, x: Tensor) -> Tensor:
-        q, k, v = (layer(x).unflatten(-1, (3, 4)).transpose(1, 2) for layer in (self.q, self.k, self.v))
-        self.last = (q @ k.mT / 2).softmax(-1)
+    def weigh(self, scores: Tensor, allowed: None) -> Tensor:
+        self.last = super().weigh(scores, allowed)
         self.maps.append(self.last)
-        return self.o((self.last @ v).transpose(1, 2).flatten(2))
+        return self.last
 
 
 def test_a_module_that_has_kept_tensors_of_a_graph_is_copied_and_left_as_it_was() -> None:
@@ -401,17 +399,14 @@ def test_what_computes_in_16_bits_inside_is_left_open() -> None:
 
 
 def test_a_frozen_mask_is_kept_as_it_is() -> None:
-    class Frozen(nn.Module):
+    class Frozen(Attention):
         def __init__(self) -> None:
-            super().__init__()
-            self.qkv = nn.Linear(12, 36)
+            super().__init__(12, 3)
             self.mask = nn.Parameter(torch.full((32, 32), -torch.inf).triu(1), requires_grad=False)
-            self.scale = nn.Parameter(torch.tensor([0.5]), requires_grad=False)
+            self.factor = nn.Parameter(torch.tensor([0.5]), requires_grad=False)
 
-        def forward(self, x: Tensor) -> Tensor:
-            q, k, v = self.qkv(x).unflatten(-1, (9, 4)).transpose(1, 2).chunk(3, 1)
-            n = x.size(1)
-            return ((q @ k.mT * self.scale + self.mask[:n, :n]).softmax(-1) @ v).transpose(1, 2).flatten(2)
+        def score(self, q: Tensor, k: Tensor) -> Tensor:
+            return q @ k.mT * self.factor + self.mask[: q.size(2), : k.size(2)]
 
     report = diagnose(Frozen(), embed_dim=12, num_heads=3, causal=True)
     assert report.ok, report

@@ -8,7 +8,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from unmasked import diagnose
-from unmasked.doctor import Report
 
 from .strangers.attention import Attention, fill, four, separate
 from .strangers.cases import Style
@@ -17,11 +16,6 @@ from .strangers.positions import Placed, rope, rotary
 from .test_strangers import RIGHT, WRONG, examined
 
 E, H, K, D = 20, 4, 2, 5 + 1
-
-
-def seen(stranger: Style | None, **more: Any) -> Report:
-    assert stranger is not None
-    return diagnose(stranger.make(), **stranger.call | more)
 
 
 def capped(scores: Tensor) -> Tensor:
@@ -64,7 +58,7 @@ SLIPS: dict[str, tuple[str | None, dict[str, Any]]] = {
 @pytest.mark.parametrize("weights", [None, {"query": "q_proj", "key": "k_proj", "value": "v_proj", "out": "o_proj"}])
 def test_right_steps_of_many_kinds_are_settled_together_also_where_their_weights_are_named(weights) -> None:
     weights = weights and {role: f"{name}.weight" for role, name in weights.items()}
-    report = seen(MODERN, weights=weights)
+    report = MODERN.examine(weights=weights)
     assert report.ok, report
     assert report.verdict != "open"
     assert weights or "equality with the reference, step by step" in report.passed
@@ -73,7 +67,7 @@ def test_right_steps_of_many_kinds_are_settled_together_also_where_their_weights
 @pytest.mark.parametrize("slip", SLIPS)
 def test_one_wrong_step_among_them_is_named(slip: str) -> None:
     cause, steps = SLIPS[slip]
-    report = seen(MODERN(**steps))
+    report = MODERN(**steps).examine()
     finding = report.findings[0]
     assert finding.cause == cause, report
     assert finding.how != "open"
@@ -89,25 +83,26 @@ def test_either_orientation_of_a_plain_matrix_is_right_and_biases_are_biases(wei
 
 def test_matrices_multiplied_both_ways_contradict_what_was_said_of_them() -> None:
     said = Style(Matrices, weights=LETTERS, causal=False)
-    both = seen(said(slip="o"))
+    both = said(slip="o").examine()
     assert both.causes == ("weight-not-transposed",)
     assert both.findings[0].how == "open"
-    assert seen(said).verdict != "open"
+    assert said.examine().verdict != "open"
 
 
 def test_each_of_three_inputs_must_make_its_own() -> None:
     three = Style(Attention, dim=E, heads=H, inputs="qkv", names=separate("", "_proj"), causal=False)
-    assert seen(three(taken=lambda q, k, v: (q, k, k))).causes == ("wrong-value",)
-    assert seen(three(taken=lambda q, k, v: (q, k, k + v))).verdict == "open"
-    assert seen(three).verdict != "open"
+    assert three(taken=lambda q, k, v: (q, k, k)).examine().causes == ("wrong-value",)
+    assert three(taken=lambda q, k, v: (q, k, k + v)).examine().verdict == "open"
+    assert three.examine().verdict != "open"
 
 
 def test_a_mask_of_three_axes_belongs_to_its_item_also_where_four_are_taken() -> None:
     three = Style(Attention, dim=E, heads=H, inputs="qkv_allowed", names=separate("", "_proj"))
-    (finding,) = seen(three(spread=lambda allowed, heads: allowed[0] if allowed.dim() == 3 else four(allowed))).findings
+    first = three(spread=lambda allowed, heads: allowed[0] if allowed.dim() == 3 else four(allowed))
+    (finding,) = first.examine().findings
     assert finding.cause == "only-first-item"
     assert "(batch, queries, keys)" in finding.told
-    right = seen(three)
+    right = three.examine()
     assert right.ok
     assert right.verdict != "open"
 
@@ -130,14 +125,13 @@ def test_what_it_sees_is_told(name: str, told: str) -> None:
 
 def test_convolutions_leave_it_open_and_masks_made_in_float32_do_not() -> None:
     assert examined(RIGHT["primer-dconv"]).verdict == "open"
-    report = seen(
-        Style(
-            Placed,
-            causal=True,
-            positions=True,
-            sees=lambda at, keys: torch.ones(len(at), len(keys)).tril().bool(),  # which hides nothing of the rest
-        )
+    masked = Style(
+        Placed,
+        causal=True,
+        positions=True,
+        sees=lambda at, keys: torch.ones(len(at), len(keys)).tril().bool(),  # which hides nothing of the rest
     )
+    report = masked.examine()
     assert report.ok, report
     assert report.verdict != "open"
 
@@ -150,7 +144,7 @@ def test_convolutions_leave_it_open_and_masks_made_in_float32_do_not() -> None:
     ],
 )
 def test_queries_hidden_where_keys_are_padding_and_groups_dealt_out_in_turn_are_left_open(name: str, told: str) -> None:
-    assert seen(WRONG[name].twin).verdict != "open"
+    assert WRONG[name].twin.examine().verdict != "open"
     report = examined(WRONG[name])
     assert (report.ok, report.verdict) == (True, "open")
     assert told in report.text()

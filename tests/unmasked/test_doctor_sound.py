@@ -74,7 +74,7 @@ RIGHT = {
 @pytest.mark.parametrize("name", RIGHT)
 @pytest.mark.parametrize("seed", range(3))
 def test_right_code_that_was_accused_is_not(name: str, seed: int) -> None:
-    report = diagnose(RIGHT[name].make(seed), **RIGHT[name].call)
+    report = RIGHT[name].examine(seed)
     assert report.ok, report
 
 
@@ -97,7 +97,7 @@ def test_what_does_not_run_is_told_with_its_line() -> None:
 
 
 def test_what_is_changed_in_place_is_followed() -> None:
-    assert diagnose(IN_PLACE.make(), **IN_PLACE.call).verdict == "equal"
+    assert IN_PLACE.examine().verdict == "equal"
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_what_is_changed_in_place_is_followed() -> None:
     ],
 )
 def test_what_is_right_by_some_checkpoints_is_a_caution_and_open(style: Style, cause: str) -> None:
-    report = diagnose(style.make(), **style.call)
+    report = style.examine()
     assert [caution.cause for caution in report.cautions] == [cause]
     assert (report.ok, report.verdict) == (True, "open")
 
@@ -187,7 +187,7 @@ WRONG: dict[str, tuple[Style, str]] = {
 @pytest.mark.parametrize("name", WRONG)
 def test_wrong_code_is_found_or_left_open_and_never_settled(name: str) -> None:
     style, told = WRONG[name]
-    report = diagnose(style.make(), **style.call)
+    report = style.examine()
     assert not report.ok or report.verdict == "open", report
     if told:
         assert any(told in finding.told for finding in report.findings), report

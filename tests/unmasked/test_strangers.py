@@ -2,7 +2,6 @@
 
 import pytest
 
-from unmasked import diagnose
 from unmasked.doctor import Report
 
 from .strangers import caches, masks, order, plain, positions, runs, weights
@@ -51,7 +50,7 @@ OTHERWISE: dict[str, str | None] = {
 
 
 def examined(case: Case) -> Report:
-    return diagnose(case.make(), **case.call)
+    return case.style.examine()
 
 
 @pytest.mark.filterwarnings("ignore")  # of FlexAttention, quantization and scripts, which are the modules' own
@@ -64,7 +63,7 @@ def test_a_right_module_is_not_accused(name: str) -> None:
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("style", [style for _, style in TWINS.values()], ids=[name for name, _ in TWINS.values()])
 def test_the_right_twin_of_a_wrong_module_is_not_accused(style: Style) -> None:
-    report = diagnose(style.make(), **style.call)
+    report = style.examine()
     assert report.ok, report.text()
 
 

@@ -10,6 +10,9 @@ from typing import Any
 
 import torch
 
+from unmasked import diagnose
+from unmasked.doctor import Report
+
 # What `diagnose` is told of a stranger, by the names that families have for it.
 TOLD = {"dim": "embed_dim", "heads": "num_heads"}
 TOLD |= {name: name for name in ("causal", "inputs", "key_dim", "batch_first", "cache")}
@@ -47,6 +50,10 @@ class Style:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             return self.family(**self.taken)
+
+    def examine(self, seed: int = 20, **more: Any) -> Report:
+        """Let the doctor see it, who may be told more of it."""
+        return diagnose(self.make(seed), **self.call | more)
 
     @property
     def key(self) -> Hashable:
