@@ -2,10 +2,9 @@
 
 import copy
 import io
-import itertools
 import math
 import pickle
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,15 +17,16 @@ from torch import Tensor, nn
 from unmasked import MultiheadAttention, masks
 from unmasked.layouts import from_torch
 
+from .helpers import fast_path, shaken
+from .refusals import refused
+
 INF = math.inf
 TOLERANCE = {torch.float64: 1e-13, torch.float32: 2e-6, torch.bfloat16: 5e-2}
 
 
 def pair(*args: Any, **kwargs: Any) -> tuple[nn.MultiheadAttention, MultiheadAttention]:
-    """PyTorch's module and ours with the same weights; no bias is left at zero, where it would hide a mistake."""
-    theirs = nn.MultiheadAttention(*args, **kwargs)
-    for parameter in theirs.parameters():
-        nn.init.uniform_(parameter, -0.5, 0.5)
+    """PyTorch's module and ours with the same weights."""
+    theirs = shaken(nn.MultiheadAttention(*args, **kwargs))
     return theirs, from_torch(theirs)
 
 
@@ -162,17 +162,26 @@ OPTIONS = [
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
-def test_the_same_seed_gives_the_same_weights_and_state_dicts_load_both_ways(options: dict[str, Any]) -> None:
-    torch.manual_seed(3)
-    theirs = nn.MultiheadAttention(12, 3, **options)
-    torch.manual_seed(3)
-    ours = MultiheadAttention(12, 3, **options)
+def test_the_same_seed_gives_the_same_weights_at_first_and_again_and_state_dicts_load_both_ways(
+    options: dict[str, Any],
+) -> None:
+    modules = []
+    for cls in (nn.MultiheadAttention, MultiheadAttention):
+        torch.manual_seed(3)
+        modules.append(cls(12, 3, **options))
+    theirs, ours = modules
     for state in (ours.state_dict(), theirs.state_dict()):
         torch.testing.assert_close(state, theirs.state_dict(), rtol=0, atol=0)
         theirs.load_state_dict(state, strict=True)
         ours.load_state_dict(state, strict=True)
     assert isinstance(ours, nn.MultiheadAttention)
     assert repr(ours) == repr(theirs)
+    # Who calls F.multi_head_attention_forward on a module's own weights asks this for their form.
+    assert ours._qkv_same_embed_dim == theirs._qkv_same_embed_dim == (ours.in_proj_weight is not None)
+    for module in modules:
+        torch.manual_seed(1)
+        module._reset_parameters()
+    torch.testing.assert_close(ours.state_dict(), theirs.state_dict(), rtol=0, atol=0)
 
 
 def pickled(module: nn.Module) -> nn.Module:
@@ -187,12 +196,17 @@ def saved(module: nn.Module) -> nn.Module:
 
 
 @pytest.mark.parametrize("clone", [copy.deepcopy, pickled, saved])
-def test_copies_compute_the_same_from_storage_of_their_own(clone: Any) -> None:
-    ours = MultiheadAttention(12, 3, add_bias_kv=True)
-    x = torch.randn(5, 2, 12)
-    other = clone(ours)
+def test_copies_compute_the_same_from_storage_of_their_own_and_no_fast_path_skips_them(clone: Any) -> None:
+    layer, x = nn.TransformerEncoderLayer(12, 2, 20, batch_first=True).eval(), torch.randn(5, 2, 12)
+    ours = from_torch(layer.self_attn)
+    layer.self_attn = other = clone(ours)
     torch.testing.assert_close(other(x, x, x), ours(x, x, x), rtol=0, atol=0)
     assert not {p.data_ptr() for p in other.parameters()} & {p.data_ptr() for p in ours.parameters()}
+    seen = []
+    other.forward = lambda *args, **options: (seen.append(1), args[0])[::-1]
+    with torch.no_grad():
+        layer(x)
+    assert seen == [1]
 
 
 def test_hooks_run() -> None:
@@ -215,21 +229,33 @@ def test_a_bias_of_another_type_is_taken_as_pytorch_takes_it() -> None:
     torch.testing.assert_close(ours(x, x, x), theirs(x, x, x), rtol=0, atol=1e-3)
 
 
-@pytest.mark.parametrize("need_weights", [True, False])
-def test_autocast_computes_in_bfloat16_as_pytorch_does(need_weights: bool) -> None:
-    theirs, ours = pair(12, 3, add_bias_kv=True, batch_first=True)
-    x = torch.randn(2, 5, 12)
-    bias = torch.randn(5, 5)
-    results = []
-    for module in (theirs, ours):
-        with torch.autocast("cpu", torch.bfloat16):
-            output, weights = module(x, x, x, attn_mask=bias, need_weights=need_weights)
-        gradients = torch.autograd.grad(output.float().square().sum(), list(module.parameters()))
-        results.append([output, *([] if weights is None else [weights]), *gradients])
-    assert results[1][0].dtype == torch.bfloat16
-    for actual, expected in zip(results[1], results[0], strict=True):
-        scale = max(1.0, expected.abs().max().item())
-        torch.testing.assert_close(actual.float(), expected.float(), rtol=0, atol=4e-2 * scale)
+def assert_autocast_agrees(dtype: torch.dtype, tolerance: float, x: Tensor, mask: Tensor, **options: Any) -> None:
+    """Compare the outputs, the weights and the gradients of both modules under autocast, on the device of x."""
+    theirs, ours = pair(x.size(-1), 4, batch_first=True, device=x.device, **options)
+    for need_weights in (True, False):
+        results = []
+        for module in (theirs, ours):
+            with torch.autocast(x.device.type, dtype, enabled=dtype != torch.float32):
+                output, weights = module(x, x, x, attn_mask=mask, need_weights=need_weights)
+            gradients = torch.autograd.grad(output.float().square().mean(), list(module.parameters()))
+            results.append([output, *([] if weights is None else [weights]), *gradients])
+        assert results[1][0].dtype == dtype
+        for actual, expected in zip(results[1], results[0], strict=True):
+            scale = max(1.0, expected.abs().max().item())
+            torch.testing.assert_close(actual.float(), expected.float(), rtol=0, atol=tolerance * scale)
+
+
+def test_autocast_computes_in_bfloat16_as_pytorch_does() -> None:
+    assert_autocast_agrees(torch.bfloat16, 4e-2, torch.randn(2, 5, 12), torch.randn(5, 5), add_bias_kv=True)
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize(
+    ("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.float16, 1e-2), (torch.bfloat16, 6e-2)], ids=str
+)
+def test_on_a_gpu_it_equals_pytorchs_also_under_autocast(dtype: torch.dtype, tolerance: float) -> None:
+    mask = (torch.rand(8, 8, device="cuda") < 0.4).fill_diagonal_(False)
+    assert_autocast_agrees(dtype, tolerance, torch.randn(3, 8, 64, device="cuda"), mask)
 
 
 def test_it_has_second_derivatives_where_it_returns_weights() -> None:
@@ -286,30 +312,45 @@ def with_ours(layer: nn.Module) -> nn.Module:
     return other
 
 
-@pytest.mark.usefixtures("unhooked")  # jaxtyping cannot read a nested tensor's shape
-@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors is in prototype")
-@pytest.mark.parametrize("training", [True, False])
-@pytest.mark.parametrize("grad", [True, False])
-@pytest.mark.parametrize("masked", [False, True])
-def test_it_serves_as_the_attention_of_transformer_layers(masked: bool, grad: bool, training: bool) -> None:
-    x, memory = torch.randn(2, 5, 12), torch.randn(2, 7, 12)
-    future, padding = ~masks.causal(5), torch.tensor([[False] * 5, [False, False, False, True, True]])
-    encoder = nn.TransformerEncoderLayer(12, 4, 20, dropout=0.0, batch_first=True)
-    decoder = nn.TransformerDecoderLayer(12, 4, 20, dropout=0.0, batch_first=True)
-    encoder.self_attn.dropout = decoder.multihead_attn.dropout = 0.3
-    runs: list[tuple[nn.Module, tuple[Tensor, ...], dict[str, Any]]] = [
-        (encoder, (x,), {"src_mask": future, "src_key_padding_mask": padding, "is_causal": True}),
-        (decoder, (x, memory), {"tgt_mask": future, "tgt_is_causal": True}),
-        (nn.TransformerEncoder(encoder, 2, enable_nested_tensor=False), (x,), {"mask": future}),
-        (nn.TransformerEncoder(encoder, 2), (x,), {"src_key_padding_mask": padding}),
+@st.composite
+def layer_calls(draw: st.DrawFn) -> tuple[nn.Module, tuple[Tensor, ...], dict[str, Any]]:
+    """An encoder or decoder layer of PyTorch, of any kind, and what it is called with."""
+    torch.manual_seed(draw(st.integers(0, 2**31)))
+    is_encoder, heads = draw(st.booleans()), draw(st.sampled_from([1, 2, 3]))
+    cls = nn.TransformerEncoderLayer if is_encoder else nn.TransformerDecoderLayer
+    options = {name: draw(st.booleans()) for name in ("batch_first", "norm_first", "bias")}
+    layer = shaken(cls(6, heads, 8, dropout=0.0, **options, dtype=torch.float64)).train(draw(st.booleans()))
+    for module in layer.modules():
+        if isinstance(module, nn.MultiheadAttention):
+            module.dropout = 0.3
+    args = [torch.randn(2, tokens, 6, dtype=torch.float64) for tokens in ((5,) if is_encoder else (5, 7))]
+    future, padding = ~masks.causal(5), torch.tensor([[False] * 5, [False] * 3 + [True] * 2])
+    prefix, hint = ("src", "is_causal") if is_encoder else ("tgt", "tgt_is_causal")
+    calls: list[dict[str, Any]] = [
+        {},
+        {f"{prefix}_mask": future, f"{prefix}_key_padding_mask": padding},
+        {f"{prefix}_mask": torch.randn(5, 5, dtype=torch.float64)},
+        {f"{prefix}_mask": future, hint: True},
     ]
-    for theirs, args, options in runs:
-        results = []
-        with torch.set_grad_enabled(grad):
-            for module in (theirs, with_ours(theirs)):
-                torch.manual_seed(4)
-                results.append(module.train(training)(*args, **options if masked else {}))
-        torch.testing.assert_close(*results, rtol=0, atol=2e-6)
+    return layer, tuple(x if options["batch_first"] else x.transpose(0, 1) for x in args), draw(st.sampled_from(calls))
+
+
+@given(call=layer_calls())
+def test_it_serves_as_the_attention_of_layers_whether_pytorchs_fast_path_is_allowed_or_not(
+    call: tuple[nn.Module, tuple[Tensor, ...], dict[str, Any]],
+) -> None:
+    theirs, args, options = call
+    results: list[list[Tensor]] = []  # PyTorch's own fast path would not agree: it is left out
+    for module, allowed in ((theirs, False), (with_ours(theirs), True), (with_ours(theirs), False)):
+        with fast_path(allowed):
+            torch.manual_seed(4)
+            inputs = [x.clone().requires_grad_() for x in args]
+            output = module(*inputs, **options)
+            gradients = torch.autograd.grad(output.square().sum(), [*inputs, *module.parameters()])
+            with torch.no_grad():
+                results.append([output, *gradients, module(*args, **options)])
+    for found in results[1:]:
+        torch.testing.assert_close(found, results[0], rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("need_weights", [True, False])
@@ -376,20 +417,6 @@ def test_masks_of_different_types_combine_where_pytorch_warns() -> None:
     with pytest.warns(UserWarning, match="mismatched key_padding_mask and attn_mask is deprecated"):
         expected = theirs(x, x, x, attn_mask=bias, key_padding_mask=padding)
     torch.testing.assert_close(ours(x, x, x, attn_mask=bias, key_padding_mask=padding), expected)
-
-
-def test_training_without_dropout_and_evaluating_are_bit_equal() -> None:
-    _, ours = pair(12, 4, batch_first=True)
-    x = torch.randn(2, 5, 12)
-    training = ours.train()(x, x, x)
-    with torch.no_grad():
-        torch.testing.assert_close(ours.eval()(x, x, x), training, rtol=0, atol=0)
-
-
-def test_dropout_spares_evaluation() -> None:
-    ours = MultiheadAttention(12, 4, dropout=0.9).eval()
-    x = torch.randn(5, 2, 12)
-    torch.testing.assert_close(ours(x, x, x)[1].sum(-1), torch.ones(2, 5))
 
 
 @pytest.mark.parametrize(("queries", "keys", "batch"), [(0, 7, 2), (3, 0, 2), (3, 7, 0)])
@@ -472,25 +499,6 @@ def test_wrong_shapes_are_refused_with_pytorchs_exception_and_first_words(
         assert str(refused.value)[:3] == text[:3]
 
 
-@pytest.mark.cuda
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("need_weights", [True, False])
-def test_on_a_gpu_it_equals_pytorchs_also_under_autocast(need_weights: bool, dtype: torch.dtype) -> None:
-    theirs, ours = pair(64, 4, batch_first=True, device="cuda")
-    x, mask = torch.randn(3, 8, 64, device="cuda"), torch.rand(8, 8, device="cuda") < 0.4
-    mask.fill_diagonal_(False)
-    results = []
-    for module in (theirs, ours):
-        with torch.autocast("cuda", dtype, enabled=dtype != torch.float32):
-            output, weights = module(x, x, x, attn_mask=mask, need_weights=need_weights)
-        gradients = torch.autograd.grad(output.float().square().mean(), list(module.parameters()))
-        results.append([output, *([] if weights is None else [weights]), *gradients])
-    tolerance = {torch.float32: 1e-5, torch.float16: 1e-2, torch.bfloat16: 6e-2}[dtype]
-    for actual, expected in zip(results[1], results[0], strict=True):
-        scale = max(1.0, expected.abs().max().item())
-        torch.testing.assert_close(actual.float(), expected.float(), rtol=0, atol=tolerance * scale)
-
-
 nested_is_a_prototype = pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors is in prototype")
 
 
@@ -553,47 +561,44 @@ def test_a_jagged_output_can_be_added_to_its_query_and_gaps_are_skipped() -> Non
         torch.testing.assert_close(found, ours(sequence, sequence, sequence)[0])
 
 
-@nested_is_a_prototype
-@pytest.mark.usefixtures("unhooked")
-@pytest.mark.parametrize(
-    ("options", "call", "text"),
-    [
-        ({}, {"attn_mask": zeros(6, 6).bool()}, "MultiheadAttention does not support NestedTensor with attn_mask. "),
-        ({}, {"key_padding_mask": zeros(2, 6).bool()}, "... with key_padding_mask. "),
-        ({"batch_first": False}, {}, "... with batch_first=False: its batch is the first axis. "),
-        (
-            {},
-            {"key": zeros(2, 6, 12)},
-            "... beside tensors that are not: nest query, key and value, each of three axes. ",
-        ),
-        (
-            {},
-            {"query": lambda: torch.nested.nested_tensor([])},
-            "query should be unbatched 2D or batched 3D tensor but received",
-        ),
-        ({}, {"key": lambda: nested(4, 6, features=7)}, EXPECTING + "12, but got 7 in `key`"),
-        (
-            {},
-            {"query": lambda: nested(3)},
-            "query has 1 sequences, key 2 and value 2; each sequence of queries needs one of keys",
-        ),
-        (
-            {},
-            {"key": lambda: nested(4, 5)},
-            "key has sequences of [4, 5] tokens and value of [4, 6]; every key needs one value",
-        ),
-    ],
+NO_NESTED = "MultiheadAttention does not support NestedTensor"
+ELSE = "Else pad it with torch.nested.to_padded_tensor and pass a key_padding_mask"
+
+
+def attending(batch_first: bool = True, **given: Any) -> Callable[[], object]:
+    """A call with nested tensors, but for what is given; what is made of it first is given as a function."""
+
+    def call() -> object:
+        x = nested(4, 6)
+        made = {name: value() if callable(value) else value for name, value in given.items()}
+        return MultiheadAttention(12, 4, batch_first=batch_first)(**{"query": x, "key": x, "value": x} | made)
+
+    return call
+
+
+test_nested_tensors_that_cannot_attend_are_refused_with_the_way_out = nested_is_a_prototype(
+    refused(
+        {
+            AssertionError: {
+                f"{NO_NESTED} with attn_mask. {ELSE}": attending(attn_mask=zeros(6, 6).bool()),
+                f"{NO_NESTED} with key_padding_mask. {ELSE}": attending(key_padding_mask=zeros(2, 6).bool()),
+                f"{NO_NESTED} with batch_first=False: its batch is the first axis. {ELSE}": attending(False),
+                f"{NO_NESTED} beside tensors that are not: nest query, key and value, each of three axes. {ELSE}": (
+                    attending(key=zeros(2, 6, 12))
+                ),
+                "query should be unbatched 2D or batched 3D tensor but received...": attending(
+                    query=lambda: torch.nested.nested_tensor([])
+                ),
+                EXPECTING + "12, but got 7 in `key`": attending(key=lambda: nested(4, 6, features=7)),
+                "query has 1 sequences, key 2 and value 2; each sequence of queries needs one of keys and one of "
+                "values": attending(query=lambda: nested(3)),
+                "key has sequences of [4, 5] tokens and value of [4, 6]; every key needs one value": attending(
+                    key=lambda: nested(4, 5)
+                ),
+            }
+        }
+    )
 )
-def test_nested_tensors_that_cannot_attend_are_refused_with_the_way_out(
-    options: dict[str, Any], call: dict[str, Any], text: str
-) -> None:
-    x = nested(4, 6)
-    module = MultiheadAttention(12, 4, **{"batch_first": True} | options)
-    with pytest.raises(AssertionError) as caught:
-        module(**{"query": x, "key": x, "value": x} | {k: v() if callable(v) else v for k, v in call.items()})
-    assert str(caught.value).startswith(text.replace("...", "MultiheadAttention does not support NestedTensor"))
-    if "does not" in str(caught.value):
-        assert str(caught.value).endswith("pad it with torch.nested.to_padded_tensor and pass a key_padding_mask")
 
 
 @pytest.mark.parametrize("grad", [True, False])
@@ -611,63 +616,6 @@ def test_an_encoder_layer_in_evaluation_goes_through_the_module_and_not_past_it(
         torch.testing.assert_close(ours, layer(x, src_mask=future))
 
 
-def layers() -> Iterator[tuple[str, nn.Module, nn.Module, tuple[Tensor, ...], dict[str, Any]]]:
-    """Encoder and decoder layers of every kind, PyTorch's and the same with our attention, and a call of both."""
-    future, bias = ~masks.causal(5), torch.randn(5, 5, dtype=torch.float64)
-    padding = torch.tensor([[False] * 5, [False, False, False, True, True]])
-    calls = [{}, {"mask": future}, {"mask": bias}, {"mask": future, "is_causal": True}, {"key_padding_mask": padding}]
-    kinds = itertools.product(
-        ["encoder", "decoder"], [1, 2, 3], ["relu", "gelu"], *[[True, False]] * 3, range(len(calls))
-    )
-    for kind, heads, activation, norm_first, bias_too, batch_first, i in kinds:
-        cls = nn.TransformerEncoderLayer if kind == "encoder" else nn.TransformerDecoderLayer
-        theirs = cls(
-            6, heads, 8, 0.0, activation, 1e-5, batch_first, norm_first, bias_too, device="cpu", dtype=torch.float64
-        )
-        for parameter in theirs.parameters():
-            nn.init.uniform_(parameter, -0.5, 0.5)
-        x, memory = torch.randn(2, 5, 6, dtype=torch.float64), torch.randn(2, 7, 6, dtype=torch.float64)
-        args = (x,) if kind == "encoder" else (x, memory)
-        prefix = "src" if kind == "encoder" else "tgt"
-        names = {"mask": f"{prefix}_mask", "key_padding_mask": f"{prefix}_key_padding_mask"}
-        names["is_causal"] = "is_causal" if kind == "encoder" else "tgt_is_causal"
-        options = {names[name]: value for name, value in calls[i].items()}
-        args = args if batch_first else tuple(a.transpose(0, 1) for a in args)
-        yield (
-            f"{kind} {heads} {activation} {norm_first} {bias_too} {batch_first} {i}",
-            theirs,
-            with_ours(theirs),
-            args,
-            options,
-        )
-
-
-@pytest.mark.usefixtures("unhooked", "restored_fast_path")
-def test_every_encoder_and_decoder_layer_agrees_with_pytorchs_whether_its_fast_path_is_allowed_or_not() -> None:
-    agreeing = 0
-    for name, theirs, ours, args, options in layers():
-        results: list[Tensor] = []  # PyTorch's own fast path would not agree: it is left out
-        for module, allowed in ((theirs, False), (ours, True), (ours, False)):
-            torch.backends.mha.set_fastpath_enabled(allowed)
-            inputs = [a.clone().requires_grad_() for a in args]
-            output = module.eval()(*inputs, **options)
-            gradients = torch.autograd.grad(output.square().sum(), [*inputs, *module.parameters()])
-            with torch.no_grad():
-                evaluated = module(*args, **options)
-            results.append(torch.cat([x.reshape(-1) for x in (output, *gradients, evaluated)]))
-        for found in results[1:]:
-            assert torch.allclose(found, results[0], rtol=0, atol=1e-12), name
-        agreeing += 1
-    assert agreeing == 480
-
-
-@pytest.fixture
-def restored_fast_path() -> Iterator[None]:
-    before = torch.backends.mha.get_fastpath_enabled()
-    yield
-    torch.backends.mha.set_fastpath_enabled(before)
-
-
 @pytest.mark.usefixtures("unhooked")
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors is in prototype")
 def test_an_encoder_made_of_our_layers_is_quiet_and_packs_padded_batches_as_pytorchs() -> None:
@@ -682,37 +630,9 @@ def test_an_encoder_made_of_our_layers_is_quiet_and_packs_padded_batches_as_pyto
     torch.testing.assert_close(*results, rtol=0, atol=2e-6)
 
 
-@pytest.mark.parametrize("options", OPTIONS, ids=str)
-def test_what_it_says_of_its_weights_is_what_pytorch_says(options: dict[str, Any]) -> None:
-    """Who calls F.multi_head_attention_forward on a module's own weights asks _qkv_same_embed_dim for their form."""
-    theirs, ours = pair(12, 3, **options)
-    assert ours._qkv_same_embed_dim == theirs._qkv_same_embed_dim == (ours.in_proj_weight is not None)
-
-
-@pytest.mark.parametrize("clone", [lambda module: module, copy.deepcopy, pickled], ids=["itself", "deepcopy", "pickle"])
-def test_no_copy_can_be_skipped_by_a_layers_fast_path(clone: Any) -> None:
-    layer = nn.TransformerEncoderLayer(12, 2, 20, batch_first=True).eval()
-    layer.self_attn, seen = clone(from_torch(layer.self_attn)), []
-    layer.self_attn.forward = lambda *args, **options: (seen.append(1), args[0])[::-1]
-    with torch.no_grad():
-        layer(torch.randn(3, 5, 12))
-    assert seen == [1]
-
-
 @pytest.mark.parametrize("grad", [True, False])
 def test_the_output_is_contiguous_with_batch_first_where_pytorchs_is_a_view_in_training(grad: bool) -> None:
     x, (theirs, ours) = torch.randn(3, 5, 12), pair(12, 2, batch_first=True)
     with torch.set_grad_enabled(grad):
         assert ours.train(grad)(x, x, x)[0].is_contiguous()
         assert theirs.train(grad)(x, x, x)[0].is_contiguous() == (not grad)
-
-
-def test_initialising_again_draws_what_pytorch_draws() -> None:
-    for options in ({}, {"kdim": 7, "add_bias_kv": True}):
-        modules = [cls(12, 3, **options) for cls in (nn.MultiheadAttention, MultiheadAttention)]
-        for module in modules:
-            torch.manual_seed(1)
-            module._reset_parameters()
-        for (name, a), b in zip(modules[0].named_parameters(), modules[1].parameters(), strict=True):
-            if name != "out_proj.weight":  # which it leaves alone
-                assert torch.equal(a, b), name
