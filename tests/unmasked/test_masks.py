@@ -1,6 +1,5 @@
 import math
 import re
-from typing import Any
 
 import pytest
 import torch
@@ -213,18 +212,6 @@ def test_the_table_of_conventions_says_what_each_interface_does() -> None:
     padded = module(x, x, x, key_padding_mask=~first[:1])[0]
     torch.testing.assert_close(padded, x[:, :1].expand_as(x))
     torch.testing.assert_close(self_attention(x, allowed=first).context, x[:, :1].expand_as(x))
-
-
-@pytest.mark.parametrize("changed", ["nothing", "nhead", "batch_first", "bias", "activation"])
-def test_an_encoder_layer_on_its_fast_path_hides_what_a_bias_only_lowers(changed: str) -> None:
-    others: dict[str, Any] = {"nhead": 1, "batch_first": False, "bias": False, "activation": F.silu}
-    other = {name: value for name, value in others.items() if name == changed}
-    x, bias = torch.randn(3, 3, 4), -torch.rand(3, 3).fill_diagonal_(0)
-    layer = nn.TransformerEncoderLayer(**{"d_model": 4, "nhead": 2, "dim_feedforward": 8, "batch_first": True} | other)
-    added, hidden = (layer.eval()(x, src_mask=mask) for mask in (bias, bias != 0))
-    assert not torch.allclose(added, hidden, atol=1e-3)
-    with torch.no_grad():
-        torch.testing.assert_close(layer(x, src_mask=bias), added if other else hidden)
 
 
 @pytest.mark.parametrize("rubbish", [math.nan, INF, -INF])
