@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 from torch.nn.attention.flex_attention import flex_attention
 
-from unmasked import attend, masks, watch
+from unmasked import attend, masks
 
-from .of_transformers import with_cache
+from .of_transformers import tiny, with_cache
 
 transformers = pytest.importorskip("transformers", reason="pip install transformers>=5")
 masking = pytest.importorskip("transformers.masking_utils", reason="pip install transformers>=5")
@@ -30,11 +30,8 @@ LOWEST = torch.finfo(torch.float32).min
 @pytest.fixture
 def model() -> Iterator[Any]:
     """A Llama with random weights, called "sdpa"; what a test registers goes with it."""
-    sizes = {"hidden_size": 24, "intermediate_size": 40, "num_attention_heads": 4, "num_key_value_heads": 2}
-    torch.manual_seed(0)
-    config = transformers.LlamaConfig(vocab_size=32, num_hidden_layers=2, attention_dropout=0.5, **sizes)
     with torch.no_grad():
-        yield transformers.LlamaForCausalLM(config).eval()
+        yield tiny("LlamaForCausalLM", num_attention_heads=4, num_key_value_heads=2, attention_dropout=0.5)
     for registry in (transformers.AttentionInterface, transformers.AttentionMaskInterface):
         registry._global_mapping.pop("mine", None)
 
@@ -66,7 +63,7 @@ def test_in_a_step_the_mask_is_of_all_tokens_so_far(model: Any) -> None:
     whole = model(IDS, attention_mask=LEFT, position_ids=PLACES).logits[:, 6:]
 
     def step(mask: Tensor) -> Tensor:
-        kept = with_cache(model, transformers.DynamicCache(config=model.config))
+        kept = with_cache(model)
         model(IDS[:, :6], attention_mask=LEFT[:, :6], position_ids=PLACES[:, :6], **kept)
         return model(IDS[:, 6:], attention_mask=mask, position_ids=PLACES[:, 6:], **kept).logits
 
@@ -113,12 +110,7 @@ def test_what_output_attentions_gives(model: Any) -> None:
     assert model(IDS, output_attentions=True).attentions == ()
     with pytest.raises(ValueError, match="Please set it to 'eager' instead"):
         model.config.output_attentions = True
-    with watch(model) as seen:
-        model(IDS)
     model.set_attn_implementation("eager")
-    theirs = model(IDS, output_attentions=True).attentions
-    for call, weights in zip(seen, theirs, strict=True):
-        torch.testing.assert_close(call.weights, weights, rtol=0, atol=1e-5)
     assert (model.train()(IDS, output_attentions=True).attentions[0].sum(-1) - 1).abs().max() > 0.1, "after dropout"
 
 

@@ -12,6 +12,8 @@ from unmasked import CausalSelfAttention, MultiheadAttention
 from unmasked.layouts import convert, from_torch, layout_of, load, to_torch
 from unmasked.positions import Rotary, convert_pairing
 
+from .helpers import shaken
+from .of_transformers import tiny
 from .refusals import refused
 
 HEADS, HEAD_DIM, DIM, D_IN, D_OUT = 3, 2, 6, 5, 4  # DIM: all heads together
@@ -264,9 +266,7 @@ OPTIONS = [
 def test_a_module_crosses_over_and_back_with_options_weights_mode_and_frozen_parameters(
     options: dict[str, Any],
 ) -> None:
-    theirs = nn.MultiheadAttention(DIM, HEADS, **options).eval()
-    for parameter in theirs.parameters():
-        nn.init.uniform_(parameter)
+    theirs = shaken(nn.MultiheadAttention(DIM, HEADS, **options).eval())
     theirs.out_proj.weight.requires_grad_(False)
     generator = torch.get_rng_state()
     ours = from_torch(theirs)
@@ -289,9 +289,8 @@ def test_a_module_crosses_over_and_back_with_options_weights_mode_and_frozen_par
 @pytest.mark.parametrize("batch_first", [True, False])
 @pytest.mark.parametrize("bias", [True, False])
 def test_a_causal_layer_crosses_over_to_pytorch_and_back(bias: bool, batch_first: bool) -> None:
-    ours = CausalSelfAttention(DIM, DIM, HEADS, qkv_bias=bias, out_bias=bias, dropout=0.2, dtype=torch.float64).eval()
-    for parameter in ours.parameters():
-        nn.init.uniform_(parameter)
+    ours = CausalSelfAttention(DIM, DIM, HEADS, qkv_bias=bias, out_bias=bias, dropout=0.2, dtype=torch.float64)
+    shaken(ours.eval())
     ours.qkv.weight.requires_grad_(False)
     theirs = to_torch(ours)
     x = torch.randn(2, 5, DIM, dtype=torch.float64)
@@ -375,29 +374,19 @@ test_what_cannot_be_copied_is_refused_with_the_reason = refused(
 )
 
 
-TINY = {"vocab_size": 50, "hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 6, "intermediate_size": 20}
-TINY |= {"max_position_embeddings": 32, "bos_token_id": 0, "eos_token_id": 0, "pad_token_id": 0, "head_dim": 4}
-GPT2 = {"vocab_size": 50, "n_embd": 24, "n_layer": 2, "n_head": 6, "n_positions": 32, "add_cross_attention": True}
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
-    "GPT2": ("gpt2", GPT2 | {"bos_token_id": 0, "eos_token_id": 0}),
-    "GPTNeoX": ("gpt_neox", TINY | {"rotary_pct": 0.5, "head_dim": None}),
-    "Llama": ("llama", TINY | {"num_key_value_heads": 2}),
-    "Qwen2": ("llama", TINY | {"num_key_value_heads": 6}),
-    "Bert": ("bert", TINY),
+    "GPT2": ("gpt2", {"add_cross_attention": True}),
+    "GPTNeoX": ("gpt_neox", {"rotary_pct": 0.5}),
+    "Llama": ("llama", {"num_key_value_heads": 2, "head_dim": 4}),
+    "Qwen2": ("llama", {"num_key_value_heads": 6, "head_dim": 4}),
+    "Bert": ("bert", {}),
 }
 
 
 @pytest.fixture(scope="module")
 def theirs() -> dict[str, nn.Module]:
     """Models whose biases are not zero, as those of a checkpoint are not."""
-    transformers = importlib.import_module("transformers")
-    torch.manual_seed(0)
-    models = {}
-    for name, (_, options) in MODELS.items():
-        models[name] = getattr(transformers, f"{name}Model")(getattr(transformers, f"{name}Config")(**options)).eval()
-        for parameter in models[name].parameters():
-            nn.init.normal_(parameter, std=0.3)
-    return models
+    return {name: shaken(tiny(f"{name}Model", **options)) for name, (_, options) in MODELS.items()}
 
 
 def asked(model: nn.Module, name: str) -> tuple[Tensor, Tensor]:
@@ -555,12 +544,10 @@ test_a_checkpoint_of_another_family_is_refused_with_the_one_it_looks_like = refu
 
 @pytest.mark.parametrize("name", ["Cohere", "Glm4", "Gemma2"])
 def test_models_with_the_names_of_llama_load_even_if_they_turn_or_cap_otherwise(name: str) -> None:
-    transformers = importlib.import_module("transformers")
-    config = getattr(transformers, f"{name}Config")(**TINY | {"num_key_value_heads": 2})
-    model = getattr(transformers, f"{name}Model")(config)
+    model = tiny(f"{name}Model", num_key_value_heads=2, head_dim=4)
     assert "qkv.weight" in load(model.state_dict(), "llama", num_heads=6, num_kv_heads=2, layer=0)
     code = importlib.import_module(type(model).__module__)
     neighbors = code.rotate_half(torch.arange(4.0)).tolist() == [-1, 0, -3, 2]
-    assert (neighbors, getattr(config, "attn_logit_softcapping", None)) == (
+    assert (neighbors, getattr(model.config, "attn_logit_softcapping", None)) == (
         (False, 50) if name == "Gemma2" else (True, None)
     )

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from unmasked import attend, bypass_, masks, self_attention
 
+from .of_transformers import VOCABULARY, tiny
 from .refusals import refused
 
 INF = math.inf
@@ -293,12 +294,8 @@ def test_packed_documents_get_what_each_gets_alone(is_causal: bool, implementati
 
 
 def test_transformers_keeps_packed_documents_apart_only_without_a_cache_and_without_a_mask() -> None:
-    from transformers import LlamaConfig, LlamaForCausalLM
-
-    sizes = {"hidden_size": 24, "intermediate_size": 40, "num_attention_heads": 4, "num_key_value_heads": 2}
-    torch.manual_seed(0)
-    model = LlamaForCausalLM(LlamaConfig(vocab_size=32, num_hidden_layers=2, **sizes)).eval()
-    lengths, ids = [3, 4, 2], torch.randint(32, (1, 9))
+    model = tiny("LlamaForCausalLM", num_key_value_heads=2)
+    lengths, ids = [3, 4, 2], torch.randint(VOCABULARY, (1, 9))
     anew = torch.cat([torch.arange(length) for length in lengths])[None]
     ones = torch.ones_like(ids)
     with torch.no_grad():
