@@ -1,59 +1,27 @@
 import re
-from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize, prune
 
-import unmasked
 from unmasked import CausalSelfAttention, MultiheadAttention, bypass_, bypassed, is_bypassed, self_attention
 
-MATRIX = torch.tensor([[1.0, 0.0, 0.0, 1.0], [0.0, 1.5, 1.0, 1.0], [0.0, 1.0, 1.0, 1.0]])
+from .helpers import shaken
+
 MODULES = [nn.MultiheadAttention, MultiheadAttention]
-
-
-def shaken(module: nn.Module) -> nn.Module:
-    """No parameter is left at zero: a bypass that forgets a bias must show."""
-    for parameter in module.parameters():
-        nn.init.uniform_(parameter, -0.5, 0.5)
-    return module
 
 
 def attend(module: nn.Module, x: Tensor) -> Tensor:
     return module(x) if isinstance(module, CausalSelfAttention) else module(x, x, x)[0]
 
 
-@pytest.mark.parametrize("bias", [True, False])
-@pytest.mark.parametrize("cls", MODULES)
-def test_the_notebooks_matrix_gives_the_notebooks_figures_through_a_bypassed_module(cls: type, bias: bool) -> None:
-    module = bypass_(shaken(cls(4, 1, bias=bias, batch_first=True)))
-    context, weights = module(MATRIX, MATRIX, MATRIX)
-    printed = [[0.4519, 0.2741, 0.2741], [0.1045, 0.5307, 0.3648], [0.1387, 0.4842, 0.3771]]
-    torch.testing.assert_close(weights, torch.tensor(printed), rtol=0, atol=5e-5)
-    expected = self_attention(MATRIX)
-    torch.testing.assert_close((context, weights), tuple(expected), rtol=0, atol=3e-7)
-
-
-@pytest.mark.parametrize("cls", MODULES)
-def test_fifty_features_give_the_notebooks_contextual_ship(cls: type) -> None:
-    lines = (Path(unmasked.__file__).parent / "data" / "ship_vectors.50d.txt").read_text().splitlines()
-    vectors = {word: torch.tensor([*map(float, rest)]) for word, *rest in map(str.split, lines)}
-    x = torch.stack([vectors[word] for word in ["we", "process", "and", "ship", "your", "order"]])
-    module = bypass_(shaken(cls(50, 1)))
-    context, weights = module(x, x, x)
-    torch.testing.assert_close(context, self_attention(x).context, rtol=0, atol=3e-6)
-    printed = torch.tensor([0.0431, 0.0258, 0.0419, 0.7811, 0.0490, 0.0590])
-    torch.testing.assert_close(weights[3], printed, rtol=0, atol=5e-5)
-    torch.testing.assert_close(context[3, :4], torch.tensor([1.2758, 0.1034, 0.2720, -0.4776]), rtol=0, atol=5e-5)
-
-
-@pytest.mark.parametrize("batch_first", [True, False])
+@pytest.mark.parametrize(("batch_first", "bias"), [(True, True), (False, True), (True, False)])
 @pytest.mark.parametrize("heads", [1, 2, 3])
 @pytest.mark.parametrize("cls", MODULES)
-def test_every_head_attends_over_its_own_slice(cls: type, heads: int, batch_first: bool) -> None:
+def test_every_head_attends_over_its_own_slice(cls: type, heads: int, batch_first: bool, bias: bool) -> None:
     x = torch.randn(2, 5, 12, dtype=torch.float64)
-    module = bypass_(shaken(cls(12, heads, batch_first=batch_first, dtype=torch.float64)))
+    module = bypass_(shaken(cls(12, heads, bias=bias, batch_first=batch_first, dtype=torch.float64)))
     given = x if batch_first else x.transpose(0, 1)
     context, weights = module(given, given, given, average_attn_weights=False)
     slices = [self_attention(part) for part in x.chunk(heads, dim=-1)]

@@ -3,27 +3,25 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from unmasked import CausalSelfAttention, MultiheadAttention, masks
 
+from .helpers import shaken
 from .refusals import refused
 
 
 def layer(d_in: int, d_out: int, num_heads: int, **options: object) -> CausalSelfAttention:
-    """A layer in float64 whose biases are not zero."""
-    made = CausalSelfAttention(d_in, d_out, num_heads, **options, dtype=torch.float64)
-    for parameter in made.parameters():
-        nn.init.uniform_(parameter, -0.5, 0.5)
-    return made
+    return shaken(CausalSelfAttention(d_in, d_out, num_heads, **options, dtype=torch.float64))
 
 
-def from_scratch(made: CausalSelfAttention, x: Tensor, allowed: Tensor | None = None) -> Tensor:
-    """The layer's output for one sequence, head by head and token by token."""
+def from_scratch(made: CausalSelfAttention, x: Tensor, allowed: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """The layer's output and weights for one sequence, head by head and token by token."""
     rows = x @ made.qkv.weight.T
     rows = rows if made.qkv.bias is None else rows + made.qkv.bias
     d, kv_dim = made.head_dim, made.num_kv_heads * made.head_dim
     context = torch.zeros(len(x), made.d_out, dtype=x.dtype)
+    weights = torch.zeros(made.num_heads, len(x), len(x), dtype=x.dtype)
     for head in range(made.num_heads):
         kv_head = head * made.num_kv_heads // made.num_heads
         query = rows[:, head * d : (head + 1) * d]
@@ -32,11 +30,11 @@ def from_scratch(made: CausalSelfAttention, x: Tensor, allowed: Tensor | None = 
         for i in range(len(x)):
             seen = [j for j in range(i + 1) if allowed is None or allowed[i, j]]
             if seen:
-                weights = torch.exp(torch.stack([query[i] @ key[j] for j in seen]) / d**0.5)
-                mixed = sum(w * value[j] for w, j in zip(weights, seen, strict=True))
-                context[i, head * d : (head + 1) * d] = mixed / weights.sum()
+                powers = torch.exp(torch.stack([query[i] @ key[j] for j in seen]) / d**0.5)
+                weights[head, i, seen] = powers / powers.sum()
+                context[i, head * d : (head + 1) * d] = weights[head, i] @ value
     output = context @ made.out_proj.weight.T
-    return output if made.out_proj.bias is None else output + made.out_proj.bias
+    return output if made.out_proj.bias is None else output + made.out_proj.bias, weights
 
 
 @pytest.mark.parametrize("num_kv_heads", [6, 3, 2, 1])
@@ -47,8 +45,10 @@ def test_it_equals_attention_from_scratch(num_kv_heads: int, qkv_bias: bool, out
     assert (made.qkv.bias is not None, made.out_proj.bias is not None) == (qkv_bias, out_bias)
     x = torch.randn(2, 5, 7, dtype=torch.float64)
     allowed = torch.rand(2, 1, 5, 5) < 0.6 if masked else None
-    expected = [from_scratch(made, x[b], None if allowed is None else allowed[b, 0]) for b in range(2)]
-    torch.testing.assert_close(made(x, allowed=allowed), torch.stack(expected))
+    each = [from_scratch(made, x[b], None if allowed is None else allowed[b, 0]) for b in range(2)]
+    output, weights = (torch.stack(found) for found in zip(*each, strict=True))
+    torch.testing.assert_close(made(x, allowed=allowed), output)
+    torch.testing.assert_close(made.weights(x, allowed=allowed), weights)
 
 
 def test_it_equals_the_drop_in_told_to_be_causal_with_its_gradients() -> None:
@@ -67,23 +67,6 @@ def test_it_equals_the_drop_in_told_to_be_causal_with_its_gradients() -> None:
     for gradient, (name, _) in zip(mine, made.named_parameters(), strict=True):
         expected = dict(zip([n for n, _ in other.named_parameters()], theirs, strict=True))
         torch.testing.assert_close(gradient, expected[name.replace("qkv.", "in_proj_")])
-
-
-def test_shared_heads_equal_repeated_ones() -> None:
-    shared, repeated = layer(7, 12, 6, num_kv_heads=2), layer(7, 12, 6)
-    query, key, value = shared.qkv.weight.detach().split([12, 4, 4])
-    key, value = (w.unflatten(0, (2, 2)).repeat_interleave(3, dim=0).flatten(0, 1) for w in (key, value))
-    repeated.load_state_dict(shared.state_dict() | {"qkv.weight": torch.cat([query, key, value])})
-    x = torch.randn(2, 5, 7, dtype=torch.float64)
-    torch.testing.assert_close(shared(x), repeated(x))
-    torch.testing.assert_close(shared.weights(x), repeated.weights(x))
-
-
-def test_weights_are_causal_rows_that_sum_to_one_for_every_head() -> None:
-    weights = layer(7, 12, 6, num_kv_heads=3).weights(torch.randn(2, 5, 7, dtype=torch.float64))
-    assert weights.shape == (2, 6, 5, 5)
-    assert not weights[..., ~masks.causal(5)].any()
-    torch.testing.assert_close(weights.sum(-1), torch.ones(2, 6, 5, dtype=torch.float64))
 
 
 @pytest.mark.parametrize("batch", [(), (2,), (2, 3)])

@@ -3,7 +3,10 @@
 import math
 import pickle
 import re
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -11,7 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 from transformers import DeepseekV3Config, GPTNeoXConfig, LlamaConfig
-from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from transformers.models.bloom.modeling_bloom import build_alibi_tensor
 from transformers.models.cohere import modeling_cohere
 from transformers.models.deepseek_v3 import modeling_deepseek_v3
@@ -22,7 +24,7 @@ from transformers.models.llama import modeling_llama
 from transformers.models.mpt.modeling_mpt import build_mpt_alibi_tensor
 from transformers.models.qwen2_vl import modeling_qwen2_vl
 
-from unmasked import attend, masks, positions, probes, self_attention
+from unmasked import attend, positions, probes, self_attention
 from unmasked.positions import Rotary, alibi, alibi_slopes, convert_pairing, sinusoids
 
 from .refusals import refused
@@ -55,18 +57,6 @@ def test_turning_is_multiplying_complex_numbers(pairing: str, data: st.DataObjec
     )
 
 
-@given(data=st.data())
-def test_scores_depend_on_the_offset_alone_and_lengths_stay(data: st.DataObject) -> None:
-    rotary = Rotary(6, pairing=data.draw(st.sampled_from(PAIRINGS)), rotary_dim=data.draw(st.sampled_from([2, 6])))
-    i, j, shift = (data.draw(st.integers(0, 50_000)) for _ in range(3))
-    query, key = torch.randn(2, 3, 1, 6, dtype=torch.float64)
-    places = torch.tensor([i]), torch.tensor([j])
-    here = rotary(query, places[0]) @ rotary(key, places[1]).mT
-    there = rotary(query, places[0] + shift) @ rotary(key, places[1] + shift).mT
-    torch.testing.assert_close(here, there, atol=1e-8, rtol=0)
-    torch.testing.assert_close(rotary(query, places[0]).norm(dim=-1), query.norm(dim=-1))
-
-
 def test_a_quarter_turn_by_hand() -> None:
     quarter = torch.tensor([math.pi / 2, 0.0])  # the first pair turns by 90 degrees a position, the second not at all
     x, places = torch.tensor([[1.0, 2.0, 3.0, 4.0]]), torch.tensor([1])
@@ -78,41 +68,41 @@ def test_a_quarter_turn_by_hand() -> None:
     torch.testing.assert_close(back, x)
 
 
-def test_the_first_position_is_zero_and_turns_nothing() -> None:
-    x = torch.randn(2, 3, 1, 8)
-    for pairing in PAIRINGS:
-        rotary = Rotary(8, pairing=pairing)
-        torch.testing.assert_close(rotary(x, torch.tensor([0])), x, rtol=0, atol=0)
-        assert not torch.allclose(rotary(x, torch.tensor([1])), x)
+def in_llama(x: Tensor, places: Tensor = PLACES, **parameters: Any) -> Tensor:
+    config = LlamaConfig(hidden_size=x.size(-1), num_attention_heads=1, rope_parameters=parameters)
+    cos, sin = modeling_llama.LlamaRotaryEmbedding(config)(x, places[None])
+    return modeling_llama.apply_rotary_pos_emb(x, x, cos, sin)[0]
 
 
-def test_halves_are_those_of_llama() -> None:
-    x = torch.randn(2, 3, len(PLACES), 8)
-    config = LlamaConfig(
-        hidden_size=8, num_attention_heads=1, rope_parameters={"rope_type": "default", "rope_theta": 5e5}
-    )
-    cos, sin = modeling_llama.LlamaRotaryEmbedding(config)(x, PLACES[None])
-    theirs, _ = modeling_llama.apply_rotary_pos_emb(x, x, cos, sin)
-    torch.testing.assert_close(Rotary(8, base=5e5)(x, PLACES), theirs)
-
-
-def test_a_part_of_the_features_is_turned_as_in_gpt_neox() -> None:
-    x = torch.randn(2, 3, len(PLACES), 16)
+def in_gpt_neox(x: Tensor) -> Tensor:
     parameters = {"rope_type": "default", "rope_theta": 10_000, "partial_rotary_factor": 0.25}
-    config = GPTNeoXConfig(hidden_size=48, num_attention_heads=3, rope_parameters=parameters)
+    config = GPTNeoXConfig(hidden_size=3 * x.size(-1), num_attention_heads=3, rope_parameters=parameters)
     cos, sin = modeling_gpt_neox.GPTNeoXRotaryEmbedding(config)(x, PLACES[None])
-    theirs, _ = modeling_gpt_neox.apply_rotary_pos_emb(x, x, cos, sin)
-    ours = Rotary(16, rotary_dim=4)(x, PLACES)
-    torch.testing.assert_close(ours, theirs)
-    assert torch.equal(ours[..., 4:], x[..., 4:])
+    return modeling_gpt_neox.apply_rotary_pos_emb(x, x, cos, sin)[0]
 
 
-def test_interleaved_pairs_are_those_of_gpt_j() -> None:
-    x = torch.randn(2, 3, 5, 8)
-    table = modeling_gptj.create_sinusoidal_positions(5, 8)
+def in_gpt_j(x: Tensor) -> Tensor:
+    table = modeling_gptj.create_sinusoidal_positions(4096, x.size(-1))[PLACES]
     sin, cos = table.expand(2, -1, -1).chunk(2, -1)
-    theirs = modeling_gptj.apply_rotary_pos_emb(x.transpose(1, 2), sin, cos).transpose(1, 2)
-    torch.testing.assert_close(Rotary(8, pairing="interleaved")(x, torch.arange(5)), theirs)
+    return modeling_gptj.apply_rotary_pos_emb(x.transpose(1, 2), sin, cos).transpose(1, 2)
+
+
+LLAMA3 = {"rope_type": "llama3", "rope_theta": 5e5, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+NEAR = LLAMA3 | {"original_max_position_embeddings": 64}
+LLAMA3["original_max_position_embeddings"] = 8192
+OF_MODELS: dict[str, tuple[Rotary, Callable[[Tensor], Tensor]]] = {
+    "Llama": (Rotary(16, base=5e5), partial(in_llama, rope_type="default", rope_theta=5e5)),
+    "Llama 3.1": (Rotary(16, frequencies=Rotary.from_config(16, NEAR).frequencies), partial(in_llama, **NEAR)),
+    "GPT-NeoX": (Rotary(16, rotary_dim=4), in_gpt_neox),
+    "GPT-J": (Rotary(16, pairing="interleaved"), in_gpt_j),
+}
+
+
+@pytest.mark.parametrize("name", OF_MODELS)
+def test_features_are_turned_as_in_the_models_of_others(name: str) -> None:
+    ours, theirs = OF_MODELS[name]
+    x = torch.randn(2, 3, len(PLACES), 16)
+    torch.testing.assert_close(ours(x, PLACES), theirs(x))
 
 
 def test_the_name_rotate_half_tells_no_pairing() -> None:
@@ -131,21 +121,6 @@ def test_a_configuration_may_name_its_pairing_and_deepseek_puts_neighbors_into_t
     torch.testing.assert_close(Rotary(8)(torch.cat([x[..., ::2], x[..., 1::2]], -1), PLACES), theirs)
     ours = Rotary(8, pairing="interleaved")(x, PLACES)
     torch.testing.assert_close(ours @ ours.mT, theirs @ theirs.mT)
-
-
-def test_scaled_frequencies_are_those_of_llama_3_1() -> None:
-    x = torch.randn(2, 3, len(PLACES), 16)
-    scaled = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 64}
-    config = LlamaConfig(
-        hidden_size=16, num_attention_heads=1, rope_parameters={"rope_type": "llama3", "rope_theta": 10_000, **scaled}
-    )
-    frequencies, factor = ROPE_INIT_FUNCTIONS["llama3"](config)
-    assert factor == 1
-    cos, sin = modeling_llama.LlamaRotaryEmbedding(config)(x, PLACES[None])
-    theirs, _ = modeling_llama.apply_rotary_pos_emb(x, x, cos, sin)
-    ours = Rotary(16, frequencies=frequencies)(x, PLACES)
-    torch.testing.assert_close(ours, theirs)
-    assert not torch.allclose(ours, Rotary(16)(x, PLACES))
 
 
 def test_sequences_may_start_at_different_places() -> None:
@@ -172,12 +147,6 @@ def test_angles_keep_float32_for_half_precision_and_under_autocast(pairing: str,
         torch.testing.assert_close(rotary(x.float(), places).to(dtype), exact, rtol=0, atol=0)
     expected = turned_as_complex_numbers(x, places, pairing)
     torch.testing.assert_close(rotary(x, places).double(), expected, rtol=0, atol=2e-2)
-
-
-def test_float64_is_turned_in_float64() -> None:
-    x = torch.randn(1, 8, dtype=torch.float64)
-    far = torch.tensor([1_000_003])
-    torch.testing.assert_close(Rotary(8)(x, far), turned_as_complex_numbers(x, far, "halves"), rtol=0, atol=1e-9)
 
 
 @pytest.mark.parametrize("pairing", PAIRINGS)
@@ -257,11 +226,6 @@ def test_slopes_are_those_of_bloom_and_mpt(num_heads: int) -> None:
     of_mpt = -build_mpt_alibi_tensor(num_heads, 2)[:, 0, 0]
     torch.testing.assert_close(alibi_slopes(num_heads), of_bloom)
     torch.testing.assert_close(alibi_slopes(num_heads), of_mpt)
-
-
-def test_slopes_by_hand() -> None:
-    assert alibi_slopes(8).tolist() == [1 / 2, 1 / 4, 1 / 8, 1 / 16, 1 / 32, 1 / 64, 1 / 128, 1 / 256]
-    torch.testing.assert_close(alibi_slopes(3), torch.tensor([2.0**-4, 2.0**-8, 2.0**-2]))
 
 
 def test_alibi_lowers_scores_with_the_distance_as_bloom_does_up_to_a_constant_of_each_row() -> None:
@@ -344,8 +308,6 @@ def test_the_probe_finds_what_depends_on_the_place_or_on_nothing(f, told: str) -
     assert (evidence.difference > 0) == ("larger" in told)
 
 
-LLAMA3 = {"rope_type": "llama3", "rope_theta": 5e5, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
-LLAMA3["original_max_position_embeddings"] = 8192
 YARN = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 32.0, "original_max_position_embeddings": 4096}
 
 
@@ -381,12 +343,7 @@ def test_the_probe_finds_what_a_config_does_not_say_though_every_shift_is_silent
 def test_the_base_of_a_model_of_transformers_is_held_to_its_config(wrong: float) -> None:
     def of_a_model(base: float):
         rope = {"rope_type": "default", "rope_theta": base}
-        model = modeling_llama.LlamaRotaryEmbedding(
-            LlamaConfig(hidden_size=64, num_attention_heads=1, rope_parameters=rope)
-        )
-        return lambda x, places: modeling_llama.apply_rotary_pos_emb(
-            x[None, None], x[None, None], *model(x, places[None])
-        )[0][0, 0]
+        return lambda x, places: in_llama(x[None, None], places, **rope)[0, 0]
 
     right, x = Rotary.from_config(64, {"rope_type": "default", "rope_theta": 5e5}), torch.ones(1, 64)
     assert probes.turns_otherwise(of_a_model(5e5), right, x) is None
@@ -449,17 +406,6 @@ def test_the_pages_rows_and_columns_turn_as_in_qwen2_vl_but_for_the_order_of_fea
     order = torch.arange(16).unflatten(0, (2, 2, 4)).transpose(0, 1).flatten()  # row and column, then the two partners
     ours = from_the_page("planar")(x[:, order], *place)
     torch.testing.assert_close(ours, theirs[:, 0, order])
-
-
-def test_rotary_attention_needs_no_causal_mask_to_be_relative_and_keeps_it() -> None:
-    rotary, x = Rotary(8), torch.randn(2, 6, 8, dtype=torch.float64)
-
-    def f(x: Tensor) -> Tensor:
-        turned = rotary(x, torch.arange(x.size(1)))
-        return attend(turned, turned, x, allowed=masks.causal(x.size(1))).context
-
-    assert probes.sees_the_future(f, x) is None
-    assert probes.breaks_equivariance(f, x)
 
 
 def test_a_rotary_says_its_options() -> None:

@@ -12,6 +12,8 @@ from unmasked import teaching
 from unmasked.teaching import riddles, translator
 from unmasked.teaching._training import seeded
 
+from .refusals import refused
+
 
 def test_a_riddle_asks_for_the_number_in_the_box_with_its_letter_or_for_nine_minus_it():
     torch.manual_seed(0)
@@ -77,45 +79,8 @@ def test_a_block_lacks_what_it_is_said_to_lack_and_nothing_else(without: Any):
     assert close == [without]
 
 
-def test_a_block_that_would_lack_something_else_is_refused():
-    with pytest.raises(
-        ValueError, match=r"without='mlp': pass \"MLP\", \"residual\" or \"norms\", or \"\" for a whole"
-    ):
-        teaching.Block(8, "mlp")  # type: ignore[arg-type]
-
-
-def test_nine_minus_a_number_needs_the_mlp():
-    both: dict[str, int] = {"kinds": 2, "steps": 200, "batch": 128}
-    assert teaching.riddles_solved(1, **both) > 0.95
-    assert teaching.riddles_solved(1, "MLP", **both) < 0.8
-
-
-def test_words_become_alike_where_nothing_is_added():
-    added, replaced = teaching.likeness(4), teaching.likeness(4, "residual")
-    assert added[0] == replaced[0]
-    assert added[-1] < 0.7 < 0.95 < replaced[-1]
-
-
-def test_large_words_take_all_attention_unless_they_are_normed():
-    largest = teaching.largest_weights([1, 100])
-    assert largest[1, 0] > 0.8 > 0.6 > largest[0, 0]
-    torch.testing.assert_close(*largest[:, 1], atol=0.01, rtol=0)
-
-
-def test_one_head_finds_one_number_of_a_pair_and_two_heads_find_both_each_in_its_own_box():
-    one, two = teaching.PairSolver.trained(1, seed=0), teaching.PairSolver.trained(2, seed=1)
-    better, worse = one.right().double().mean(dim=0).sort(descending=True).values.tolist()
-    assert better > 0.6 > 0.45 > worse
-    assert one.right().all(dim=-1).double().mean() < 0.45
-    assert two.right().all(dim=-1).double().mean() > 0.97
-    torch.manual_seed(0)
-    (letters, numbers, first, second), right = teaching.draw_pairs(200)
-    found = two(letters, numbers, first, second)[1].argmax(dim=-1)
-    inside = letters.gather(1, found)  # what stands on the box that each head looks at most
-    assert sorted((inside == each[:, None]).double().mean(dim=0).argmax().item() for each in (first, second)) == [0, 1]
-    given = two(letters, numbers, first, second)[0].argmax(dim=-1)
-    assert given.shape == right.shape
-    assert (given == right).double().mean() > 0.97
+def test_two_heads_find_both_numbers_of_a_pair():
+    assert teaching.PairSolver.trained(2, seed=1).right().all(dim=-1).double().mean() > 0.97
 
 
 def test_what_a_solver_tells_is_whether_each_of_its_answers_to_new_riddles_is_right():
@@ -136,14 +101,6 @@ def test_adjectives_stand_after_the_noun_in_french():
         assert french == ["le", nouns[b], adjectives[a], verb, "le", nouns[d], adjectives[c]]
 
 
-def test_the_translator_looks_at_the_word_that_it_writes():
-    pairs = teaching.translations(512)
-    weights, right = teaching.translate(pairs)
-    assert right > 0.95
-    torch.testing.assert_close(weights.sum(dim=-1), torch.ones(512, 7, dtype=torch.float64))
-    assert weights.mean(dim=0).argmax(dim=-1)[[1, 2]].tolist() == [2, 1]  # noun and adjective, the other way round
-
-
 @pytest.fixture(scope="module")
 def singer() -> teaching.Singer:
     return teaching.Singer.trained()
@@ -161,21 +118,6 @@ def test_the_singer_counts_down_and_writes_the_same_with_a_cache(singer: teachin
     assert not any(each.requires_grad for each in singer.parameters())
 
 
-@pytest.mark.parametrize(
-    ("lacks", "in_training", "sung"),
-    [
-        ("", (0.9, 1), (1, 1)),
-        ("attention", (0.7, 0.9), (0, 0.1)),
-        ("mask", (0.99, 1), (0, 0.2)),  # it cheats
-        ("positions", (0.9, 1), (0.1, 0.6)),
-    ],
-)
-def test_a_singer_of_one_block_needs_attention_a_mask_and_positions(lacks: Any, in_training: Any, sung: Any):
-    singer = teaching.Singer.trained(1, lacks)
-    assert in_training[0] <= singer.words_right() <= in_training[1]
-    assert sung[0] <= singer.verses_right() <= sung[1]
-
-
 def test_a_singer_that_lacks_something_sees_what_it_is_said_to_see():
     text = teaching.Singer().numbers_of("seven green bottles and")
     earlier = torch.ones(4, 4).tril().bool()
@@ -186,24 +128,27 @@ def test_a_singer_that_lacks_something_sees_what_it_is_said_to_see():
     torch.testing.assert_close(deaf(same[0])[0, -1], deaf(same[1])[0, -1])  # the earlier words are a bag
 
 
-def test_each_head_of_the_trained_singer_has_a_job_of_its_own():
-    singer = teaching.Singer.trained(1)
-    number, line = (singer.sing("la la la nine green", 16, silent=head) for head in (0, 1))
-    assert not number.endswith("there will be eight green")
-    assert "nine green bottles nine green bottles nine" in line
-
-
-def test_what_a_singer_cannot_be_is_refused():
-    with pytest.raises(ValueError, match="blocks is 0; a singer needs at least one"):
-        teaching.Singer(0)
-    with pytest.raises(ValueError, match=r"lacks='head': pass \"attention\", \"mask\" or \"positions\", or \"\" for a"):
-        teaching.Singer(1, "head")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="lacks is 'mask'; keys and values can be kept under the causal mask alone"):
-        teaching.Singer(1, "mask").new_caches()
-    with pytest.raises(ValueError, match="words has 27 words with what came before; at most 26"):
-        teaching.Singer(1).sing("la " * 25, 3)
-    with pytest.raises(ValueError, match="number is 11; the song has verses from 10 down to 1"):
-        teaching.verse(11)
+test_what_a_block_or_a_singer_cannot_be_is_refused = refused(
+    {
+        ValueError: {
+            'without=\'mlp\': pass "MLP", "residual" or "norms", or "" for a whole block': lambda: teaching.Block(
+                8, "mlp"
+            ),
+            "blocks is 0; a singer needs at least one": lambda: teaching.Singer(0),
+            'lacks=\'head\': pass "attention", "mask" or "positions", or "" for a whole singer': lambda: (
+                teaching.Singer(1, "head")
+            ),
+            "lacks is 'mask'; keys and values can be kept under the causal mask alone": lambda: teaching.Singer(
+                1, "mask"
+            ).new_caches(),
+            "words has 27 words with what came before; at most 26": lambda: teaching.Singer(1).sing("la " * 25, 3),
+            "words has ['wine']: the song has only la, and, be, bottle,...": lambda: teaching.Singer(1).numbers_of(
+                "green wine"
+            ),
+            "number is 11; the song has verses from 10 down to 1": lambda: teaching.verse(11),
+        }
+    }
+)
 
 
 def test_the_singers_weights_are_those_of_its_own_keys_and_queries(singer: teaching.Singer):
@@ -221,8 +166,3 @@ def test_later_words_change_earlier_keys_only_without_the_mask(singer: teaching.
     changes = singer.changed_keys(text, 3, is_causal=False)
     assert changes.tolist() == pytest.approx([by_hand[:, :, word].abs().max().item() for word in range(3)])
     assert changes.min() > 0.01 > 1e-4 > singer.changed_keys(text, 3).max()
-
-
-def test_a_word_that_is_not_in_the_song_is_told(singer: teaching.Singer):
-    with pytest.raises(ValueError, match=r"words has \['wine'\]: the song has only la, and, be, bottle, .*will"):
-        singer.numbers_of("seven green bottles wine")

@@ -1,15 +1,16 @@
 import math
-import re
 from itertools import pairwise
 
 import pytest
 import torch
-import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
 from unmasked import attend, masks, tiles
+
+from .helpers import Operations
+from .refusals import refused
 
 TILES = (1, 7, 16, 64)
 ALL = ("queries", "keys")
@@ -70,28 +71,6 @@ def test_its_logsumexp_is_the_one_of_pytorchs_kernel() -> None:
     torch.testing.assert_close(ours.logsumexp, logsumexp, atol=2e-6, rtol=1e-5)
 
 
-def naive(query: Tensor, key: Tensor, value: Tensor, allowed: Tensor, tile: int) -> Tensor:
-    """The rule as it is mostly written down: for a row that sees nothing of the first tile, -inf minus -inf."""
-    largest, total, summed = torch.tensor(-math.inf), torch.tensor(0.0), torch.tensor(0.0)
-    for start in range(0, key.size(-2), tile):
-        part = slice(start, start + tile)
-        scores = (query @ key[part].mT * query.size(-1) ** -0.5).masked_fill(~allowed[:, part], -math.inf)
-        before, largest = largest, torch.maximum(largest, scores.amax(-1, keepdim=True))
-        powers, rescaled = torch.exp(scores - largest), torch.exp(before - largest)
-        total = total * rescaled + powers.sum(-1, keepdim=True)
-        summed = summed * rescaled + powers @ value[part]
-    return summed / total
-
-
-def test_an_empty_first_tile_is_no_nan_where_the_naive_rule_makes_most_rows_nan() -> None:
-    query, key, value = torch.randn(3, 64, 8)
-    window = masks.sliding_window(64, window=8)
-    broken = naive(query, key, value, window, tile=1).isnan().any(-1)
-    assert broken.tolist() == [i >= 8 for i in range(64)]  # 56 of 64: all that do not see the first key
-    ours = tiles.attention(query, key, value, allowed=window, tile=1).context
-    torch.testing.assert_close(ours, F.scaled_dot_product_attention(query[None], key[None], value[None], window)[0])
-
-
 def test_a_row_that_sees_nothing_is_zero_and_so_are_its_gradients() -> None:
     query, key, value = (x.requires_grad_() for x in inputs(kv_heads=6))
     allowed = torch.ones(21, 37, dtype=torch.bool)
@@ -112,12 +91,8 @@ def test_gradients_of_both_results_are_those_of_the_whole() -> None:
     ours = tiles.attention(query, key, value, allowed=allowed, tile=5)
     expected = whole(query, key, value, allowed, 5**-0.5)
     cotangents = [torch.randn_like(x) for x in ours]
-    for mine, theirs in zip(
-        torch.autograd.grad(ours, (query, key, value), cotangents),
-        torch.autograd.grad(expected, (query, key, value), cotangents),
-        strict=True,
-    ):
-        torch.testing.assert_close(mine, theirs, atol=1e-12, rtol=1e-11)
+    gradients = [torch.autograd.grad(each, (query, key, value), cotangents) for each in (ours, expected)]
+    torch.testing.assert_close(*gradients, atol=1e-12, rtol=1e-11)
 
 
 def test_large_scores_stay_finite_because_each_is_measured_from_the_largest() -> None:
@@ -158,15 +133,6 @@ def test_parts_merge_into_the_whole_however_the_keys_are_cut(cuts: list[int], se
     torch.testing.assert_close(one_by_one.context, expected[0], atol=1e-13, rtol=1e-12)
 
 
-def test_merging_by_the_mean_is_wrong() -> None:
-    query, key, value = inputs()
-    parts = [tiles.attention(query, key[..., part, :], value[..., part, :]) for part in (slice(0, 18), slice(18, 37))]
-    exact = tiles.attention(query, key, value).context
-    mean = torch.stack([part.context for part in parts]).mean(0)
-    assert (mean - exact).abs().max() > 0.3
-    assert (tiles.merge(parts).context - exact).abs().max() < 1e-12
-
-
 def test_gradients_go_through_a_merge_also_where_a_part_or_all_of_them_are_blind() -> None:
     query, key, value = (x.requires_grad_() for x in inputs())
     allowed = masks.causal(21, 37).clone()
@@ -180,49 +146,37 @@ def test_gradients_go_through_a_merge_also_where_a_part_or_all_of_them_are_blind
     expected, _ = whole(query, key, value, allowed | (torch.arange(21) == 2)[:, None], 5**-0.5)
     expected = expected.masked_fill((torch.arange(21) == 2)[:, None], 0.0)
     cotangent = torch.randn_like(context)
-    for mine, theirs in zip(
-        torch.autograd.grad(context, (query, key, value), cotangent),
-        torch.autograd.grad(expected, (query, key, value), cotangent),
-        strict=True,
-    ):
-        torch.testing.assert_close(mine, theirs, atol=1e-12, rtol=1e-11)
+    gradients = [torch.autograd.grad(each, (query, key, value), cotangent) for each in (context, expected)]
+    torch.testing.assert_close(*gradients, atol=1e-12, rtol=1e-11)
 
 
 def test_it_holds_no_matrix_of_queries_and_keys() -> None:
-    class Largest(torch.utils._python_dispatch.TorchDispatchMode):
-        numel = 0
-
-        def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
-            result = func(*args, **(kwargs or {}))
-            for each in result if isinstance(result, tuple) else (result,):
-                if isinstance(each, Tensor):
-                    self.numel = max(self.numel, each.numel())
-            return result
-
-    query, key, value = torch.randn(3, 200, 8)
-    with Largest() as seen:
+    query, key, value = (torch.randn(200, 8) for _ in range(3))
+    with Operations() as ran:
         tiles.attention(query, key, value, is_causal=True, tile=16)
-    assert seen.numel <= 200 * 16
+    assert ran.largest <= 200 * 16
 
 
-@pytest.mark.usefixtures("unhooked")
-def test_what_does_not_fit_is_refused() -> None:
-    query, key, value = (torch.randn(2, 3, n, 4) for n in (5, 7, 7))
-    with pytest.raises(ValueError, match=re.escape("tile is 0; it must be 1 or more")):
-        tiles.attention(query, key, value, tile=0)
-    with pytest.raises(ValueError, match="query has 4 features and key 3"):
-        tiles.attention(query, key[..., :3], value)
-    with pytest.raises(ValueError, match=re.escape("allowed has shape (5, 6), which does not broadcast")):
-        tiles.attention(query, key, value, allowed=torch.ones(5, 6, dtype=torch.bool))
-    with pytest.raises(ValueError, match=re.escape("parts is empty; give at least one pair (context, logsumexp)")):
-        tiles.merge([])
-    part = tiles.attention(query, key, value)
-    for context, logsumexp in (
-        (part.context[..., :4, :], part.logsumexp[..., :4]),
-        (part.context, part.logsumexp[..., None]),
-    ):
-        text = (
-            f"parts have shapes .*{re.escape(str(tuple(context.shape)))} with {re.escape(str(tuple(logsumexp.shape)))}"
-        )
-        with pytest.raises(ValueError, match=text + r".*; every part needs a context \(\.\.\., queries, value_dim\)"):
-            tiles.merge([part, (context, logsumexp)])
+Q, K, V = (torch.zeros(2, 3, n, 4) for n in (5, 7, 7))
+PART = torch.zeros(2, 3, 5, 4), torch.zeros(2, 3, 5)
+EACH = "every part needs a context (..., queries, value_dim) with a logsumexp (..., queries), the same for all"
+test_what_does_not_fit_is_refused = refused(
+    {
+        ValueError: {
+            "tile is 0; it must be 1 or more": lambda: tiles.attention(Q, K, V, tile=0),
+            "query has 4 features and key 3; a dot product needs as many of both": lambda: tiles.attention(
+                Q, K[..., :3], V
+            ),
+            "allowed has shape (5, 6), which does not broadcast to the scores' (2, 3, 5, 7)": lambda: tiles.attention(
+                Q, K, V, allowed=torch.ones(5, 6).bool()
+            ),
+            "parts is empty; give at least one pair (context, logsumexp)": lambda: tiles.merge([]),
+            f"parts have shapes (2, 3, 4, 4) with (2, 3, 4); (2, 3, 5, 4) with (2, 3, 5); {EACH}": lambda: tiles.merge(
+                [PART, (PART[0][..., :4, :], PART[1][..., :4])]
+            ),
+            f"parts have shapes (2, 3, 5, 4) with (2, 3, 5); (2, 3, 5, 4) with (2, 3, 5, 1); {EACH}": lambda: (
+                tiles.merge([PART, (PART[0], PART[1][..., None])])
+            ),
+        }
+    }
+)
