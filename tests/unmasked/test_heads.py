@@ -33,15 +33,6 @@ def test_merging_undoes_splitting_and_splitting_copies_nothing(batch: tuple[int,
     assert torch.equal(split_heads(merge_heads(other), 3), other)
 
 
-def test_a_bare_view_or_reshape_has_the_right_shape_and_wrong_values() -> None:
-    x = torch.randn(2, 4, 6)
-    heads = split_heads(x, 3)
-    assert x.view(2, 3, 4, 2).shape == heads.shape
-    assert not torch.equal(x.view(2, 3, 4, 2), heads)
-    assert heads.reshape(2, 4, 6).shape == merge_heads(heads).shape
-    assert not torch.equal(heads.reshape(2, 4, 6), merge_heads(heads))
-
-
 @pytest.mark.parametrize("batch", [(), (7,), (2, 7)])
 @pytest.mark.parametrize("project", [project_bmm, project_einsum, project_linear])
 def test_every_projection_equals_the_loop_with_its_gradients(project, batch: tuple[int, ...]) -> None:

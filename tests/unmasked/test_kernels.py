@@ -229,12 +229,6 @@ def test_what_does_not_make_it_leave() -> None:
         assert kernels_of(scaled_dot_product_attention, *inputs, **options).names == ("flash",)
 
 
-@pytest.mark.parametrize("name", ["three axes", "values of another width", "a last axis that is not contiguous"])
-def test_the_packages_function_hands_the_kernel_what_it_takes(name: str) -> None:
-    inputs, _, _ = LEAVES[name]
-    assert kernels_of(unmasked.attend, *inputs).names == ("flash",)
-
-
 @pytest.mark.usefixtures("unhooked")
 def test_a_layer_that_is_compiled_or_exported_runs_the_same_kernel() -> None:
     layer, x = unmasked.CausalSelfAttention(16, 16, 4).eval(), torch.randn(2, 9, 16)
@@ -309,19 +303,6 @@ def test_on_a_gpu_a_fused_kernel_runs_with_dropout_too_and_memory_is_the_gpus(dt
         assert q.nbytes <= ran.peak_bytes < 8 * 1024**2 * q.itemsize  # less than the scores
     with sdpa_kernel(SDPBackend.MATH):
         assert kernels_of(scaled_dot_product_attention, q, q, q).peak_bytes > 8 * 1024**2 * q.itemsize
-
-
-def test_the_fused_kernel_has_no_second_derivative_and_the_math_backend_has() -> None:
-    q = torch.randn(1, 2, 5, 8, requires_grad=True)
-
-    def second() -> Tensor:
-        (first,) = torch.autograd.grad(scaled_dot_product_attention(q, q, q).square().sum(), q, create_graph=True)
-        return torch.autograd.grad(first.square().sum(), q)[0]
-
-    with pytest.raises(RuntimeError, match="_scaled_dot_product_flash_attention_for_cpu_backward is not implemented"):
-        second()
-    with sdpa_kernel(SDPBackend.MATH):
-        assert second().isfinite().all()
 
 
 def encoder_layer(**options: Any) -> nn.TransformerEncoderLayer:

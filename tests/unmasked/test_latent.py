@@ -1,15 +1,18 @@
 """Latent attention gives the same, absorbed or expanded, in whatever parts, and is DeepSeek's."""
 
-import re
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from unmasked import KVCache, LatentAttention
 from unmasked.latent import LatentCache
 from unmasked.positions import Rotary
+
+from .helpers import shaken
+from .refusals import refused
 
 
 def layer(rotary_dim: int = 0, *, dtype: torch.dtype = torch.float64, **options: Any) -> LatentAttention:
@@ -17,9 +20,7 @@ def layer(rotary_dim: int = 0, *, dtype: torch.dtype = torch.float64, **options:
     made = LatentAttention(
         9, 10, 3, latent_dim=5, head_dim=4, rotary=rotary, rotary_dim=rotary_dim, dtype=dtype, **options
     )
-    for parameter in made.parameters():
-        nn.init.uniform_(parameter, -0.9, 0.9)
-    return made.requires_grad_(False)
+    return shaken(made, 0.9).requires_grad_(False)
 
 
 def from_scratch(made: LatentAttention, x: Tensor) -> Tensor:
@@ -103,9 +104,7 @@ def test_it_is_deepseeks_with_its_weights(form: Any) -> None:
         qk_rope_head_dim=6,
         attn_implementation="eager",
     )
-    theirs = deepseek.DeepseekV2Attention(config, layer_idx=0).double().eval()
-    for parameter in theirs.parameters():
-        nn.init.uniform_(parameter, -0.9, 0.9)
+    theirs = shaken(deepseek.DeepseekV2Attention(config, layer_idx=0).double().eval(), 0.9)
     ours = LatentAttention(
         18,
         18,
@@ -146,49 +145,56 @@ def test_what_is_kept_of_a_token() -> None:
     assert "num_heads=3, head_dim=4, rotary_dim=6" in repr(made)
 
 
-@pytest.mark.usefixtures("unhooked")
-@pytest.mark.parametrize(
-    ("options", "text"),
-    [
-        ({"d_in": 0}, "d_in is 0; it must be 1 or more"),
-        ({"latent_dim": 0}, "latent_dim is 0; it must be 1 or more"),
-        ({"num_heads": 4}, "d_out (6) must be divisible by num_heads (4); try 3 or 6"),
-        ({"head_dim": 0}, "head_dim is 0; it must be 1 or more"),
-        ({"rotary_dim": 4}, "rotary is None and rotary_dim 4; give both, such as rotary=Rotary(16), rotary_dim=16, or"),
-        ({"rotary": Rotary(4)}, "and rotary_dim 0; give both"),
-    ],
+def sized(**options: Any) -> Callable[[], object]:
+    return lambda: LatentAttention(**{"d_in": 5, "d_out": 6, "num_heads": 3, "latent_dim": 4} | options)
+
+
+def fed(*shape: int, **options: Any) -> Callable[[], object]:
+    return lambda: layer(dtype=torch.float32)(torch.randn(shape), **options)
+
+
+def appending(new: Tensor) -> Callable[[], object]:
+    """What is appended to a cache for five tokens of two sequences that holds four, and is to hold four."""
+
+    def call() -> None:
+        cache = LatentCache(2, 5, 5)
+        cache.append(ONES[:, :4])
+        try:
+            cache.append(new)
+        finally:
+            assert cache.length == 4
+
+    return call
+
+
+ONES = torch.ones(2, 5, 5)
+BOTH = "give both, such as rotary=Rotary(16), rotary_dim=16, or neither"
+test_what_does_not_fit_is_refused = refused(
+    {
+        ValueError: {
+            "d_in is 0; it must be 1 or more": sized(d_in=0),
+            "latent_dim is 0; it must be 1 or more": sized(latent_dim=0),
+            "head_dim is 0; it must be 1 or more": sized(head_dim=0),
+            "max_tokens is 0; it must be 1 or more": lambda: LatentCache(1, 0, 3),
+            "d_out (6) must be divisible by num_heads (4); try 3 or 6": sized(num_heads=4),
+            f"rotary is None and rotary_dim 4; {BOTH}": sized(rotary_dim=4),
+            f"rotary is {Rotary(4)} and rotary_dim 0; {BOTH}": sized(rotary=Rotary(4)),
+            "x has shape (7, 9); this layer takes (batch, tokens, 9)": fed(7, 9),
+            "x has shape (2, 7, 8); this layer takes (batch, tokens, 9)": fed(2, 7, 8),
+            'form is \'folded\'; choose "expanded", "absorbed" or None': fed(2, 7, 9, form="folded"),
+            "2 more tokens make 6, more than max_tokens (5); make a larger cache": appending(ONES[:, :2]),
+            "new has shape (3, 1, 5); this cache takes (2, tokens, 5)": appending(torch.ones(3, 1, 5)),
+            "new requires a gradient, which memory that is written again cannot give; use torch.no_grad()": appending(
+                ONES[:, :1].clone().requires_grad_()
+            ),
+        },
+        TypeError: {
+            "new is torch.float64 and the cache torch.float32; make the cache with dtype=torch.float64": appending(
+                ONES[:, :1].double()
+            ),
+        },
+    }
 )
-def test_impossible_sizes_are_refused(options: dict[str, Any], text: str) -> None:
-    with pytest.raises(ValueError, match=re.escape(text)):
-        LatentAttention(**{"d_in": 5, "d_out": 6, "num_heads": 3, "latent_dim": 4} | options)
-
-
-@pytest.mark.usefixtures("unhooked")
-def test_input_that_does_not_fit_is_refused() -> None:
-    made = layer(dtype=torch.float32)
-    for shape in ((7, 9), (2, 7, 8)):
-        text = f"x has shape {shape}; this layer takes (batch, tokens, 9)"
-        with pytest.raises(ValueError, match=re.escape(text)):
-            made(torch.randn(shape))
-    with pytest.raises(ValueError, match=re.escape('form is \'folded\'; choose "expanded", "absorbed" or None')):
-        made(torch.randn(2, 7, 9), form="folded")
-    cache = made.cache(2, max_tokens=5)
-    made(torch.randn(2, 4, 9), cache=cache)
-    text = "2 more tokens make 6, more than max_tokens (5); make a larger cache"
-    with pytest.raises(ValueError, match=re.escape(text)):
-        made(torch.randn(2, 2, 9), cache=cache)
-    with pytest.raises(ValueError, match=re.escape("new has shape (3, 1, 5); this cache takes (2, tokens, 5)")):
-        made(torch.randn(3, 1, 9), cache=cache)
-    with pytest.raises(
-        TypeError, match=re.escape("new is torch.float64 and the cache torch.float32; make the cache wi")
-    ):
-        cache.append(torch.ones(2, 1, 5, dtype=torch.float64))
-    text = "new requires a gradient, which memory that is written again cannot give; use torch.no_grad()"
-    with pytest.raises(ValueError, match=re.escape(text)):
-        cache.append(torch.ones(2, 1, 5, requires_grad=True))
-    assert cache.length == 4
-    with pytest.raises(ValueError, match="max_tokens is 0; it must be 1 or more"):
-        LatentCache(1, 0, 3)
 
 
 @pytest.mark.parametrize(

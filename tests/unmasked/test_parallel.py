@@ -5,7 +5,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import jaxtyping
@@ -33,6 +33,9 @@ from unmasked.parallel import __main__ as command
 from unmasked.parallel import ring as _ring
 from unmasked.parallel.ranks import joined
 from unmasked.positions import Rotary
+
+from .helpers import shaken
+from .refusals import refused
 
 LAYOUTS = ("zigzag", "striped", "contiguous")
 BATCH, KV_HEADS, HEADS, TOKENS, DIM = 2, 3, 6, 24, 5
@@ -139,9 +142,7 @@ def heads() -> dict[object, object]:
     rank, ranks = dist.get_rank(), dist.get_world_size()
     for name, make in layers().items():
         torch.manual_seed(100 + rank)  # other weights on every rank, as without a common seed
-        layer = make().double()
-        for parameter in layer.parameters():
-            nn.init.uniform_(parameter)
+        layer = shaken(make().double())
         shared = HeadParallel(layer)  # which gives all ranks the weights of the first
         width = shared.qkv_weight.size(1)
         x = torch.randn(2, 5, width, dtype=torch.float64, generator=torch.Generator().manual_seed(7))
@@ -227,7 +228,7 @@ def beside_pytorch() -> dict[object, object]:
     return found
 
 
-def refused() -> dict[str, str]:
+def said_by_all() -> dict[str, str]:
     """What every rank says where the ranks differ, to a user whose annotations nothing checks."""
     jaxtyping.config.update("jaxtyping_disable", True)
     rank = dist.get_rank()
@@ -258,7 +259,7 @@ def refused() -> dict[str, str]:
 
 def everything() -> dict[object, object]:
     torch.manual_seed(0)
-    found = rings() | heads() | {("refused", name): text for name, text in refused().items()}
+    found = rings() | heads() | {("refused", name): text for name, text in said_by_all().items()}
     return found | (beside_pytorch() if dist.get_world_size() == 2 else {})
 
 
@@ -428,11 +429,6 @@ def test_a_function_that_fails_on_one_rank_is_told_with_its_lines(how: str, text
         assert 'raise LookupError("no such token")' in caught.value.__notes__[0]
 
 
-def test_no_processes_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"^ranks is 0; it must be 1 or more$"):
-        launch(dist.get_rank, ranks=0)
-
-
 def test_a_rank_that_never_comes_is_not_waited_for_for_ever(tmp_path: Path) -> None:
     """One that failed before all others had joined is told as the cause, since they only say that they lost it."""
     with (
@@ -477,43 +473,67 @@ def test_tensors_and_gradients_of_any_strides_give_the_same() -> None:
             torch.testing.assert_close(a, b)
 
 
-@pytest.mark.usefixtures("alone", "unhooked")
-@pytest.mark.parametrize(
-    ("shapes", "options", "text"),
-    [
-        ([(2, 4, 8), (2, 4, 8), (2, 4, 8)], {}, "query has shape (2, 4, 8); it must be (batch, heads, tokens, head_d"),
-        ([(2, 4, 8, 5), (2, 3, 8, 5), (2, 3, 8, 5)], {}, "key has 3 heads and query 4; key's heads must d"),
-        ([(2, 4, 8, 5), (2, 4, 8, 6), (2, 4, 8, 6)], {}, "query has 5 features and key 6; a dot"),
-        ([(2, 4, 8, 5), (1, 4, 8, 5), (1, 4, 8, 5)], {}, "query has 2 sequences and key 1; a ri"),
-        ([(2, 4, 8, 5), (2, 4, 8, 5), (2, 4, 7, 5)], {}, "key has shape (2, 4, 8, 5) and value (2, 4, 7, 5); every"),
-        ([(2, 4, 8, 5), (2, 4, 6, 5), (2, 4, 6, 5)], {"is_causal": True}, "query has 8 tokens and key 6; a causal rin"),
-        ([(2, 4, 8, 5)] * 3, {"layout": "zebra"}, "layout is 'zebra'; choose 'zigzag', 'striped', 'contiguous'"),
-    ],
+def ring_of(query: tuple[int, ...], key: tuple[int, ...], value: tuple[int, ...], **options: object) -> object:
+    return partial(ring_attention, *map(torch.ones, (query, key, value)), **options)
+
+
+def shared_out(*sizes: int, **options: object) -> Callable[[], object]:
+    return lambda: HeadParallel(nn.MultiheadAttention(*sizes, **options))
+
+
+Q = (2, 4, 8, 5)
+GIVE = "give a CausalSelfAttention, or an nn.MultiheadAttention of one width that appends no keys"
+test_tensors_and_layers_that_do_not_fit_are_refused = pytest.mark.usefixtures("alone")(
+    refused(
+        {
+            ValueError: {
+                "query has shape (2, 4, 8); it must be (batch, heads, tokens, head_dim)": ring_of(*[(2, 4, 8)] * 3),
+                "key has 3 heads and query 4; key's heads must divide query's": ring_of(Q, *[(2, 3, 8, 5)] * 2),
+                "query has 5 features and key 6; a dot product needs as many of both": ring_of(Q, *[(2, 4, 8, 6)] * 2),
+                "query has 2 sequences and key 1; a ring needs as many of both": ring_of(Q, *[(1, 4, 8, 5)] * 2),
+                "key has shape (2, 4, 8, 5) and value (2, 4, 7, 5); every key needs one value: all axes but the last "
+                "must agree": ring_of(Q, Q, (2, 4, 7, 5)),
+                "query has 8 tokens and key 6; a causal ring needs as many of both": ring_of(
+                    Q, *[(2, 4, 6, 5)] * 2, is_causal=True
+                ),
+                "layout is 'zebra'; choose 'zigzag', 'striped', 'contiguous'": (
+                    ring_of(Q, Q, Q, layout="zebra"),
+                    partial(positions_of_rank, 8, rank=0, ranks=2, layout="zebra"),
+                ),
+                "layer has batch_first=False, and takes (tokens, batch, features); HeadParallel takes (batch, tokens, "
+                "features): make the layer with batch_first=True": shared_out(6, 2),
+                "dropout is 0.1; each rank would drop other weights: set layer.dropout to 0": lambda: HeadParallel(
+                    CausalSelfAttention(6, 6, 2, dropout=0.1)
+                ),
+                "x has shape (2, 3, 5); it must be (..., tokens, 6)": lambda: HeadParallel(
+                    CausalSelfAttention(6, 6, 2)
+                )(torch.ones(2, 3, 5)),
+                "tokens is 6; zigzag on 2 ranks takes a multiple of 4: pad by 2": partial(
+                    positions_of_rank, 6, rank=0, ranks=2
+                ),
+                "tokens is 5; striped on 2 ranks takes a multiple of 2: pad by 1": partial(
+                    positions_of_rank, 5, rank=0, ranks=2, layout="striped"
+                ),
+                "rank is 2; of 2 ranks it is 0 to 1": partial(positions_of_rank, 8, rank=2, ranks=2),
+                "ranks is 0; it must be 1 or more": (
+                    partial(positions_of_rank, 8, rank=0, ranks=0),
+                    partial(launch, dist.get_rank, ranks=0),
+                ),
+            },
+            TypeError: {
+                "value is torch.float64 but query is torch.float32; cast one to the other": partial(
+                    ring_attention, torch.ones(Q), torch.ones(Q), torch.ones(Q).double()
+                ),
+                f"layer is a Linear that cannot be shared out; {GIVE}": lambda: HeadParallel(nn.Linear(3, 4)),
+                f"layer is a MultiheadAttention that cannot be shared out; {GIVE}": (
+                    shared_out(6, 2, kdim=3),
+                    shared_out(6, 2, add_bias_kv=True),
+                    shared_out(6, 2, add_zero_attn=True),
+                ),
+            },
+        }
+    )
 )
-def test_tensors_that_do_not_fit_are_refused(
-    shapes: list[tuple[int, ...]], options: dict[str, object], text: str
-) -> None:
-    with pytest.raises(ValueError, match=re.escape(text)):
-        ring_attention(*map(torch.randn, shapes), **options)
-    q = torch.randn(2, 4, 8, 5)
-    with pytest.raises(TypeError, match=re.escape("value is torch.float64 but query is torch.float32; cast one to")):
-        ring_attention(q, q, q.double())
-
-
-@pytest.mark.usefixtures("alone", "unhooked")
-def test_layers_that_cannot_be_shared_out_are_refused() -> None:
-    with pytest.raises(TypeError, match="layer is a Linear that cannot be shared out; give a CausalSelfAttention, or"):
-        HeadParallel(nn.Linear(3, 4))
-    for options in ({"kdim": 3}, {"add_bias_kv": True}, {"add_zero_attn": True}):
-        with pytest.raises(TypeError, match=r"an nn\.MultiheadAttention of one width that appends no keys$"):
-            HeadParallel(nn.MultiheadAttention(6, 2, **options))
-    with pytest.raises(ValueError, match=r"^layer has batch_first=False, .*: make the layer with batch_first=True$"):
-        HeadParallel(nn.MultiheadAttention(6, 2))
-    text = "dropout is 0.1; each rank would drop other weights: set layer.dropout to 0"
-    with pytest.raises(ValueError, match=re.escape(text) + "$"):
-        HeadParallel(CausalSelfAttention(6, 6, 2, dropout=0.1))
-    with pytest.raises(ValueError, match=re.escape("x has shape (2, 3, 5); it must be (..., tokens, 6)")):
-        HeadParallel(CausalSelfAttention(6, 6, 2))(torch.randn(2, 3, 5))
 
 
 @pytest.mark.usefixtures("alone")
@@ -536,22 +556,6 @@ def test_every_token_is_dealt_out_once_and_in_order(ranks: int, layout: str) -> 
         assert len(set(pairs)) == 1
     if layout == "striped":
         assert max(pairs) - min(pairs) == 12 / ranks * (ranks - 1)
-
-
-@pytest.mark.parametrize(
-    ("tokens", "options", "text"),
-    [
-        (6, {"rank": 0, "ranks": 2}, "tokens is 6; zigzag on 2 ranks takes a multiple of 4: pad by 2"),
-        (5, {"rank": 0, "ranks": 2, "layout": "striped"}, "tokens is 5; striped on 2 ranks takes a multiple of 2: pad"),
-        (8, {"rank": 2, "ranks": 2}, "rank is 2; of 2 ranks it is 0 to 1"),
-        (8, {"rank": 0, "ranks": 0}, "ranks is 0; it must be 1 or more"),
-        (8, {"rank": 0, "ranks": 2, "layout": "zebra"}, "layout is 'zebra'; choose 'zigzag', 'striped', 'contiguous'"),
-    ],
-)
-@pytest.mark.usefixtures("unhooked")
-def test_sequences_that_cannot_be_dealt_out_are_refused(tokens: int, options: dict[str, object], text: str) -> None:
-    with pytest.raises(ValueError, match=re.escape(text)):
-        positions_of_rank(tokens, **options)
 
 
 # --- as its users start it ---

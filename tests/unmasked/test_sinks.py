@@ -1,8 +1,9 @@
 """Sinks and the soft-cap against the code of the models that have them, FlexAttention, and what is computed by hand."""
 
 import math
-import re
+from functools import partial
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -12,6 +13,8 @@ from transformers.models.gemma2 import modeling_gemma2
 from transformers.models.gpt_oss import modeling_gpt_oss
 
 from unmasked import attend, attention_weights, masks, self_attention
+
+from .refusals import refused
 
 HEADS, KV_HEADS, TOKENS = 6, 2, 7
 SINKS = torch.tensor([-3.0, -1.0, 0.0, 0.5, 1.0, 3.0])
@@ -134,38 +137,23 @@ def test_a_query_that_sees_no_key_gets_zeros_and_finite_gradients_beside_a_sink(
     assert not empty.any()
 
 
-@pytest.mark.usefixtures("unhooked")
-@pytest.mark.parametrize(
-    ("options", "error", "text"),
-    [
-        ({"sinks": torch.ones(6).int()}, TypeError, "sinks is torch.int32; it joins the scores and must be floating"),
-        *(
-            (
-                {"sinks": torch.ones(shape)},
-                ValueError,
-                f"sinks has shape {shape}; it must be (6,), one for each head, or a number",
-            )
+def sunk(sinks: Tensor, **options: Any) -> Any:
+    return partial(attend, *inputs(), sinks=sinks, **options)
+
+
+test_what_is_no_sink_is_refused = refused(
+    {
+        TypeError: {"sinks is torch.int32; it joins the scores and must be floating": sunk(torch.ones(6).int())},
+        ValueError: {
+            f"sinks has shape {shape}; it must be (6,), one for each head, or a number": sunk(torch.ones(shape))
             for shape in [(2,), (1,), (6, 1)]
-        ),
-        (
-            {"sinks": torch.ones(6), "implementation": "fused"},
-            ValueError,
-            'sinks needs implementation="eager": no fused kernel does it',
-        ),
-    ],
+        }
+        | {
+            'sinks needs implementation="eager": no fused kernel does it': sunk(SINKS, implementation="fused"),
+            "sinks has shape (1,); it must be a number, where there is no axis of heads": (
+                lambda: self_attention(torch.ones(3, 4), sinks=torch.ones(1)),
+                lambda: attention_weights(torch.ones(3, 4), sinks=torch.ones(1)),
+            ),
+        },
+    }
 )
-def test_what_is_no_sink_is_refused(options: dict[str, Tensor], error: type[Exception], text: str) -> None:
-    with pytest.raises(error, match=re.escape(text) + "$"):
-        attend(*inputs(), **options)
-
-
-@pytest.mark.usefixtures("unhooked")
-def test_without_an_axis_of_heads_a_sink_is_a_number() -> None:
-    text = re.escape("sinks has shape (1,); it must be a number, where there is no axis of heads")
-    assert self_attention(torch.randn(1, 3, 4), sinks=torch.ones(1)).context.shape == (1, 3, 4)
-    for call in (
-        lambda s: self_attention(torch.randn(3, 4), sinks=s),
-        lambda s: attention_weights(torch.randn(3, 4), sinks=s),
-    ):
-        with pytest.raises(ValueError, match=text):
-            call(torch.ones(1))

@@ -6,60 +6,7 @@ from torch import Tensor, nn
 
 from unmasked.trace import Trace, trace
 
-AXES = {"batch": 2, "tokens": 5, "heads": 3, "head_dim": 4, "embed_dim": 12}
 FUSED = {"batch": 3, "tokens": 5, "embed_dim": 8}
-
-
-class Causal(nn.Module):
-    """Every step of a causal multi-head layer."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.W_query, self.W_key, self.W_value = (nn.Linear(7, 12, bias=False) for _ in range(3))
-        self.out_proj = nn.Linear(12, 12)
-
-    def forward(self, x: Tensor) -> Tensor:
-        b, n, _ = x.shape
-        keys = self.W_key(x).view(b, n, 3, 4).transpose(1, 2)
-        queries = self.W_query(x).view(b, n, 3, 4).transpose(1, 2)
-        values = self.W_value(x).view(b, n, 3, 4).transpose(1, 2)
-        scores = queries @ keys.mT
-        scores.masked_fill_(torch.ones(n, n, dtype=torch.bool).triu(1), -torch.inf)
-        weights = torch.softmax(scores / 4**0.5, dim=-1)
-        context = (weights @ values).transpose(1, 2)
-        return self.out_proj(context.contiguous().view(b, n, 12))
-
-
-def test_a_causal_layer_is_traced_step_by_step_to_its_output_projection() -> None:
-    x = torch.randn(2, 5, 7)
-    layer = Causal()
-    split = [("linear", (2, 5, 12)), ("view", (2, 5, 3, 4)), ("transpose", (2, 3, 5, 4))]
-    traced = trace(layer, x, axes=AXES)
-    assert traced.shapes == [
-        *split * 3,
-        ("mT", (2, 3, 4, 5)),
-        ("matmul", (2, 3, 5, 5)),
-        ("ones", (5, 5)),
-        ("triu", (5, 5)),
-        ("masked_fill_", (2, 3, 5, 5)),
-        ("div", (2, 3, 5, 5)),
-        ("softmax", (2, 3, 5, 5)),
-        ("matmul", (2, 3, 5, 4)),
-        ("transpose", (2, 5, 3, 4)),
-        ("contiguous", (2, 5, 3, 4)),
-        ("view", (2, 5, 12)),
-        ("linear", (2, 5, 12)),
-    ]
-    torch.testing.assert_close(traced.result, layer(x), rtol=0, atol=0)
-
-
-def test_a_step_knows_its_inputs_its_axes_and_its_source_line() -> None:
-    step = trace(Causal(), torch.randn(2, 5, 7), axes=AXES).steps[0]
-    assert step.inputs == ((2, 5, 7), (12, 7))
-    assert step.axes == ("batch", "tokens", "embed_dim")
-    assert step.source == "keys = self.W_key(x).view(b, n, 3, 4).transpose(1, 2)"
-    assert step.file == __file__
-    assert step.line == Causal.forward.__code__.co_firstlineno + 2
 
 
 def fused(x: Tensor) -> Tensor:
@@ -68,7 +15,7 @@ def fused(x: Tensor) -> Tensor:
     return (q @ k.transpose(-1, -2)).softmax(-1) @ v
 
 
-def test_the_shapes_that_the_source_notebook_prints_for_a_fused_layer_come_out() -> None:
+def test_each_step_of_a_fused_layer_has_its_inputs_outputs_axes_and_source_line() -> None:
     axes = {"batch": 30, "tokens": 5, "heads": 8, "head_dim": 64}
     traced = trace(fused, torch.ones(30, 5, 1024), axes=axes)
     assert traced.shapes == [
@@ -82,7 +29,12 @@ def test_the_shapes_that_the_source_notebook_prints_for_a_fused_layer_come_out()
         ("softmax", (30, 8, 5, 5)),
         ("matmul", (30, 8, 5, 64)),
     ]
-    assert traced.steps[4].outputs == ((30, 8, 5, 64),) * 3
+    torch.testing.assert_close(traced.result, fused(torch.ones(30, 5, 1024)), rtol=0, atol=0)
+    linear, chunk = traced.steps[1], traced.steps[4]
+    assert linear.inputs == ((30, 5, 1024), (1536, 1024))
+    assert linear.source == "qkv = torch.nn.functional.linear(x, torch.ones(1536, 1024))"
+    assert (linear.file, linear.line) == (__file__, fused.__code__.co_firstlineno + 1)
+    assert chunk.outputs == ((30, 8, 5, 64),) * 3
     assert traced.steps[1].axes == ("batch", "tokens", "3·heads·head_dim")
     assert traced.steps[2].axes == ("batch", "tokens", "heads", "3·head_dim")
 

@@ -5,6 +5,7 @@ import json
 import os
 import re
 import struct
+from collections.abc import Callable
 from html import unescape
 from pathlib import Path
 
@@ -14,6 +15,8 @@ import torch
 import unmasked
 from unmasked import masks, show
 from unmasked.plot import Viewer
+
+from .refusals import refused
 
 WEIGHTS = torch.tensor([[1.0, 0.0], [0.25, 0.75]])
 
@@ -103,40 +106,41 @@ def test_it_prints_what_it_is():
     )
 
 
-@pytest.mark.parametrize(
-    ("weights", "options", "kind", "message"),
-    [
-        (
-            None,
-            {},
-            TypeError,
-            "weights is None; pass one layer's tensor, (heads, queries, keys). nn.MultiheadAttention",
-        ),
-        ((WEIGHTS, WEIGHTS), {}, TypeError, "weights is a tuple; pass one layer's tensor, (heads, queries, keys)."),
-        (WEIGHTS + 1j, {}, TypeError, "weights is torch.complex64; pass real numbers, as weights.abs() holds them"),
-        (WEIGHTS[0], {}, ValueError, "weights has shape (2,), expected (queries, keys), (heads, queries, keys) or "),
-        (WEIGHTS[None, None, None], {}, ValueError, "weights has shape (1, 1, 1, 2, 2), expected (queries, keys), "),
-        (torch.ones(2, 0), {}, ValueError, "weights has shape (2, 0), which holds no numbers: pass at least one query"),
-        (
-            torch.ones(12, 512, 512),
-            {},
-            ValueError,
-            "weights has shape (12, 512, 512), 3,145,728 numbers; a browser is shown up to 524,288 of them, and 2,048 "
-            "queries or keys: cut out a part, as weights[..., :128, :128], or choose some heads",
-        ),
-        (torch.ones(1, 2049), {}, ValueError, "weights has shape (1, 2049), 2,049 numbers; a browser is shown up to"),
-        (WEIGHTS, {"queries": ["a"]}, ValueError, "queries has 1 names, but weights is (2, 2), with 2 queries: pass 2"),
-        (
-            torch.ones(2, 3),
-            {"queries": ["a", "b"], "keys": ["a", "b"]},
-            ValueError,
-            "keys has 2 names, but weights is (2, 3), with 3 keys: pass 3",
-        ),
-    ],
+def shown(weights: object, **names: list[str]) -> Callable[[], object]:
+    return lambda: show(weights, **names)
+
+
+ONE_LAYER = (
+    "pass one layer's tensor, (heads, queries, keys). nn.MultiheadAttention returns it with need_weights=True and "
 )
-def test_what_cannot_be_shown_is_refused_with_the_remedy(weights, options, kind, message):
-    with pytest.raises(kind, match=re.escape(message)):
-        getattr(show, "__wrapped__", show)(weights, **options)
+AXES = "expected (queries, keys), (heads, queries, keys) or (batch, heads, queries, keys)"
+UP_TO = "a browser is shown up to 524,288 of them, and 2,048 queries or keys: cut out a part, as weights[..., :128, "
+test_what_cannot_be_shown_is_refused_with_the_remedy = refused(
+    {
+        TypeError: {
+            f"weights is None; {ONE_LAYER} and average_attn_weights=False": shown(None),
+            f"weights is a tuple; {ONE_LAYER} and average_attn_weights=False": shown((WEIGHTS, WEIGHTS)),
+            "weights is torch.complex64; pass real numbers, as weights.abs() holds them": shown(WEIGHTS + 1j),
+        },
+        ValueError: {
+            f"weights has shape (2,), {AXES}": shown(WEIGHTS[0]),
+            f"weights has shape (1, 1, 1, 2, 2), {AXES}": shown(WEIGHTS[None, None, None]),
+            "weights has shape (2, 0), which holds no numbers: pass at least one query and one key": shown(
+                torch.ones(2, 0)
+            ),
+            f"weights has shape (12, 512, 512), 3,145,728 numbers; {UP_TO}:128], or choose some heads": shown(
+                torch.ones(12, 512, 512)
+            ),
+            f"weights has shape (1, 2049), 2,049 numbers; {UP_TO}:128], or choose some heads": shown(
+                torch.ones(1, 2049)
+            ),
+            "queries has 1 names, but weights is (2, 2), with 2 queries: pass 2": shown(WEIGHTS, queries=["a"]),
+            "keys has 2 names, but weights is (2, 3), with 3 keys: pass 3": shown(
+                torch.ones(2, 3), queries=["a", "b"], keys=["a", "b"]
+            ),
+        },
+    }
+)
 
 
 def test_as_much_as_is_offered_is_shown():
