@@ -43,27 +43,30 @@ def splits(draw: st.DrawFn) -> list[int]:
     window=st.sampled_from([None, None, 1, 2, 3, 4, 7, 50]),
     num_kv_heads=st.sampled_from([6, 3, 1]),
     rotary=st.sampled_from([None, Rotary(4)]),
-    padded=st.sampled_from([None, "left", "right"]),
+    masked=st.sampled_from([None, "left", "right", "anywhere"]),
 )
 def test_however_a_sequence_is_cut_each_part_gets_what_the_whole_gives(
     parts: list[int],
     window: int | None,
     num_kv_heads: int,
     rotary: Rotary | None,
-    padded: Any,
+    masked: Any,
 ) -> None:
     torch.manual_seed(sum(parts))
     made, tokens = layer(num_kv_heads=num_kv_heads, rotary=rotary), sum(parts)
     x, cache = torch.randn(2, tokens, 7, dtype=torch.float64), made.cache(2, 30, window=window)
     lengths = torch.tensor([tokens, max(0, tokens - 2)])
-    real = None if padded is None else masks.padding(lengths, tokens, side=padded)
+    if masked in ("left", "right"):
+        given_ = masks.padding(lengths, tokens, side=masked).expand(-1, -1, tokens, -1)
+    else:
+        given_ = None if masked is None else torch.rand(2, 6, tokens, tokens) < 0.5
     narrow = None if window is None else masks.sliding_window(tokens, window=window)
-    allowed = masks.combine(real, narrow)
+    allowed = masks.combine(given_, narrow)
     output, weights = made(x, allowed=allowed), made.weights(x, allowed=allowed)
     done = 0
     for part in x.split(parts, dim=1):
         after = done + part.size(1)
-        so_far = None if real is None else real[..., :after]
+        so_far = None if given_ is None else given_[..., done:after, :after]
         seen = made.weights(part, allowed=so_far, cache=cache)
         assert cache.length == done, "to look stores nothing"
         torch.testing.assert_close(seen, weights[..., done:after, after - seen.size(-1) : after])
@@ -71,17 +74,6 @@ def test_however_a_sequence_is_cut_each_part_gets_what_the_whole_gives(
         torch.testing.assert_close(made(part, allowed=so_far, cache=cache), output[:, done:after])
         done = after
         assert cache.length == done
-
-
-@pytest.mark.parametrize("window", [None, 4])
-def test_a_mask_speaks_of_tokens_wherever_a_ring_keeps_them(window: int | None) -> None:
-    made, x = layer(), torch.randn(2, 9, 7, dtype=torch.float64)
-    cache, allowed = made.cache(2, 30, window=window), torch.rand(2, 6, 9, 9) < 0.5
-    narrow = None if window is None else masks.sliding_window(9, window=window)
-    expected = made(x, allowed=masks.combine(allowed, narrow))
-    for n in range(9):
-        step = made(x[:, [n]], allowed=allowed[:, :, [n], : n + 1], cache=cache)
-        torch.testing.assert_close(step, expected[:, [n]])
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])

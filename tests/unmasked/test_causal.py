@@ -102,18 +102,6 @@ def test_dropout_drops_weights_in_training_only() -> None:
     torch.testing.assert_close(made.weights(x).sum(-1), torch.ones(2, 3, 30))
 
 
-@pytest.mark.usefixtures("unhooked")
-def test_compiles_and_exports() -> None:
-    made = CausalSelfAttention(7, 12, 6, num_kv_heads=3)
-    x = torch.randn(3, 5, 7)
-    compiled = torch.compile(made, fullgraph=True, backend="aot_eager")
-    torch.testing.assert_close(compiled(x), made(x))
-    shapes = {0: torch.export.Dim("batch", min=2, max=64), 1: torch.export.Dim("tokens", min=2, max=64)}
-    exported = torch.export.export(made, (x,), dynamic_shapes=(shapes,)).module()
-    y = torch.randn(2, 9, 7)
-    torch.testing.assert_close(exported(y), made(y))
-
-
 def impossible(*sizes: int, **options: Any) -> Any:
     return partial(CausalSelfAttention, *sizes, **options)
 

@@ -345,41 +345,6 @@ def test_finite_inputs_whose_scaled_scores_are_finite_give_finite_results() -> N
     torch.testing.assert_close(self_attention(x).context, x)
 
 
-class Attend(torch.nn.Module):
-    def __init__(self, **options: Any) -> None:
-        super().__init__()
-        self.options = options
-
-    def forward(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        return attend(query, key, value, **self.options).context
-
-
-@pytest.mark.usefixtures("unhooked")
-@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
-def test_compiles_for_every_length_with_gradients(implementation: str) -> None:
-    run = Attend(implementation=implementation, is_causal=True)
-    compiled = torch.compile(run, fullgraph=True, dynamic=True, backend="aot_eager")
-    for queries, keys in ((4, 7), (5, 8), (6, 6)):
-        inputs = [torch.randn(2, h, n, 9, requires_grad=True) for h, n in ((6, queries), (3, keys), (3, keys))]
-        actual, expected = compiled(*inputs), run(*inputs)
-        torch.testing.assert_close(actual, expected)
-        gradients = (torch.autograd.grad(out.square().sum(), inputs) for out in (actual, expected))
-        torch.testing.assert_close(*gradients)
-
-
-@pytest.mark.usefixtures("unhooked")
-@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
-def test_exports_once_for_every_batch_and_length(implementation: str) -> None:
-    batch, queries, keys = (torch.export.Dim(name, min=2, max=64) for name in ("batch", "queries", "keys"))
-    run = Attend(implementation=implementation, is_causal=True)
-    example = [torch.randn(3, 4, n, 5) for n in (6, 9, 9)]
-    exported = torch.export.export(
-        run, tuple(example), dynamic_shapes=({0: batch, 2: queries}, {0: batch, 2: keys}, {0: batch, 2: keys})
-    ).module()
-    inputs = [torch.randn(2, 4, n, 5) for n in (3, 11, 11)]
-    torch.testing.assert_close(exported(*inputs), run(*inputs))
-
-
 class Recorded(TorchDispatchMode):
     """Remember which operations ran, and the most numbers that one of them made."""
 
@@ -531,18 +496,6 @@ def test_on_a_gpu_a_query_that_sees_no_key_gets_zeros_from_every_kernel(
     if BACKENDS[backend][1] and name != "no keys":  # a blindfold is a mask, and without keys no kernel runs
         with sdpa_kernel(backend):
             check_blindfold(name, dtype, "fused", "cuda")
-
-
-@pytest.mark.cuda
-@pytest.mark.usefixtures("unhooked")
-@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
-def test_on_a_gpu_it_compiles(implementation: str) -> None:
-    inputs = [torch.randn(2, 3, n, 16, device="cuda", requires_grad=True) for n in (8, 24, 24)]
-    run = Attend(implementation=implementation, is_causal=True)
-    actual, expected = torch.compile(run, fullgraph=True)(*inputs), run(*inputs)
-    torch.testing.assert_close(actual, expected)
-    gradients = (torch.autograd.grad(out.square().sum(), inputs) for out in (actual, expected))
-    torch.testing.assert_close(*gradients, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])

@@ -32,13 +32,14 @@ def packed(bias: bool = True, output: bool = True, d_in: int = D_IN, d_out: int 
 def test_every_pair_of_layouts_round_trips_exactly_in_storage_of_its_own(
     source: Any, target: Any, bias: bool, output: bool
 ) -> None:
-    original = convert(packed(bias, output), source="packed", target=source, num_heads=HEADS)
+    learned = {name: x.requires_grad_() for name, x in packed(bias, output).items()}
+    original = convert(learned, source="packed", target=source, num_heads=HEADS)
     there = convert(original, source=source, target=target, num_heads=HEADS)
     back = convert(there, source=target, target=source, num_heads=HEADS)
     assert layout_of(there) == target
     assert back.keys() == original.keys()
     assert all(torch.equal(back[name], original[name]) for name in original)
-    assert all(x.is_contiguous() for x in there.values())
+    assert all(x.is_contiguous() and not x.requires_grad for x in there.values())
     assert not {x.untyped_storage().data_ptr() for x in there.values()} & {
         x.untyped_storage().data_ptr() for x in original.values()
     }
@@ -95,27 +96,6 @@ def test_the_packed_layout_is_pytorchs() -> None:
     torch.testing.assert_close(as_its_owner_would("packed", state, x), module(x, x, x, need_weights=False)[0])
 
 
-def test_gpt2s_weights_load_into_the_decoders_layer() -> None:
-    state = convert(packed(d_out=DIM), source="packed", target="conv1d", num_heads=HEADS)
-    layer, x = CausalSelfAttention(D_IN, DIM, HEADS, qkv_bias=True), torch.randn(2, 7, D_IN)
-    layer.load_state_dict(convert(state, source="conv1d", target="qkv", num_heads=HEADS), strict=True)
-    torch.testing.assert_close(layer(x), as_its_owner_would("conv1d", state, x, is_causal=True))
-
-
-def test_rows_are_where_each_layout_keeps_them() -> None:
-    weight = torch.arange(12.0)[:, None] + torch.tensor([0.0, 0.5])  # rows 0 to 3 query, 4 to 7 key, 8 to 11 value
-    state = {"in_proj_weight": weight, "in_proj_bias": torch.arange(12.0)}
-    interleaved = convert(state, source="packed", target="interleaved", num_heads=2)
-    assert interleaved["qkv_layer.bias"].tolist() == [0, 1, 4, 5, 8, 9, 2, 3, 6, 7, 10, 11]
-    assert torch.equal(interleaved["qkv_layer.weight"][:, 0], interleaved["qkv_layer.bias"])
-    stacked = convert(state, source="packed", target="stacked", num_heads=2)
-    assert stacked["key"].tolist() == [[[4, 5], [4.5, 5.5]], [[6, 7], [6.5, 7.5]]]
-    assert stacked["value_bias"].tolist() == [[8, 9], [10, 11]]
-    assert torch.equal(convert(state, source="packed", target="conv1d", num_heads=2)["c_attn.weight"], weight.T)
-    separate = convert(state, source="packed", target="separate", num_heads=2)
-    assert separate["W_value.weight"].tolist() == [[8, 8.5], [9, 9.5], [10, 10.5], [11, 11.5]]
-
-
 def test_query_key_and_value_may_read_other_features_where_the_layout_can_hold_them() -> None:
     state = {f"W_{name}.weight": torch.randn(DIM, dim) for name, dim in (("query", 6), ("key", 5), ("value", 4))}
     stacked = convert(state, source="separate", target="stacked", num_heads=HEADS)
@@ -130,16 +110,7 @@ def test_query_key_and_value_may_read_other_features_where_the_layout_can_hold_t
         )
 
 
-def test_gradients_do_not_flow_into_a_conversion() -> None:
-    state = {"in_proj_weight": torch.randn(3 * DIM, D_IN, requires_grad=True)}
-    for layout in LAYOUTS:
-        converted = convert(state, source="packed", target=layout, num_heads=HEADS)
-        assert not any(x.requires_grad for x in converted.values())
-
-
-def test_a_layout_is_known_by_its_names() -> None:
-    for layout in LAYOUTS:
-        assert layout_of(convert(packed(), source="packed", target=layout, num_heads=HEADS)) == layout
+def test_one_name_of_a_layout_is_not_enough() -> None:
     assert layout_of({"W_query.weight": torch.zeros(1)}) is None
 
 

@@ -198,10 +198,6 @@ def test_notes_stand_below_a_table_as_text() -> None:
     assert Noted()._repr_html_() == Noted.table._repr_html_() + "<p>&lt;b&gt;</p>"
 
 
-def test_a_table_goes_into_prose_as_markdown() -> None:
-    assert plot.table(["", "a"], {"x": [1]}).markdown() == "|  | a |\n| --- | --- |\n| x | 1 |"
-
-
 def test_a_figure_is_transparent_and_draws_the_same_bytes_twice(tmp_path: Path) -> None:
     first, second = (plot.heatmap(WEIGHTS) for _ in range(2))
     assert first.get_facecolor()[3] == 0
