@@ -41,15 +41,15 @@ class Problem:
     options: dict[str, Any] = field(default_factory=dict)
 
     def solve(self, implementation: str) -> list[Tensor]:
-        """The context, the gradients of query, key, value and of a learned bias, and the weights if it returns them."""
+        """The context, the gradients of what is given and learned, and the weights if it returns them."""
         inputs = [x.detach().requires_grad_() for x in (self.query, self.key, self.value)]
-        bias = self.options.get("bias")
-        learned = [bias] if bias is not None and bias.requires_grad else []
+        given = (self.options.get(name) for name in ("bias", "sinks"))
+        learned = [x for x in given if x is not None and x.requires_grad]
         is_eager = implementation == "eager"
         context, weights = attend(*inputs, **self.options, implementation=implementation, need_weights=is_eager)
         gradients = torch.autograd.grad(context, inputs + learned, self.cotangent, materialize_grads=True)
         found = [context, *gradients] if weights is None else [context, *gradients, weights]
-        assert {x.dtype for x in found} == {self.query.dtype}
+        assert {x.dtype for x in found} <= {self.query.dtype, *(x.dtype for x in learned)}
         assert (weights is not None) == is_eager
         return found
 
@@ -68,6 +68,7 @@ def reference(
     is_causal: bool = False,
     scale: float | None = None,
     softcap: float | None = None,
+    sinks: Tensor | None = None,
 ) -> list[Tensor]:
     """Attention, its gradients and its weights by their definition, in float64, one query and one key at a time."""
     *lead, queries, dim = query.shape
@@ -76,10 +77,13 @@ def reference(
     may_see = torch.ones(()).bool() if allowed is None else allowed
     added = torch.zeros(()) if bias is None else bias.detach()
     may_see, added = (x.cpu().expand(*lead, queries, keys) for x in (may_see, added))
+    sink = torch.tensor(-INF) if sinks is None else sinks.detach().cpu()
+    sink = sink[..., None].expand(*lead, queries)
     inputs = [x.detach().double().cpu() for x in (query, key, value)]
     d_query, d_key, d_value = (torch.zeros_like(x) for x in inputs)
     context = cotangent.double().cpu() * 0
     weights, d_added = torch.zeros(2, *lead, queries, keys, dtype=torch.float64)
+    d_sink = torch.zeros(*lead, queries, dtype=torch.float64)
     for index in itertools.product(*map(range, lead)):
         kv = tuple(min(i, size - 1) for i, size in zip(index[:-1], key.shape, strict=False))  # a batch axis of 1
         kv += (index[-1] // groups,) if lead else ()
@@ -96,11 +100,13 @@ def reference(
                 slope[j] = 1.0 if softcap is None else 1 - (capped / softcap) ** 2
                 score[j] = capped + shift
                 seen.append(j)
-            top = max(score.values(), default=0.0)
-            total = sum(math.exp(score[j] - top) for j in seen)
+            of_sink = float(sink[index][i])
+            top = max([*score.values(), of_sink]) if seen else 0.0
+            total = sum(math.exp(score[j] - top) for j in seen) + math.exp(of_sink - top)
             weight = {j: math.exp(score[j] - top) / total for j in seen}
             d_weight = {j: sum(a * b for a, b in zip(out[i], v[j], strict=True)) for j in seen}
             mean = sum(weight[j] * d_weight[j] for j in seen)
+            d_sink[index][i] -= math.exp(of_sink - top) / total * mean if seen else 0.0
             for j in seen:
                 d_score = weight[j] * (d_weight[j] - mean)
                 d_added[index][i, j] += d_score
@@ -110,6 +116,8 @@ def reference(
                 d_query[index][i] += d_score * slope[j] * scale * inputs[1][kv][j]
                 d_key[kv][j] += d_score * slope[j] * scale * inputs[0][index][i]
     learned = [d_added.sum_to_size(bias.shape)] if bias is not None and bias.requires_grad else []
+    if sinks is not None and sinks.requires_grad:
+        learned.append(d_sink.sum(-1).sum_to_size(sinks.shape))
     return [context, d_query, d_key, d_value, *learned, weights]
 
 
@@ -129,7 +137,8 @@ def in_memory(shape: tuple[int, ...], how: str, **kwargs: Any) -> Tensor:
 
 
 @st.composite
-def problems(draw: st.DrawFn, dtype: torch.dtype, softcap: bool = False) -> Problem:
+def problems(draw: st.DrawFn, dtype: torch.dtype, for_all: bool = True) -> Problem:
+    """Something to attend to, with options for all implementations, or with some that the eager one alone has."""
     torch.manual_seed(draw(st.integers(0, 2**31)))
     batch = draw(st.sampled_from([(), (3,), (2, 3)]))
     kv_heads, groups = draw(st.sampled_from([1, 2])), draw(st.sampled_from([1, 3]))
@@ -154,8 +163,12 @@ def problems(draw: st.DrawFn, dtype: torch.dtype, softcap: bool = False) -> Prob
         bias = torch.randn(broadcastable(), dtype=dtype)
         bias = bias.masked_fill(torch.rand(bias.shape) < draw(st.sampled_from([0.0, 0.4])), -INF)
         options["bias"] = bias.requires_grad_(draw(st.booleans()))
-    if softcap:
-        options["softcap"] = draw(st.sampled_from([0.5, 2.0]))
+    if not for_all:
+        options["softcap"] = draw(st.sampled_from([None, 0.5, 2.0]))
+        shape = () if draw(st.booleans()) else q_lead[-1:]
+        sinks = torch.randn(shape, dtype=torch.promote_types(dtype, torch.float32))
+        sinks = sinks.masked_fill(torch.rand(sinks.shape) < 0.2, -INF)  # which is none
+        options["sinks"] = draw(st.sampled_from([None, sinks, sinks.clone().requires_grad_()]))
     return Problem(query, key, value, torch.randn(*q_lead, queries, value_dim, dtype=dtype), options)
 
 
@@ -168,9 +181,12 @@ def test_both_implementations_equal_the_reference_forward_and_backward(dtype: to
         assert_near(problem.solve(implementation), expected, dtype)
 
 
-@given(problem=problems(torch.float64, softcap=True))
-def test_soft_capped_attention_equals_the_reference_forward_and_backward(problem: Problem) -> None:
-    assert_near(problem.solve("eager"), problem.reference(), torch.float64)
+@given(data=st.data(), dtype=st.sampled_from(list(TOLERANCE)))
+def test_with_a_soft_cap_and_sinks_it_equals_the_reference_forward_and_backward(
+    data: st.DataObject, dtype: torch.dtype
+) -> None:
+    problem = data.draw(problems(dtype, for_all=False))
+    assert_near(problem.solve("eager"), problem.reference(), dtype)
 
 
 def test_a_hand_computed_case() -> None:

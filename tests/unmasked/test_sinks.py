@@ -1,6 +1,5 @@
 """Sinks and the soft-cap against the code of the models that have them, FlexAttention, and what is computed by hand."""
 
-import math
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -82,59 +81,6 @@ def test_flex_attention_agrees_on_a_window_a_soft_cap_and_sinks() -> None:
     with_sinks = plain * torch.sigmoid(aux.lse - SINKS[:, None])[..., None]
     ours = attend(query, key, value, **options, sinks=SINKS).context
     torch.testing.assert_close(ours, with_sinks)
-
-
-def test_a_sink_is_a_key_whose_score_is_given_and_whose_value_is_zero() -> None:
-    query, key, value = inputs(torch.float64)
-    key, value = (x.repeat_interleave(HEADS // KV_HEADS, 1) for x in (key, value))
-    more = [torch.cat([x, torch.zeros(2, HEADS, 1, 5, dtype=x.dtype)], 2) for x in (key, value)]
-    bias = torch.zeros(HEADS, TOKENS, TOKENS + 1, dtype=torch.float64)
-    bias[..., :TOKENS].masked_fill_(~CAUSAL_WINDOW, -math.inf)
-    bias[..., -1] = SINKS[:, None]
-    expected = torch.nn.functional.scaled_dot_product_attention(query, *more, attn_mask=bias)
-    actual = attend(query, key, value, allowed=CAUSAL_WINDOW, sinks=SINKS).context
-    torch.testing.assert_close(actual, expected)
-
-
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
-def test_rows_sum_to_less_by_the_share_of_the_sink(dtype: torch.dtype) -> None:
-    query, key, value = inputs(dtype)
-    context, weights = attend(query, key, value, sinks=SINKS, need_weights=True)
-    plain = attend(query.double(), key.double(), value.double(), need_weights=True)
-    assert weights is not None
-    assert plain.weights is not None
-    assert context.dtype == weights.dtype == dtype
-    scores = query.double() @ key.double().repeat_interleave(3, 1).mT / math.sqrt(5)
-    kept = 1 / (1 + torch.exp(SINKS[:, None] - scores.logsumexp(-1)))  # 1 less the share of the sink
-    tolerance = {"atol": 2e-2, "rtol": 0} if dtype.itemsize == 2 else {"atol": 1e-5, "rtol": 0}
-    torch.testing.assert_close(weights.double().sum(-1), kept, **tolerance)
-    torch.testing.assert_close(context.double(), plain.context * kept[..., None], **tolerance)
-
-
-def test_a_sink_of_minus_infinity_is_none_and_one_number_serves_all_heads() -> None:
-    query, key, value = inputs()
-    plain = attend(query, key, value, is_causal=True, need_weights=True)
-    without = attend(query, key, value, is_causal=True, sinks=torch.tensor(-math.inf), need_weights=True)
-    torch.testing.assert_close(without, plain)
-    one = attend(query, key, value, sinks=torch.tensor(0.7)).context
-    each = attend(query, key, value, sinks=torch.full((HEADS,), 0.7)).context
-    torch.testing.assert_close(one, each)
-    alone = self_attention(query[0, 0], sinks=torch.tensor(0.7)).weights
-    torch.testing.assert_close(alone, self_attention(query, sinks=torch.tensor(0.7)).weights[0, 0])
-
-
-def test_a_query_that_sees_no_key_gets_zeros_and_finite_gradients_beside_a_sink() -> None:
-    query, key, value = (x.requires_grad_() for x in inputs())
-    sinks = SINKS.clone().requires_grad_()
-    allowed = CAUSAL_WINDOW.clone()
-    allowed[2] = False
-    context = attend(query, key, value, allowed=allowed, sinks=sinks).context
-    assert not context[:, :, 2].any()
-    gradients = torch.autograd.grad(context.sum(), (query, key, value, sinks))
-    assert all(gradient.isfinite().all() for gradient in gradients)
-    assert not gradients[0][:, :, 2].any()
-    empty = attend(query, key[:, :, :0], value[:, :, :0], sinks=sinks).context
-    assert not empty.any()
 
 
 def sunk(sinks: Tensor, **options: Any) -> Any:
