@@ -5,6 +5,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from copy import deepcopy
 from functools import cache, partial
 from pathlib import Path
 
@@ -139,9 +140,8 @@ def layers() -> dict[str, Callable[[], nn.Module]]:
 
 def heads() -> dict[object, object]:
     found: dict[object, object] = {}
-    rank, ranks = dist.get_rank(), dist.get_world_size()
     for name, make in layers().items():
-        torch.manual_seed(100 + rank)  # other weights on every rank, as without a common seed
+        torch.manual_seed(100 + dist.get_rank())  # other weights on every rank, as without a common seed
         layer = shaken(make().double())
         shared = HeadParallel(layer)  # which gives all ranks the weights of the first
         width = shared.qkv_weight.size(1)
@@ -150,28 +150,14 @@ def heads() -> dict[object, object]:
         x.requires_grad_()
         is_causal = isinstance(layer, CausalSelfAttention)
         right = layer(x) if is_causal else layer(x, x, x, need_weights=False)[0]
-        expected = torch.autograd.grad(right, [x, *layer.parameters()], gradient)
-        by_name = dict(zip(["x", *(n for n, _ in layer.named_parameters())], expected, strict=True))
+        of_x, *expected = torch.autograd.grad(right, [x, *layer.parameters()], gradient)
+        gradients = deepcopy(layer)
+        for parameter, each in zip(gradients.parameters(), expected, strict=True):
+            parameter.data = each
+        mine = [*HeadParallel(gradients).parameters()]  # gradients are shared out as weights are
         given = shared(x)
         grads = torch.autograd.grad(given, [x, *shared.parameters()], gradient)
-        mine = dict(zip(["x", *(n for n, _ in shared.named_parameters())], grads, strict=True))
-        num_heads, kv_heads = layer.num_heads, getattr(layer, "num_kv_heads", layer.num_heads)
-        owned = [
-            first + head
-            for first, count in ((0, num_heads), (num_heads, kv_heads), (num_heads + kv_heads, kv_heads))
-            for head in range(count)
-            if head * ranks // count == rank
-        ]
-        dim = layer.head_dim
-        rows = [head * dim + i for head in owned for i in range(dim)]
-        qkv = "qkv.{}" if is_causal else "in_proj_{}"
-        pairs = [(given, right), (mine["x"], by_name["x"]), (mine["qkv_weight"], by_name[qkv.format("weight")][rows])]
-        columns = [head * dim + i for head in range(num_heads) if head * ranks // num_heads == rank for i in range(dim)]
-        pairs.append((mine["out_weight"], by_name["out_proj.weight"][:, columns]))
-        if shared.qkv_bias is not None:
-            pairs.append((mine["qkv_bias"], by_name[qkv.format("bias")][rows]))
-        if shared.out_bias is not None:
-            pairs.append((mine["out_bias"], by_name["out_proj.bias"]))
+        pairs = [(given, right), *zip(grads, [of_x, *mine], strict=True)]
         found[name] = max((a - b).abs().max().item() / b.abs().max().item() for a, b in pairs)
         found[name, "numbers"] = sum(p.numel() for p in shared.parameters())
 
