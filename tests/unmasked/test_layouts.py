@@ -233,6 +233,13 @@ OPTIONS = [
 ]
 
 
+def assert_copied(module: nn.Module, original: nn.Module) -> None:
+    """The mode, the dropout, what learns and the numbers are the same, in storage of its own."""
+    assert (module.training, module.dropout) == (original.training, original.dropout) == (False, 0.2)
+    assert [p.requires_grad for p in module.parameters()] == [p.requires_grad for p in original.parameters()]
+    assert not {p.data_ptr() for p in module.parameters()} & {p.data_ptr() for p in original.parameters()}
+
+
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_a_module_crosses_over_and_back_with_options_weights_mode_and_frozen_parameters(
     options: dict[str, Any],
@@ -246,12 +253,8 @@ def test_a_module_crosses_over_and_back_with_options_weights_mode_and_frozen_par
     assert (type(ours), type(again)) == (MultiheadAttention, nn.MultiheadAttention)
     inputs = [torch.randn(5, 2, dim, dtype=options["dtype"]) for dim in (DIM, ours.kdim, ours.vdim)]
     for module in (ours, again):
-        assert (module.training, module.dropout) == (False, 0.2)
-        assert {n: p.requires_grad for n, p in module.named_parameters()} == {
-            n: p.requires_grad for n, p in theirs.named_parameters()
-        }
+        assert_copied(module, theirs)
         torch.testing.assert_close(module.state_dict(), theirs.state_dict(), rtol=0, atol=0)
-        assert not {p.data_ptr() for p in module.parameters()} & {p.data_ptr() for p in theirs.parameters()}
         torch.testing.assert_close(module(*inputs), theirs(*inputs))
     assert ours.train().training
     assert from_torch(theirs.train()).training
@@ -275,9 +278,7 @@ def test_a_causal_layer_crosses_over_to_pytorch_and_back(bias: bool, batch_first
     torch.testing.assert_close(again.state_dict(), ours.state_dict(), rtol=0, atol=0)
     torch.testing.assert_close(again(x), ours(x))
     for module in (theirs, again):
-        assert (module.training, module.dropout) == (False, 0.2)
-        assert [p.requires_grad for p in module.parameters()] == [p.requires_grad for p in ours.parameters()]
-        assert not {p.data_ptr() for p in module.parameters()} & {p.data_ptr() for p in ours.parameters()}
+        assert_copied(module, ours)
 
 
 def test_tied_parameters_stay_tied_in_the_copy_alone() -> None:

@@ -6,6 +6,7 @@ import re
 import threading
 import warnings
 from collections.abc import Callable
+from contextlib import nullcontext
 from copy import deepcopy
 from typing import Any
 
@@ -122,11 +123,19 @@ def test_ablated_heads_are_zeros_before_the_output_projection(name: str, theirs:
     assert (answered - whole).abs().max() > 0.01
 
 
-class Sdpa(nn.Module):
-    """A module that does nothing but call the function."""
+class Calling(nn.Module):
+    """A module that does nothing but call a function."""
+
+    def __init__(self, function: Callable[..., Tensor]) -> None:
+        super().__init__()
+        self.function = function
 
     def forward(self, *args: Any, **kwargs: Any) -> Tensor:
-        return F.scaled_dot_product_attention(*args, **kwargs)
+        return self.function(*args, **kwargs)
+
+
+def sdpa() -> Calling:
+    return Calling(F.scaled_dot_product_attention)
 
 
 def weights_of(query: Tensor, key: Tensor, **options: Any) -> Tensor:
@@ -153,7 +162,7 @@ def test_the_weights_are_those_of_the_call_whatever_its_options(data: st.DataObj
         options["attn_mask"] = torch.rand(shape) < 0.6
     elif kind == "floating":
         options["attn_mask"] = torch.randn(shape).masked_fill(torch.rand(shape) < 0.3, -torch.inf)
-    model = Sdpa()
+    model = sdpa()
     with watch(model) as seen:
         model(query, key, key, **options)
     expected = weights_of(query, key, **options)
@@ -171,21 +180,21 @@ def recorded(model: nn.Module, *args: Any, **kwargs: Any) -> Call:
 
 def test_axes_that_a_call_lacks_are_added_and_what_is_one_is_broadcast() -> None:
     x = torch.randn(2, 3, 4, 5)
-    assert recorded(Sdpa(), x[0, 0], x[0, 0], x[0, 0]).shape == (1, 1, 4, 4)
-    assert recorded(Sdpa(), x[0], x[0], x[0], torch.rand(3, 4, 4) < 0.8).shape == (1, 3, 4, 4)
+    assert recorded(sdpa(), x[0, 0], x[0, 0], x[0, 0]).shape == (1, 1, 4, 4)
+    assert recorded(sdpa(), x[0], x[0], x[0], torch.rand(3, 4, 4) < 0.8).shape == (1, 3, 4, 4)
     five, mask = x.expand(6, 2, 3, 4, 5), torch.rand(6, 1, 3, 4, 4) < 0.8
-    call = recorded(Sdpa(), five, x[:1], x[:1], mask)
+    call = recorded(sdpa(), five, x[:1], x[:1], mask)
     assert call.shape == (12, 3, 4, 4)
     expected = weights_of(five, x[:1].expand(6, 2, 3, 4, 5), attn_mask=mask)
     torch.testing.assert_close(call.weights, expected.flatten(0, 1))
-    one = recorded(Sdpa(), x[:1, :1], x, x)
+    one = recorded(sdpa(), x[:1, :1], x, x)
     torch.testing.assert_close(one.weights, weights_of(x[:1, :1].expand(2, 3, 4, 5), x))
 
 
 def test_what_went_in_is_there_by_name() -> None:
     query, key, value = torch.randn(2, 6, 3, 4, requires_grad=True), torch.randn(2, 2, 5, 4), torch.randn(2, 2, 5, 7)
     hidden = torch.tensor([0.0, -torch.inf, 0.0, 0.0, 0.0])
-    call = recorded(Sdpa(), query, key, value=value, attn_mask=hidden.expand(3, 5), enable_gqa=True, dropout_p=0.25)
+    call = recorded(sdpa(), query, key, value=value, attn_mask=hidden.expand(3, 5), enable_gqa=True, dropout_p=0.25)
     assert torch.equal(call.query, query)
     assert not call.query.requires_grad
     assert call.query.data_ptr() == query.data_ptr()
@@ -195,29 +204,29 @@ def test_what_went_in_is_there_by_name() -> None:
     assert call.bias is None  # but for -inf, which hides
     assert torch.equal(call.allowed, (hidden == 0).expand(1, 1, 3, 5))
     slope = torch.randn(3, 5)
-    call = recorded(Sdpa(), query, key, value, slope, scale=2.0, enable_gqa=True)
+    call = recorded(sdpa(), query, key, value, slope, scale=2.0, enable_gqa=True)
     assert call.allowed is None
     assert torch.equal(call.bias, slope[None, None])
     assert call.scale == 2.0
-    assert recorded(Sdpa(), query[:, :1, 1:2], key, value, is_causal=True).allowed.tolist() == [[True] + [False] * 4]
+    assert recorded(sdpa(), query[:, :1, 1:2], key, value, is_causal=True).allowed.tolist() == [[True] + [False] * 4]
 
 
 def test_the_kernel_is_the_one_that_pytorch_chooses() -> None:
     x = torch.randn(2, 3, 4, 8)
-    assert recorded(Sdpa(), x, x, x).kernel == "flash"
-    assert recorded(Sdpa(), x, x, x, dropout_p=0.5).kernel == "math"
-    assert recorded(Sdpa(), x, x, x, torch.zeros(4, 4, requires_grad=True)).kernel == "math"
+    assert recorded(sdpa(), x, x, x).kernel == "flash"
+    assert recorded(sdpa(), x, x, x, dropout_p=0.5).kernel == "math"
+    assert recorded(sdpa(), x, x, x, torch.zeros(4, 4, requires_grad=True)).kernel == "math"
     with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
-        assert recorded(Sdpa(), x, x, x).kernel == "math"
+        assert recorded(sdpa(), x, x, x).kernel == "math"
 
 
 def test_dropout_is_left_out_and_half_precision_is_weighed_in_float32() -> None:
     x = torch.randn(2, 3, 4, 8)
-    call = recorded(Sdpa(), x, x, x, dropout_p=0.9)
+    call = recorded(sdpa(), x, x, x, dropout_p=0.9)
     torch.testing.assert_close(call.weights, weights_of(x, x))
-    half = recorded(Sdpa(), x.bfloat16(), x.bfloat16(), x.bfloat16())
+    half = recorded(sdpa(), x.bfloat16(), x.bfloat16(), x.bfloat16())
     torch.testing.assert_close(half.weights, weights_of(x.bfloat16().float(), x.bfloat16().float()))
-    assert recorded(Sdpa(), x.double(), x.double(), x.double()).weights.dtype == torch.float64
+    assert recorded(sdpa(), x.double(), x.double(), x.double()).weights.dtype == torch.float64
 
 
 def causal_mask(kind: str, n: int) -> Tensor | None:
@@ -310,15 +319,9 @@ def test_a_layer_of_ours_is_recorded_with_its_own_masks(num_kv_heads: int) -> No
         assert torch.equal(call.blind[:, 0], ~seen.expand(2, 1, 5, 5)[:, 0].any(-1))
 
 
-class Ours(nn.Module):
-    """A module that does nothing but call this library's function."""
-
-    def forward(self, *args: Any, **kwargs: Any) -> Tensor:
-        return functional.attend(*args, **kwargs).context
-
-
 @pytest.mark.parametrize("implementation", ["fused", "eager"])
 def test_our_function_is_recorded_with_all_its_options(implementation: str) -> None:
+    model = Calling(lambda *inputs, **options: functional.attend(*inputs, **options).context)
     query, key, value = torch.randn(2, 6, 3, 4), torch.randn(2, 2, 5, 4), torch.randn(2, 2, 5, 7)
     for options in (
         {"is_causal": True},  # aligned at the bottom right
@@ -327,33 +330,24 @@ def test_our_function_is_recorded_with_all_its_options(implementation: str) -> N
         *([{"softcap": 0.5}] if implementation == "eager" else []),
     ):
         given = functional.attend(query, key, value, **options | {"need_weights": True, "dropout_p": 0.0})
-        call = recorded(Ours(), query, key, value, **options, implementation=implementation)
+        call = recorded(model, query, key, value, **options, implementation=implementation)
         torch.testing.assert_close(call.weights, given.weights)
         assert (call.kernel == "eager") == (implementation == "eager")
-    by_heads = recorded(Ours(), query[0], key[0], value[0], implementation=implementation)
+    by_heads = recorded(model, query[0], key[0], value[0], implementation=implementation)
     assert by_heads.shape == (1, 6, 3, 5)
-    two = recorded(Ours(), query[0, 0], key[0, 0], value[0, 0], implementation=implementation)
+    two = recorded(model, query[0, 0], key[0, 0], value[0, 0], implementation=implementation)
     torch.testing.assert_close(two.weights[0, 0], by_heads.weights[0, 0])
-
-
-class Flex(nn.Module):
-    """A module that does nothing but call FlexAttention."""
-
-    def forward(self, *args: Any, **kwargs: Any) -> Tensor:
-        from torch.nn.attention.flex_attention import flex_attention
-
-        return flex_attention(*args, **kwargs)
 
 
 @pytest.mark.filterwarnings("ignore:flex_attention called without")
 def test_flex_attention_is_recorded_after_its_functions() -> None:
-    from torch.nn.attention.flex_attention import create_block_mask
+    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
     query, key = torch.randn(2, 6, 4, 8), torch.randn(2, 2, 4, 8)
     far = torch.arange(4)[:, None] - torch.arange(4)
     window = create_block_mask(lambda b, h, q, k: (q >= k) & (q > 0), None, None, 4, 4, device="cpu")
     options = {"block_mask": window, "score_mod": lambda score, b, h, q, k: score - 0.5 * h * (q - k)}
-    model = Flex()
+    model = Calling(flex_attention)
     call = recorded(model, query, key, key, **options, enable_gqa=True)
     bias = -0.5 * torch.arange(6.0)[:, None, None] * far
     seen = (far >= 0) & (torch.arange(4) > 0)[:, None]
@@ -373,7 +367,7 @@ class Block(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.attn = CausalSelfAttention(4, 4, 2)
-        self.sdpa = Sdpa()
+        self.sdpa = sdpa()
         self.twice = nn.ModuleList([self.sdpa, nn.MultiheadAttention(4, 2)])
 
     def forward(self, x: Tensor) -> Tensor:
@@ -472,16 +466,13 @@ def test_a_thread_sees_its_own_calls() -> None:
 def test_a_model_that_is_watched_is_trained_as_ever() -> None:
     model, x = encoder(dropout=0.3), torch.randn(2, 5, 8)
     gradients = []
-    for watched in (False, True):
+    for watched in (nullcontext(), watch(model)):
         torch.manual_seed(1)
         model.zero_grad()
-        if watched:
-            with watch(model) as seen:
-                model(x).square().sum().backward()
-            assert seen[0].dropout_p == 0.3
-        else:
+        with watched as seen:
             model(x).square().sum().backward()
         gradients.append([parameter.grad.clone() for parameter in model.parameters()])
+    assert seen[0].dropout_p == 0.3
     assert all(torch.equal(a, b) for a, b in zip(*gradients, strict=True))
 
 
@@ -496,7 +487,7 @@ def test_a_compiled_model_is_watched_as_it_is_written() -> None:
 
 
 def test_weights_alone_are_kept_where_tensors_are_written_to_again() -> None:
-    model, cache = Sdpa(), torch.randn(1, 2, 5, 4)
+    model, cache = sdpa(), torch.randn(1, 2, 5, 4)
     query = torch.randn(1, 2, 1, 4)
     with watch(model) as seen, watch(model, keep="weights") as kept:
         model(query, cache[:, :, :3], cache[:, :, :3])
@@ -586,7 +577,7 @@ def test_an_error_of_the_model_is_not_followed_by_a_warning() -> None:
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
 def test_nested_tensors_are_missed_aloud() -> None:
     x = torch.nested.nested_tensor([torch.randn(3, 2, 4), torch.randn(5, 2, 4)], layout=torch.jagged).transpose(1, 2)
-    model = Sdpa()
+    model = sdpa()
     with pytest.warns(UserWarning, match=r"Not recorded: a call with nested tensors in '', 1 times\.$"), watch(model):
         model(x, x, x)
 
@@ -598,7 +589,7 @@ def test_the_calls_print_as_a_table() -> None:
         model.sdpa(*[torch.full((2, 3, 4), torch.nan)] * 3, torch.tensor([0.5, -torch.inf, 0]), dropout_p=0.5)
         model.sdpa(x, x, x, first_two)
     # Of three axes: the kernel is math in PyTorch 2.13 and flash from 2.14 on.
-    (plain_one,), (masked_one,) = (kernels_of(Sdpa(), x, x, x, *mask).names for mask in ((), (first_two,)))
+    (plain_one,), (masked_one,) = (kernels_of(sdpa(), x, x, x, *mask).names for mask in ((), (first_two,)))
     rows = [re.split(" {2,}", line.strip()) for line in repr(seen).splitlines()]
     assert rows == [
         ["module", "kernel", "batch", "heads", "queries", "keys", "sees", "note"],
@@ -623,7 +614,7 @@ def test_the_calls_print_as_a_table() -> None:
 def test_entropy_is_each_head_s_mean_over_the_queries_that_see_a_key() -> None:
     scores = torch.tensor([[0.0, 0.0, -torch.inf], [0.0, -torch.inf, -torch.inf], [-torch.inf] * 3])
     bias = torch.stack([scores, torch.zeros(3, 3)])
-    call = recorded(Sdpa(), *[torch.zeros(1, 2, 3, 4)] * 3, bias)
+    call = recorded(sdpa(), *[torch.zeros(1, 2, 3, 4)] * 3, bias)
     torch.testing.assert_close(call.entropy, torch.tensor([math.log(2) / 2, math.log(3)]))
 
 
@@ -710,7 +701,7 @@ test_what_cannot_be_done_is_refused_with_the_remedy = refused(
 
 
 def calls_of(queries: int, keys: int) -> Call:
-    return recorded(Sdpa(), torch.randn(1, 2, queries, 4), *[torch.randn(1, 2, keys, 4)] * 2)
+    return recorded(sdpa(), torch.randn(1, 2, queries, 4), *[torch.randn(1, 2, keys, 4)] * 2)
 
 
 def weighing(*rows: list[float]) -> Call:
@@ -718,7 +709,7 @@ def weighing(*rows: list[float]) -> Call:
     weights = torch.tensor(rows)
     heads = torch.stack([weights * 1.5, weights * 0.5]) / weights.sum(-1, keepdim=True).clamp(min=1e-9)
     bias = (heads / heads.sum(-1, keepdim=True).clamp(min=1e-9)).log()
-    return recorded(Sdpa(), *[torch.zeros(1, 2, len(rows), 1)] * 3, bias[None])
+    return recorded(sdpa(), *[torch.zeros(1, 2, len(rows), 1)] * 3, bias[None])
 
 
 def test_rollout_multiplies_the_layers_by_hand() -> None:
@@ -741,13 +732,13 @@ def test_a_model_on_a_gpu_is_watched_there() -> None:
     x = torch.randn(2, 4, 16, 32, device="cuda", dtype=torch.float16)
     mask = torch.rand(16, 16, device="cuda") < 0.6
     for options in ({}, {"is_causal": True}, {"attn_mask": mask}):
-        call = recorded(Sdpa(), x, x, x, **options)
+        call = recorded(sdpa(), x, x, x, **options)
         assert call.kernel in ("flash", "efficient", "cudnn")
         assert call.entropy.device.type == call.blind.device.type == "cuda"
         there = {name: each.cpu() if isinstance(each, Tensor) else each for name, each in options.items()}
         expected = weights_of(x.float().cpu(), x.float().cpu(), **there)
         torch.testing.assert_close(call.weights.cpu(), expected, rtol=0, atol=1e-3)
-        torch.testing.assert_close(call.weights.half() @ x, Sdpa()(x, x, x, **options), rtol=0, atol=1e-2)
+        torch.testing.assert_close(call.weights.half() @ x, sdpa()(x, x, x, **options), rtol=0, atol=1e-2)
     model = Block().cuda()
     with watch(model, keep="weights") as seen, ablate(model, {"attn": [1]}):
         model(torch.randn(1, 3, 4, device="cuda"))
