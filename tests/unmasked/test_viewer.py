@@ -110,9 +110,7 @@ def shown(weights: object, **names: list[str]) -> Callable[[], object]:
     return lambda: show(weights, **names)
 
 
-ONE_LAYER = (
-    "pass one layer's tensor, (heads, queries, keys). nn.MultiheadAttention returns it with need_weights=True and "
-)
+ONE_LAYER = "pass one layer's tensor, (heads, queries, keys). nn.MultiheadAttention returns it with need_weights=True"
 AXES = "expected (queries, keys), (heads, queries, keys) or (batch, heads, queries, keys)"
 UP_TO = "a browser is shown up to 524,288 of them, and 2,048 queries or keys: cut out a part, as weights[..., :128, "
 test_what_cannot_be_shown_is_refused_with_the_remedy = refused(
