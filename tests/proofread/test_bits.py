@@ -1,13 +1,10 @@
 """A claim that compares computed numbers to the last bit gives a reason: decided by what it really compares."""
 
-from collections.abc import Callable
-
 import pytest
 
-from proofread.checks.checked import Report
 from proofread.runs.bits import evaluate
 
-Proofreader = Callable[..., Report]
+from .conftest import Proofreader
 
 PAGE = """
 # %%

@@ -1,13 +1,10 @@
 """Claims are asserts: each has a condition that must hold, and quotes the words of the page that it proves."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from proofread.checks.check import check
-from proofread.checks.checked import Report
 from proofread.checks.fix import fixes
 from proofread.cli import main
 from proofread.pages import asserts
@@ -16,7 +13,8 @@ from proofread.pages.plain import Plain
 from proofread.pages.prose import read
 from proofread.settings import Settings
 
-Proofreader = Callable[..., Report]
+from .conftest import Project, Proofreader, found, planted
+
 PAGE = """\
 # %% [markdown]
 # # Who takes more?
@@ -38,10 +36,6 @@ assert min(weights) >= 0, "no weight is negative"
 assert ship > crew, "the ship is the taller"
 assert ship == max(ship, crew), "the first the taller"
 """
-
-
-def found(report: Report) -> list[str]:
-    return [f"{finding.line}: {finding.message}" for finding in report.findings]
 
 
 def said(text: str, fragment: str) -> int:
@@ -137,6 +131,8 @@ def test_a_page_whose_claims_hold_has_no_findings_and_they_are_counted(proofread
         "18 claim the ship is the taller",
         "19 claim the first the taller",
     ]
+    (wrong,) = proofread(PAGE.replace("**more**", "**less**")).pages
+    assert wrong.tally["claims"] == {"held": 3, "failed": 1}
 
 
 PLANTED = {
@@ -211,21 +207,14 @@ PLANTED = {
 
 
 @pytest.fixture(scope="module")
-def planted(tmp_path_factory: pytest.TempPathFactory) -> Report:
-    """One page for each fault, all checked at once."""
-    root = tmp_path_factory.mktemp("planted")
-    for place, (sound, wrong, _) in PLANTED.items():
-        assert sound in PAGE
-        (root / f"{place}.py").write_text(PAGE.replace(sound, wrong, 1))
-    return check([root / f"{place}.py" for place in PLANTED], root=root, keep=False)
+def faulty(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
+    told = planted(tmp_path_factory.mktemp("planted"), PAGE, PLANTED.values())
+    return dict(zip(PLANTED, told, strict=True))
 
 
 @pytest.mark.parametrize("place", PLANTED)
-def test_a_planted_fault_is_found(planted: Report, place: str) -> None:
-    (checked,) = (checked for checked in planted.pages if checked.page.path == f"{place}.py")
-    told = [f"{finding.line}: {finding.message}" for finding in checked.findings]
-    assert any(PLANTED[place][2] in each for each in told), told
-    assert planted.pages[0].tally["claims"] == {"held": 3, "failed": 1}
+def test_a_planted_fault_is_found(faulty: dict[str, list[str]], place: str) -> None:
+    assert any(PLANTED[place][2] in each for each in faulty[place]), faulty[place]
 
 
 @pytest.mark.parametrize(
@@ -317,20 +306,19 @@ def test_a_fence_of_claims_that_is_not_read_is_found(proofread: Proofreader, old
     )
 
 
-def test_a_notebook_has_claims_that_are_told_by_cell_and_left_by_fix(tmp_path: Path) -> None:
+def test_a_notebook_has_claims_that_are_told_by_cell_and_left_by_fix(project: Project) -> None:
     def cell(kind: str, source: str, *tags: str) -> dict[str, object]:
         return {"cell_type": kind, "metadata": {"tags": tags}, "source": source, "outputs": [], "execution_count": None}
 
     cells = [cell("markdown", "The ship is\ntaller."), cell("code", "ship = 3")]
     cells.append(cell("code", '\nassert ship > 2, "ship is taller"\nassert ship > 1, "The ship was taller"', "claims"))
     book = {"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 4}
-    (tmp_path / "book.ipynb").write_text(json.dumps(book))
-    report = check([tmp_path / "book.ipynb"], root=tmp_path, keep=False)
+    report = project.proofread(json.dumps(book), "book.ipynb")
     (finding,) = report.findings
     assert str(finding).startswith(
         'book.ipynb:cell 3:3: "The ship was taller" is not on the page; line 1 says "The ship is t'
     )
-    assert list(fixes(report.findings, tmp_path)) == []
+    assert list(fixes(report.findings, project.root)) == []
 
 
 def test_of_a_page_that_stops_midway_only_the_failure_is_told(proofread: Proofreader) -> None:
@@ -346,12 +334,9 @@ def test_the_claims_of_a_page_that_is_only_run_are_not_looked_at(proofread: Proo
     assert "; claims: 4 not looked at; 0 findings" in str(report)
 
 
-def test_a_frozen_page_holds_its_claims_and_is_stale_once_a_condition_changes(tmp_path: Path) -> None:
-    page, settings = tmp_path / "page.py", Settings(modes={"page.py": "freeze"})
-
+def test_a_frozen_page_holds_its_claims_and_is_stale_once_a_condition_changes(proofread: Proofreader) -> None:
     def told(text: str, **options: str) -> list[str]:
-        page.write_text(text)
-        return found(check([page], root=tmp_path, settings=settings, **options))
+        return found(proofread(text, keep=True, settings=Settings(modes={"page.py": "freeze"}), **options))
 
     assert told(PAGE, freeze="stale") == []
     assert told(PAGE) == []
@@ -381,14 +366,12 @@ def test_a_frozen_page_holds_its_claims_and_is_stale_once_a_condition_changes(tm
     ],
 )
 def test_fix_quotes_what_was_reworded_and_nothing_that_was_turned_round(
-    tmp_path: Path, fragment: str, quoted: str | None
+    project: Project, fragment: str, quoted: str | None
 ) -> None:
     page = PAGE.split("# %%\n")[0] + f"# %%\nship = 3\n\n# %% tags=['claims']\nassert ship > 2, '{fragment}'  # so\n"
-    (tmp_path / "page.py").write_text(page)
-    for fix in fixes(check([tmp_path / "page.py"], root=tmp_path, keep=False).findings, tmp_path):
+    for fix in fixes(project.proofread(page).findings, project.root):
         fix.apply()
-    expected = page.replace(f"'{fragment}'", f'"{quoted}"') if quoted else page
-    assert (tmp_path / "page.py").read_text() == expected
+    assert project.read("page.py") == (page.replace(f"'{fragment}'", f'"{quoted}"') if quoted else page)
 
 
 def test_fix_leaves_what_is_false_or_stands_twice_and_a_page_that_fails(

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proofread.pages.numbers import Number, Value, correction, mended, refused
+from proofread.pages.numbers import WORDS, Number, Value, correction, mended, refused
 
 
 @pytest.mark.parametrize(
@@ -221,14 +221,17 @@ def test_a_value_written_in_the_form_of_a_number_is_said_by_it(value: float, pla
 FORMS = st.one_of(
     st.integers(0, 10**7).map(str),
     st.integers(0, 10**7).map("{:,}".format),
-    st.tuples(st.decimals(-999, 999, places=2)).map(lambda d: str(d[0])),
+    st.integers(0, 10**7).map("{:_}".format),
+    st.integers(0, 10**7).map(lambda n: f"{n:,}".replace(",", "\u202f")),
+    st.decimals(-999, 999, places=2).map(str),
     st.integers(0, 100).map("{}%".format),
+    st.decimals(0, 100, places=1).map("{} %".format),
     st.floats(0.001, 10).map("{:.3e}".format),
-    st.sampled_from(["one", "Seven", "twelve", "2 × 3", "10^3", "1.5 × 10^{-3}", "−3", "+0.5", ".25"]),
+    st.sampled_from([*WORDS, "Seven", "3 × 10⁻⁷", "10^3", "1.5 × 10^{-3}", "2·10⁵", "−3", "+0.5", ".25", "−0.0", "0"]),
 )
 
 
-@given(FORMS, st.floats(-(10**6), 10**6) | st.integers(-(10**6), 10**6))
+@given(FORMS | st.just("2 × 3"), st.floats(-(10**6), 10**6) | st.integers(-(10**6), 10**6))
 def test_a_correction_says_what_the_value_is(typed: str, value: float) -> None:
     corrected = correction(typed, value)
     assert corrected is None or correction(corrected, value) is None

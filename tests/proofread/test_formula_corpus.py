@@ -102,11 +102,6 @@ def rot(a):
 rotation = rot
 
 
-def rotate_half(x):
-    a, b = x[: len(x) // 2], x[len(x) // 2 :]
-    return torch.cat([-b, a])
-
-
 def relative(q, k, b):
     n = len(q)
     i = torch.arange(n)
@@ -123,33 +118,12 @@ def relu(x):
     return F.relu(x)
 
 
-def block(x):
-    y = layer_norm(x)
-    return x + F.scaled_dot_product_attention(y[None], y[None], y[None])[0]
-
-
-def online_blocks(s):
-    tops = s.amax(1).cummax(0).values
-    return tops, torch.stack([(s[: b + 1] - tops[b]).exp().sum() for b in range(len(s))])
-
-
-def two_parts(q, k, v):
-    s = k @ q
-    return s.softmax(0) @ v, s[:4].softmax(0) @ v[:4], s[4:].softmax(0) @ v[4:], s[:4].logsumexp(0), s[4:].logsumexp(0)
-
-
 def distances(n):
     return (torch.arange(n)[:, None] - torch.arange(n)).double()
 
 
 def alibi_scores(q, k, m):
     return (scores(q, k) - m * distances(len(q))).masked_fill(distances(len(q)) < 0, -torch.inf)
-
-
-def shaw(x, w_q, w_k, r):
-    n, (q, k) = len(x), (x @ w_q, x @ w_k)
-    keys = k[None] + r[torch.arange(n)[None] - torch.arange(n)[:, None] + n - 1]
-    return torch.einsum("id,ijd->ij", q, keys) / q.shape[1] ** 0.5
 
 
 def linear(x, w, b):
@@ -162,56 +136,31 @@ PAGE |= {
     "cosine_table": lambda x: F.cosine_similarity(x[:, None], x[None], dim=-1),
     "orthogonal": lambda size: torch.linalg.qr(torch.randn(size, size, dtype=torch.float64)).Q,
     "pairs": lambda n: n * (n + 1) // 2,
-    "corner": lambda n, m: torch.ones(n, m).tril(m - n),
-    "padding": lambda: torch.tensor([0.0, -torch.inf, -torch.inf, 0.0, -torch.inf]),
     "neighbours": lambda n, w: [list(range(max(1, i - w + 1), i + 1)) for i in range(1, n + 1)],
-    "dropped": lambda a, m, p: a * m / (1 - p),
-    "keep_mask": lambda n: (torch.rand(n, n, generator=torch.Generator().manual_seed(3)) < 0.6).double(),
     "population_std": lambda x: x.std(correction=0),
     "mean0": lambda x: x.mean(0),
-    "rms": lambda x: x.square().mean().sqrt(),
-    "angle": lambda q, k: torch.acos(F.cosine_similarity(q, k, dim=0)).item(),
     "kl": lambda p, q: F.kl_div(q.log(), p, reduction="sum"),
     "sigmoid": lambda x: torch.sigmoid(torch.as_tensor(x, dtype=torch.float64)),
     "slope": lambda f: lambda x: torch.autograd.functional.jacobian(f, torch.as_tensor(x, dtype=torch.float64)),
     "online_output": lambda s, v: torch.stack([s[: t + 1].softmax(0) @ v[: t + 1] for t in range(len(s))]),
-    "running_mean": lambda x: x.cumsum(0) / torch.arange(1, len(x) + 1)[:, None],
     "identity_of": lambda x: x.clone(),
     "merge": lambda o: o.transpose(-3, -2).flatten(-2),
-    "merge_rows": lambda w: w.flatten(0, 1),
     "split": lambda x, h: x.unflatten(-1, (h, -1)).transpose(-3, -2),
     "split_weights": lambda w: w,
     "per_head": lambda x, w: torch.stack([x @ a.mT for a in w]),
     "packed": lambda *w: torch.cat(w),
     "permutation": lambda n: torch.eye(n).double().roll(1, 0),
     "group": lambda a, b: a // b,
-    "kv_head": lambda h, H, G: h * G // H,
     "turns": lambda theta, n: [blocks(theta, m) for m in range(1, n + 1)],
     "frequencies": lambda d: 10000.0 ** (-torch.arange(0, d, 2).double() / d),
-    "with_sink": lambda s, b: torch.cat([s, torch.full((len(s), 1), b).double()], 1).softmax(-1)[:, :-1],
     "top": lambda s: s.argmax(-1) + 1,
     "causal_max": lambda s: s.masked_fill(torch.ones_like(s).triu(1).bool(), -torch.inf).amax(-1),
-    "others": lambda x: x.sum(0) - x,
     "divided": lambda a, b: a / b,
-    "xavier": lambda a, b: math.sqrt(6 / (a + b)),
-    "cosine_scores": lambda q, k, t: t * F.cosine_similarity(q[:, None], k[None], dim=-1),
-    "averaged": lambda a: a.mean(0),
     "triangle": lambda n: n * (n + 1) / 2,
-    "sharded": lambda o, w: sum(a @ b for a, b in zip(o, w, strict=True)),
-    "count_flops": lambda n, d: 4 * n * n * d + 8 * n * d * d,
     "count_parameters": lambda d: 4 * d * d + 4 * d,
-    "remainders": lambda n, d: torch.arange(n) % d,
     "rollout": lambda a: torch.linalg.multi_dot(list(a)),
-    "halved": lambda a: (a + torch.eye(a.shape[-1])) / 2,
     "largest": lambda s: s.max(),
-    "normal_cdf": lambda x: 0.5 * (1 + math.erf(x / 2**0.5)),
-    "nll": lambda z, y: F.cross_entropy(z, torch.tensor(y - 1)),
-    "gelu": lambda x: F.gelu(torch.tensor(x)),
-    "ffn": lambda x, a, b, c, d: F.linear(F.linear(x, a.mT, b).relu(), c.mT, d),
-    "pair_sum": lambda x: (x.sum() ** 2 - x.square().sum()) / 2,
     "expected": lambda values: values[0] * (1 - values[2]) + values[1] * values[2],
-    "rounded": lambda x: x.bfloat16().double(),
-    "window_size": lambda n: n,
     "turned": lambda theta, m: blocks(theta, m),
     "causal_bias": lambda n: torch.full((n, n), -torch.inf).triu(1),
     "variance": lambda x: x.var(),
