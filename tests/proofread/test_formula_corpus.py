@@ -1,7 +1,6 @@
 r"""The formulas that pages on attention need: each holds, and no mistake in one goes unnoticed."""
 
 import dataclasses
-import math
 import re
 from pathlib import Path
 
@@ -9,7 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from proofread.formulas import Formula, check, find, survivors
+from proofread.formulas import check, find, survivors
 
 
 def attention(query, key, value, bias=None, *, causal=False):
@@ -50,24 +49,8 @@ def loss_gradient(q, k, v, g):
     return gradient
 
 
-def logsumexp(s):
-    return s.logsumexp(-1)
-
-
-def mean(x):
-    return x.mean()
-
-
-def layer_norm(x):
-    return F.layer_norm(x, x.shape[-1:])
-
-
 def scores(q, k):
     return q @ k.mT / q.shape[-1] ** 0.5
-
-
-def jacobian(f, s):
-    return torch.autograd.functional.jacobian(f, s)
 
 
 def feature(x):
@@ -114,20 +97,12 @@ def sinks(n, w, s):
     return ((j <= i) & ((j < s) | (i - j < w))).double()
 
 
-def relu(x):
-    return F.relu(x)
-
-
 def distances(n):
     return (torch.arange(n)[:, None] - torch.arange(n)).double()
 
 
 def alibi_scores(q, k, m):
     return (scores(q, k) - m * distances(len(q))).masked_fill(distances(len(q)) < 0, -torch.inf)
-
-
-def linear(x, w, b):
-    return x @ w.mT + b
 
 
 PAGE = {name: value for name, value in globals().items() if getattr(value, "__module__", "") == __name__}
@@ -138,7 +113,10 @@ PAGE |= {
     "pairs": lambda n: n * (n + 1) // 2,
     "neighbours": lambda n, w: [list(range(max(1, i - w + 1), i + 1)) for i in range(1, n + 1)],
     "population_std": lambda x: x.std(correction=0),
+    "mean": lambda x: x.mean(),
     "mean0": lambda x: x.mean(0),
+    "linear": lambda x, w, b: x @ w.mT + b,
+    "logsumexp": lambda s: s.logsumexp(-1),
     "kl": lambda p, q: F.kl_div(q.log(), p, reduction="sum"),
     "sigmoid": lambda x: torch.sigmoid(torch.as_tensor(x, dtype=torch.float64)),
     "slope": lambda f: lambda x: torch.autograd.functional.jacobian(f, torch.as_tensor(x, dtype=torch.float64)),
@@ -207,8 +185,6 @@ def test_no_mistake_in_the_formula_goes_unnoticed(name):
     ("name", "right", "wrong", "error"),
     [
         ("Vaswani 2017, Eq. 1", r"K^\top", "K", "`QK`: shapes (3, 5) and (4, 5) do not multiply"),
-        ("Vaswani 2017, Eq. 1", r"\sqrt{d_k}", "d_k", "does not hold"),
-        ("Vaswani 2017, Eq. 1", r"\sqrt{d_k}", r"\sqrt{d_v}", "does not hold"),
         ("Vaswani 2017, Eq. 1", r"\right)V", r"\right)K", "is a tensor of shape (3, 7) ("),
         ("weighted average", "a_{ij}", "a_{ji}", "i runs over 3 values in `o_i`, but over 4 in `a_{ji}`"),
         ("rotation", r"& -\sin", r"& \sin", "does not hold for m = 1"),
@@ -226,10 +202,8 @@ def test_no_mistake_in_the_formula_goes_unnoticed(name):
         ("online out", r"\ell_{t-1} e^{m_{t-1} - m_t}", r"\ell_{t-1}", "does not hold for t = 3"),
         ("dQ", r"S} K", r"S} Q", "do not multiply"),
         ("chain rule", r"A^\top", "A", "do not multiply"),
-        ("jacobian diag", r"a a^\top", r"a^\top a", "does not hold"),
         ("rope relative", "n-m", "m-n", "does not hold for m = 1, n = 2"),
         ("alibi with its mask", "- m", "+ m", "does not hold for i = 2, j = 1"),
-        ("logsumexp bounds", r"+ \log n", r"- \log n", "does not hold"),
         ("shape multiple", r"B \times H", r"H \times B", "its shape is (3, 4, 5, 7), not (4, 3, 5, 7)"),
         ("sinusoid cases", "= 0", "= 1", "does not hold for t = 0, j = 0"),
         ("permuted", r"Y_{\pi(i)} = X_i", r"Y_i = X_{\pi(i)}", "does not hold for i = 1"),
@@ -241,35 +215,3 @@ def test_a_planted_mistake_has_its_own_message(name, right, wrong, error):
     planted = CORPUS[name].latex.replace(right, wrong, 1)
     assert planted != CORPUS[name].latex
     assert error in check(dataclasses.replace(CORPUS[name], latex=planted), PAGE)[0]
-
-
-@pytest.mark.parametrize(
-    ("latex", "error"),
-    [
-        (r"\limsup_{\tau \to 0} a = 1", r"\limsup is not in the grammar"),
-        (r"s \propto n^2", r"\propto is not in the grammar"),
-        (r"W_{ij} \sim \mathcal{U}(-s, s)", "neither W_ij nor W is bound"),
-        (r"s \sim \mathcal{U}(-s, s)", r"\sim is not in the grammar"),
-        (r"s \leftarrow s - 1", r"\leftarrow is not in the grammar"),
-        (
-            r"\mathcal{O}(s^2 n)",
-            r"`\mathcal{O}(s^2 n)` states nothing: add a relation, or `<!-- unchecked: reason -->`",
-        ),
-        (r"s = 1 \implies n = 2", r"\implies is not in the grammar"),
-        (r"s = 0.5 \pm 0.1", r"\pm is not in the grammar"),
-        (r"s_1 = s_2 = \dots = s_n", r"\dots is not in the grammar"),
-        (r"\underbrace{s}_{n + 1} = 2", r"its label is words, \text{...}, or a shape"),
-        (r"n = \frac{dL}{ds}", r"d over d can be read as a derivative: write \partial, or cancel the d"),
-        (r"n = s + s \bmod 2", r"what \bmod is of can be read in two ways: use parentheses"),
-        (r"x_{ij,k} = s", "these indices can be read in two ways: separate them with a comma"),
-        (r"x_{(ij, k)} = s", "these indices can be read in two ways: separate them with a comma"),
-        (r"n = \{ j : j > s \}", "nothing says between which values j lies"),
-        (r"x_i = s \quad \text{if } i > n + 9", "no value of its indices is within range"),
-        (r"x = (x_1, x_3, \dots, x_n)", "the items before the dots must count up by one"),
-        (r"\arg\max_i 0 \cdot x_i = 1", "no single i has the largest value"),
-        (r"\sigma = 3", "sigma is not bound: bind it in `where`, or use it as a subscript"),
-    ],
-)
-def test_what_is_not_in_the_grammar_says_so_with_its_place(latex, error):
-    (message, *_) = check(Formula(latex, where='x = random("3"); s = 1.5; d, L = 4, 7; n = 3'), PAGE)
-    assert error in message
