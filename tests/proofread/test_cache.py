@@ -3,14 +3,13 @@ from pathlib import Path
 
 import pytest
 
-from proofread.checks.check import check
-from proofread.checks.checked import Report
 from proofread.keep import environment as environment_module
 from proofread.keep import installed as installed_module
-from proofread.keep import shelf
 from proofread.runs import cache as cache_module
 from proofread.runs.cache import Cache
 from proofread.runs.steps import Outcome, Result, Step, Task
+
+from .conftest import Project
 
 VARIABLES = ["TORCH_LOGS", "ONEDNN_MAX_CPU_ISA", "DNNL_VERBOSE", "KMP_AFFINITY", "OPENBLAS_CORETYPE", "MKL_CBWR", "TZ"]
 VARIABLES += ["ATEN_CPU_CAPABILITY", "LC_ALL", "LC_NUMERIC", "LANG", "LANGUAGE"]
@@ -25,40 +24,19 @@ print(module.value, open("data.txt").read())
 """
 
 
-class Project:
-    def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch):
-        self.root = root
-        monkeypatch.syspath_prepend(str(root))
-        self.write("page.py", PAGE)
-        self.write("module.py", "value = 3\n")
-        self.write("data.txt", "one")
-
-    def write(self, name: str, text: str) -> None:
-        (self.root / name).write_text(text)
-
-    def edit(self, name: str, old: str, new: str) -> None:
-        text = (self.root / name).read_text()
-        assert old in text
-        self.write(name, text.replace(old, new))
-
-    def check(self) -> Report:
-        return check([self.root / "page.py"], root=self.root)
-
-    def output(self) -> tuple[bool, str]:
-        """Whether the page ran, and what it printed."""
-        (page,) = self.check().pages
-        return page.ran, page.outputs(1)[0]["text"].strip()
-
-
 @pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
-    return Project(tmp_path, monkeypatch)
+def project(project: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
+    monkeypatch.syspath_prepend(str(project.root))
+    project.write("page.py", PAGE)
+    project.write("module.py", "value = 3\n")
+    project.write("data.txt", "one")
+    return project
 
 
-def test_an_unchanged_page_is_not_run_again(project: Project) -> None:
-    assert project.output() == (True, "3 one")
-    assert project.output() == (False, "3 one")
-    assert project.check().findings == []
+def output(project: Project) -> tuple[bool, str]:
+    """Whether the page ran, and what it printed."""
+    (page,) = project.check().pages
+    return page.ran, page.outputs(1)[0]["text"].strip()
 
 
 def test_prose_and_typed_figures_run_nothing_and_are_compared_all_the_same(project: Project) -> None:
@@ -152,24 +130,21 @@ def test_a_page_that_starts_a_process_depends_on_all_sources_of_the_packages(
     project: Project, monkeypatch: pytest.MonkeyPatch, start: str
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", str(project.root))
-    (project.root / "package").mkdir()
     project.write("package/__init__.py", "")
     project.write("package/part.py", "value = 3\n")
     project.write("pyproject.toml", '[tool.proofread]\npackages = ["package"]\n')
     project.write("page.py", f"# %%\n{STARTS[start]}\n")
     project.write("alone.py", "# %%\nimport package\n")
-    pages = [project.root / "page.py", project.root / "alone.py"]
-    assert check(pages, root=project.root).findings == []
-    assert [page.ran for page in check(pages, root=project.root).pages] == [False, False]
+    assert project.check("page.py", "alone.py").findings == []
+    assert [page.ran for page in project.check("page.py", "alone.py").pages] == [False, False]
     project.edit("package/part.py", "3", "4")
-    assert [page.ran for page in check(pages, root=project.root).pages] == [True, False]
+    assert [page.ran for page in project.check("page.py", "alone.py").pages] == [True, False]
 
 
 def test_a_script_that_a_page_starts_is_one_of_its_files(project: Project) -> None:
     project.write("script.py", "value = 3\n")
-    project.write(
-        "page.py", "# %%\nimport subprocess, sys\nsubprocess.run([sys.executable, 'script.py'], check=True)\n"
-    )
+    code = "import subprocess, sys\nsubprocess.run([sys.executable, 'script.py'], check=True)\n"
+    project.write("page.py", f"# %%\n{code}")
     project.check()
     assert not project.check().pages[0].ran
     project.edit("script.py", "3", "4")
@@ -256,8 +231,7 @@ def test_what_is_installed_is_the_same_to_who_has_the_project_on_its_path(
     project: Project, pip: Installer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pip.install("it", files="later")
-    (project.root / "it.egg-info").mkdir()
-    (project.root / "it.egg-info" / "top_level.txt").write_text("later\n")
+    project.write("it.egg-info/top_level.txt", "later\n")
     project.write("page.py", "# %%\nimport importlib.util\nimportlib.util.find_spec('later')\n")
     assert project.check().pages[0].ran
     monkeypatch.syspath_prepend(str(project.root))  # as pytest does, and the command does not
@@ -286,10 +260,9 @@ def test_what_python_starts_with_is_of_the_environment(tmp_path: Path, monkeypat
 
 def test_only_pages_that_import_a_module_run_again_when_it_changes(project: Project) -> None:
     project.write("other.py", "# %%\nprint(1)\n")
-    pages = [project.root / "page.py", project.root / "other.py"]
-    check(pages, root=project.root)
+    project.check("page.py", "other.py")
     project.edit("module.py", "3", "3.0")
-    assert [page.ran for page in check(pages, root=project.root).pages] == [True, False]
+    assert [page.ran for page in project.check("page.py", "other.py").pages] == [True, False]
 
 
 def test_a_page_keeps_its_latest_three_runs(project: Project) -> None:
@@ -301,33 +274,13 @@ def test_a_page_keeps_its_latest_three_runs(project: Project) -> None:
 
 
 def test_what_was_kept_of_an_earlier_version_is_taken_when_a_page_goes_back_to_it(project: Project) -> None:
-    assert project.output() == (True, "3 one")
+    assert output(project) == (True, "3 one")
     project.edit("module.py", "3", "4")
-    assert project.output() == (True, "4 one")
+    assert output(project) == (True, "4 one")
     project.edit("module.py", "4", "3")
-    assert project.output() == (False, "3 one")
+    assert output(project) == (False, "3 one")
     project.edit("module.py", "3", "4")
-    assert project.output() == (False, "4 one")
-
-
-def test_entries_tell_what_is_stale_and_can_be_removed(project: Project) -> None:
-    project.check()
-    kept = Cache(project.root / ".cache/proofread")
-    (entry,) = kept.entries()
-    assert (entry.page, entry.stale) == ("page.py", "")
-    project.edit("module.py", "3", "4")
-    (entry,) = Cache(kept.directory).entries()
-    assert "module.py changed" in entry.stale
-    assert kept.prune([entry]) == entry.size > 0
-    assert list(kept.entries()) == []
-    shelf.prune(kept.directory, every=True)
-    assert [*kept.directory.glob("*/*")] == []
-
-
-def test_a_failed_run_is_not_kept(project: Project) -> None:
-    project.edit("page.py", "import module\n", "import module\n1 / 0\n")
-    assert len(project.check().findings) == 1
-    assert not list(project.root.glob(".cache/proofread/runs/*/*.json"))
+    assert output(project) == (False, "4 one")
 
 
 def test_a_module_saved_while_the_page_runs_is_not_taken_for_the_one_that_was_read(project: Project) -> None:
@@ -403,12 +356,8 @@ def test_a_variable_that_a_page_asks_for_is_what_it_depends_on(
     project.write("module.py", "import os\n\nmode = os.environ.get('MODE')\n")
     project.write("page.py", f"# %%\n{ASKS[asks]}\n")
     printed = []
-    for value, why in (
-        ("one", "it has not run before"),
-        ("one", ""),
-        ("two", "$MODE changed"),
-        (None, "$MODE is gone"),
-    ):
+    changes = ("one", "it has not run before"), ("one", ""), ("two", "$MODE changed"), (None, "$MODE is gone")
+    for value, why in changes:
         monkeypatch.setenv("MODE", value) if value else monkeypatch.delenv("MODE")
         monkeypatch.setenv("OTHER", str(value))
         (page,) = project.check().pages
@@ -433,9 +382,8 @@ def test_variables_that_are_only_passed_on_or_set_by_the_page_are_none_that_it_d
 def test_a_page_has_no_terminal_however_wide_it_is_of_who_runs_it(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    project.write(
-        "page.py", "# %%\nimport os, shutil\nprint(os.environ.get('COLUMNS'), shutil.get_terminal_size().columns)\n"
-    )
+    asks = "print(os.environ.get('COLUMNS'), shutil.get_terminal_size().columns)"
+    project.write("page.py", f"# %%\nimport os, shutil\n{asks}\n")
     for columns in ("40", "132"):
         monkeypatch.setenv("COLUMNS", columns)
         (page,) = project.check().pages

@@ -12,10 +12,11 @@ import pytest
 from mkdocs.commands.build import build
 from mkdocs.config import load_config
 
-from proofread.checks.check import check
 from proofread.checks.checked import Report
 from proofread.cli import main
 from proofread.publish.export import export
+
+from .conftest import Project
 
 COUNT = "with open('ran', 'a') as file:\n    file.write('x')\n"
 PAGE = f"""\
@@ -58,42 +59,41 @@ answer + 1
 """
 
 
-class Project:
-    def __init__(self, root: Path):
-        self.root = root
-        (root / "pyproject.toml").write_text('[tool.proofread]\npages = ["docs"]\n')
-        (root / "docs").mkdir()
+class Frozen(Project):
+    """A project whose pages are in docs, and note there each run of a cell that is frozen."""
 
     def page(self, text: str, name: str = "page.md") -> None:
-        (self.root / "docs" / name).write_text(text)
+        self.write(f"docs/{name}", text)
 
     def frozen(self, text: str, name: str = "page.md") -> None:
         """Write a page, and freeze what is to be frozen."""
         self.page(text, name)
         assert main(["freeze"]) == 0
 
-    def check(self, name: str = "page.md", **options: object) -> Report:
-        return check([self.root / "docs" / name], root=self.root, **options)
+    def checked(self, name: str = "page.md", **options: object) -> Report:
+        return self.check(f"docs/{name}", **options)
 
     def said(self, name: str = "page.md") -> list[str]:
-        return [str(finding) for finding in self.check(name).findings]
+        return [str(finding) for finding in self.checked(name).findings]
 
     @property
     def runs(self) -> int:
-        return len((self.root / "ran").read_text()) if (self.root / "ran").exists() else 0
+        return len(self.read("ran")) if (self.root / "ran").exists() else 0
 
     def file(self, name: str = "page.md") -> Path:
         return self.root / "frozen/docs" / f"{name}.json"
 
 
 @pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Frozen:
     monkeypatch.chdir(tmp_path)
-    return Project(tmp_path)
+    project = Frozen(tmp_path)
+    project.write("pyproject.toml", '[tool.proofread]\npages = ["docs"]\n')
+    return project
 
 
 def test_a_frozen_page_is_run_once_and_held_against_what_it_gave_then(
-    project: Project, capsys: pytest.CaptureFixture[str]
+    project: Frozen, capsys: pytest.CaptureFixture[str]
 ) -> None:
     project.page(PAGE)
     assert project.said() == [
@@ -109,7 +109,7 @@ def test_a_frozen_page_is_run_once_and_held_against_what_it_gave_then(
         "1 page checked; 0 of them run now, 1 frozen; cells: 1 ran; figures: 3 held; formulas: 1 held; "
         "1 of 2 sentences with none of these; 0 findings" in (capsys.readouterr().err)
     )
-    (checked,) = project.check(programs=True, keep=False).pages
+    (checked,) = project.checked(programs=True, keep=False).pages
     assert checked.of_cell(0)[0].startswith("---\nproofread: freeze\n---\n# Rows\n\nThere are 3 rows, 0.50 of 3.")
     assert checked.outputs(1)[0]["text"] == "3\n"
     assert not checked.snippets
@@ -131,7 +131,7 @@ def test_a_frozen_page_is_run_once_and_held_against_what_it_gave_then(
         ("```python", "```py", "what cell 1 says"),
     ],
 )
-def test_a_frozen_page_whose_code_changed_is_stale(project: Project, old: str, new: str, changed: str) -> None:
+def test_a_frozen_page_whose_code_changed_is_stale(project: Frozen, old: str, new: str, changed: str) -> None:
     project.frozen(PAGE)
     project.page(PAGE.replace(old, new))
     (said,) = project.said()
@@ -140,7 +140,7 @@ def test_a_frozen_page_whose_code_changed_is_stale(project: Project, old: str, n
 
 
 def test_what_is_stale_is_run_anew_and_what_is_named_in_any_case(
-    project: Project, capsys: pytest.CaptureFixture[str]
+    project: Frozen, capsys: pytest.CaptureFixture[str]
 ) -> None:
     project.page(PAGE)
     project.page(PAGE, "other.md")
@@ -160,7 +160,7 @@ def test_what_is_stale_is_run_anew_and_what_is_named_in_any_case(
     assert capsys.readouterr().err.endswith("nothing is frozen there\n")
 
 
-def test_a_run_that_fails_leaves_what_was_kept(project: Project) -> None:
+def test_a_run_that_fails_leaves_what_was_kept(project: Frozen) -> None:
     project.frozen(PAGE)
     before = project.file().read_bytes()
     project.page(PAGE.replace("print(rows)", "1 / 0"))
@@ -171,7 +171,7 @@ def test_a_run_that_fails_leaves_what_was_kept(project: Project) -> None:
 
 
 @pytest.mark.parametrize("damage", ["{", "[]", "<<<<<<< HEAD\n", '{"steps": [], "run": {}}', "value"])
-def test_results_that_were_changed_by_hand_are_none(project: Project, damage: str) -> None:
+def test_results_that_were_changed_by_hand_are_none(project: Frozen, damage: str) -> None:
     project.frozen(PAGE)
     file = project.file()
     file.write_text(file.read_text().replace("0.5", "0.6") if damage == "value" else damage)
@@ -181,14 +181,14 @@ def test_results_that_were_changed_by_hand_are_none(project: Project, damage: st
     assert project.said() == []
 
 
-def test_other_line_ends_do_no_harm(project: Project) -> None:
+def test_other_line_ends_do_no_harm(project: Frozen) -> None:
     project.frozen(PAGE)
     project.file().write_bytes(project.file().read_bytes().replace(b"\n", b"\r\n"))
     (project.root / "docs/page.md").write_bytes(PAGE.replace("\n", "\r\n").encode())
     assert project.said() == []
 
 
-def test_a_kill_midway_leaves_what_was_kept(project: Project) -> None:
+def test_a_kill_midway_leaves_what_was_kept(project: Frozen) -> None:
     project.frozen(PAGE)
     before = project.file().read_bytes()
     project.page(PAGE.replace("print(rows)", "import time\ntime.sleep(100)"))
@@ -203,7 +203,7 @@ def test_a_kill_midway_leaves_what_was_kept(project: Project) -> None:
     assert [*project.file().parent.iterdir()] == [project.file()]
 
 
-def test_a_frozen_cell_gives_the_cells_after_it_what_it_found(project: Project) -> None:
+def test_a_frozen_cell_gives_the_cells_after_it_what_it_found(project: Frozen) -> None:
     project.page(CELL, "page.py")
     assert project.said("page.py") == [
         "docs/page.py:5: cell 2 is frozen, and it has no results yet; "
@@ -211,7 +211,7 @@ def test_a_frozen_cell_gives_the_cells_after_it_what_it_found(project: Project) 
     ]
     assert main(["freeze"]) == 0
     assert project.runs == 1
-    report = project.check("page.py", programs=True)
+    report = project.checked("page.py", programs=True)
     assert report.findings == []
     (checked,) = report.pages
     assert project.runs == 1
@@ -237,7 +237,7 @@ def test_a_frozen_cell_gives_the_cells_after_it_what_it_found(project: Project) 
     ],
 )
 def test_a_frozen_cell_is_stale_by_its_code_and_that_above_it(
-    project: Project, old: str, new: str, is_stale: bool
+    project: Frozen, old: str, new: str, is_stale: bool
 ) -> None:
     project.frozen(CELL, "page.py")
     project.page(CELL.replace(old, new), "page.py")
@@ -248,7 +248,7 @@ def test_a_frozen_cell_is_stale_by_its_code_and_that_above_it(
     assert project.runs == 1
 
 
-def test_of_two_frozen_cells_the_stale_one_is_run(project: Project) -> None:
+def test_of_two_frozen_cells_the_stale_one_is_run(project: Frozen) -> None:
     two = CELL + f"\n# %%\n#| freeze\n{COUNT}last = answer\n"
     project.frozen(two, "page.py")
     assert project.runs == 2
@@ -259,7 +259,7 @@ def test_of_two_frozen_cells_the_stale_one_is_run(project: Project) -> None:
     assert project.runs == 5
 
 
-def test_what_no_literal_can_keep_is_told_where_it_is_missed(project: Project) -> None:
+def test_what_no_literal_can_keep_is_told_where_it_is_missed(project: Frozen) -> None:
     project.frozen(f"{CELL}\n# %%\nclient\n", "page.py")
     (said,) = project.said("page.py")
     assert said.startswith(
@@ -268,19 +268,19 @@ def test_what_no_literal_can_keep_is_told_where_it_is_missed(project: Project) -
     )
 
 
-def test_a_frozen_failure_is_shown_as_it_was(project: Project) -> None:
+def test_a_frozen_failure_is_shown_as_it_was(project: Frozen) -> None:
     project.frozen("# %%\n#| freeze\n#| raises: ZeroDivisionError\n1 / 0\n", "page.py")
-    report = project.check("page.py")
+    report = project.checked("page.py")
     assert report.findings == []
     assert report.pages[0].outputs(0)[0]["ename"] == "ZeroDivisionError"
 
 
-def test_a_skipped_cell_never_runs_and_says_why(project: Project) -> None:
+def test_a_skipped_cell_never_runs_and_says_why(project: Frozen) -> None:
     project.page(f"# %%\n#| skip: it takes an hour\n{COUNT}model = 1\n\n# %%\nmodel\n", "page.py")
     (said,) = project.said("page.py")
     assert "cell 1, which is skipped, would define it" in said
     project.page(f"# %%\n#| skip: it takes an hour\n{COUNT}model = 1\n\n# %%\n2\n", "page.py")
-    report = project.check("page.py", programs=True)
+    report = project.checked("page.py", programs=True)
     assert report.findings == []
     assert report.pages[0].note(0) == "Not run: it takes an hour"
     assert "cells: 1 ran, 1 skipped;" in str(report)
@@ -294,13 +294,13 @@ def test_a_skipped_cell_never_runs_and_says_why(project: Project) -> None:
         ("freeze: never", "freeze (never) must stand alone: `#| freeze`; leave it out where the cell is to run"),
     ],
 )
-def test_an_option_that_cannot_be_meant_is_told(project: Project, option: str, message: str) -> None:
+def test_an_option_that_cannot_be_meant_is_told(project: Frozen, option: str, message: str) -> None:
     project.page(f"# %%\n#| {option}\n1\n", "page.py")
     main(["freeze"])
     assert message in "".join(project.said("page.py"))
 
 
-def test_a_site_and_an_export_show_of_when_results_are(project: Project) -> None:
+def test_a_site_and_an_export_show_of_when_results_are(project: Frozen) -> None:
     project.page(CELL.replace("# %%\nanswer + 1", "# %%\n#| skip: no time\nanswer + 1"), "page.py")
     project.page(PAGE)
     project.frozen("# Plain\n\n```python\n#| skip: no shell\nx = 1\n```\n", "plain.md")
@@ -311,7 +311,7 @@ def test_a_site_and_an_export_show_of_when_results_are(project: Project) -> None
     (project.root / "docs/page.py").rename(project.root / "docs/cell.py")
     project.file("page.py").rename(project.file("cell.py"))
     build(load_config(str(project.root / "mkdocs.yml")))
-    day = project.check().pages[0].began
+    day = project.checked().pages[0].began
     stamp = time.strftime("%Y-%m-%d", time.gmtime(day))
     assert f'As of <time datetime="{stamp}">' in (project.root / "site/page/index.html").read_text()
     html = (project.root / "site/cell/index.html").read_text()
@@ -325,7 +325,7 @@ def test_a_site_and_an_export_show_of_when_results_are(project: Project) -> None
     assert "*Not run: no shell*" in (project.root / "plain/plain.md").read_text()
 
 
-def test_what_is_off_or_runs_nothing_has_nothing_to_freeze(project: Project) -> None:
+def test_what_is_off_or_runs_nothing_has_nothing_to_freeze(project: Frozen) -> None:
     for said in ("off, freeze", "freeze"):
         project.page(f"---\nproofread: {said}\n---\n# Rows\n\n```py\n1 / 0\n```\n")
         assert main(["freeze", "docs"]) == 0
@@ -333,29 +333,28 @@ def test_what_is_off_or_runs_nothing_has_nothing_to_freeze(project: Project) -> 
     assert not project.file().exists()
 
 
-def test_a_page_that_is_only_run_is_frozen_too(project: Project) -> None:
+def test_a_page_that_is_only_run_is_frozen_too(project: Frozen) -> None:
     project.frozen(PAGE.replace("proofread: freeze", "proofread: run, freeze").replace("There are 3", "There are 9"))
-    (checked,) = project.check().pages
+    (checked,) = project.checked().pages
     assert checked.findings == []
     assert "There are 9 rows, 0.50 of 3." in checked.texts[0].published
     assert project.runs == 1
 
 
-def test_code_of_ipython_is_frozen_as_any_other(project: Project) -> None:
-    project.page(f"# %%\n#| freeze\n%precision 3\n{COUNT}x = 1\n\n# %%\nx\n", "page.py")
-    (project.root / "docs/page.py").rename(project.root / "docs/magic.py")
+def test_code_of_ipython_is_frozen_as_any_other(project: Frozen) -> None:
+    project.page(f"# %%\n#| freeze\n%precision 3\n{COUNT}x = 1\n\n# %%\nx\n", "magic.py")
     assert main(["freeze"]) == 0
     assert project.said("magic.py") == []
     assert project.runs == 1
 
 
-def test_the_command_that_runs_pages_tells_what_is_stale(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_that_runs_pages_tells_what_is_stale(project: Frozen, capsys: pytest.CaptureFixture[str]) -> None:
     project.page(PAGE)
     assert main(["run", "docs"]) == 1
     assert "the page is frozen, and it has no results yet" in capsys.readouterr().err
 
 
-def test_only_what_a_literal_gives_again_is_kept(project: Project) -> None:
+def test_only_what_a_literal_gives_again_is_kept(project: Frozen) -> None:
     code = """
 import collections, enum
 class Odd:
@@ -370,22 +369,19 @@ odd, color, endless, counts, long = Odd(), Color.RED, float("inf"), collections.
     project.frozen(f"# %%\n#| freeze{code}\n# %%\n[one, pair, part, text]\n", "page.py")
     (kept,) = json.loads(project.file("page.py").read_text())["cells"].values()
     assert kept["names"] == {"one": "1", "pair": "(1, 2.5)", "part": "{3}", "text": '"it\'s\\n"'}
-    report = project.check("page.py")
+    report = project.checked("page.py")
     assert report.findings == []
     assert report.pages[0].outputs(1)[0]["data"]["text/plain"] == '[1, (1, 2.5), {3}, "it\'s\\n"]'
 
 
 @pytest.mark.parametrize("removed", ["page.md", "other.md"])
 def test_a_page_that_is_removed_meanwhile_is_a_finding(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], removed: str
+    project: Frozen, capsys: pytest.CaptureFixture[str], removed: str
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "pyproject.toml").write_text('[tool.proofread]\npages = ["."]\n')
-    (tmp_path / "other.md").write_text("# Other\n")
-    (tmp_path / "page.md").write_text(
-        f"---\nproofread: freeze\n---\n# Page\n\n```python\nimport os\n\nos.remove({removed!r})\n```\n"
-    )
+    project.page("# Other\n", "other.md")
+    code = f"import os\n\nos.remove('docs/{removed}')"
+    project.page(f"---\nproofread: freeze\n---\n# Page\n\n```python\n{code}\n```\n")
     assert main(["freeze"]) == 1
     told = capsys.readouterr().out
     assert "page.md.json: written" in told
-    assert f"{removed}:1: the page was removed while this ran; name pages that stay, or put it back" in told
+    assert f"docs/{removed}:1: the page was removed while this ran; name pages that stay, or put it back" in told

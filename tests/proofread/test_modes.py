@@ -8,10 +8,11 @@ import pytest
 
 from proofread.checks.check import check
 from proofread.checks.checked import Report
-from proofread.cli import main
 from proofread.pages.page import find_pages
 from proofread.publish.export import export
 from proofread.settings import Settings, SettingsError, mode
+
+from .conftest import Project
 
 pytest_plugins = ["pytester"]
 
@@ -31,29 +32,21 @@ They are {{ steps }}, as [the log](log.md) says.
 BOOK = "# Book\n\nThey are 3<!--= row -->.\n\n```python\nrows = 3\n```\n\nNo, 3<!--= rows -->.\n"
 
 
-class Project:
-    def __init__(self, root: Path):
-        self.root = root
-
-    def page(self, name: str, text: str) -> Path:
-        path = self.root / "docs" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(text.encode())
-        return path
+class Adopting(Project):
+    def page(self, name: str, text: str) -> None:
+        self.write(f"docs/{name}", text)
 
     def modes(self, **modes: str) -> None:
         table = "".join(f"{json.dumps(pattern)} = {json.dumps(mode)}\n" for pattern, mode in modes.items())
-        (self.root / "pyproject.toml").write_text(
-            f'[tool.proofread]\npages = ["docs"]\n[tool.proofread.modes]\n{table}'
-        )
+        self.write("pyproject.toml", f'[tool.proofread]\npages = ["docs"]\n[tool.proofread.modes]\n{table}')
 
-    def check(self, **options: object) -> Report:
+    def checked(self, **options: object) -> Report:
         return check(find_pages([self.root / "docs"]), root=self.root, **options)
 
 
 @pytest.fixture
-def project(tmp_path: Path) -> Project:
-    project = Project(tmp_path)
+def project(tmp_path: Path) -> Adopting:
+    project = Adopting(tmp_path)
     project.page("log.md", LOG)
     project.page("tours/one.md", TOUR)
     project.page("book.md", BOOK)
@@ -64,9 +57,9 @@ def modes(report: Report) -> dict[str, str]:
     return {checked.page.path.removeprefix("docs/"): checked.mode for checked in report.pages}
 
 
-def test_a_page_is_off_run_or_checked_and_the_summary_counts_them(project: Project) -> None:
+def test_a_page_is_off_run_or_checked_and_the_summary_counts_them(project: Adopting) -> None:
     project.modes(**{"docs/log.md": "off", "docs/tours": "run"})
-    report = project.check()
+    report = project.checked()
     assert modes(report) == {"book.md": "check", "log.md": "off", "tours/one.md": "run"}
     (finding,) = report.findings
     assert str(finding).startswith("docs/book.md:3: 3 cannot be checked: row fails with NameError")
@@ -77,9 +70,9 @@ def test_a_page_is_off_run_or_checked_and_the_summary_counts_them(project: Proje
     )
 
 
-def test_a_page_that_is_only_run_shows_its_figures_and_leaves_what_is_not_its_own(project: Project) -> None:
+def test_a_page_that_is_only_run_shows_its_figures_and_leaves_what_is_not_its_own(project: Adopting) -> None:
     project.modes(**{"docs/log.md": "off", "docs/tours": "run"})
-    (tour,) = (checked for checked in project.check().pages if checked.mode == "run")
+    (tour,) = (checked for checked in project.checked().pages if checked.mode == "run")
     published = [text.published for text in tour.texts]
     assert "{{ site_name }} has 4, " in published[0]
     assert "They are 4," in published[1]
@@ -89,34 +82,28 @@ def test_a_page_that_is_only_run_shows_its_figures_and_leaves_what_is_not_its_ow
 
 
 @pytest.mark.parametrize("failing", ["1 / 0", "import os; os._exit(3)"])
-def test_a_page_that_is_only_run_must_come_to_its_end(project: Project, failing: str) -> None:
+def test_a_page_that_is_only_run_must_come_to_its_end(project: Adopting, failing: str) -> None:
     project.modes(**{"docs/log.md": "off", "docs/tours": "run"})
     project.page("tours/one.md", TOUR.replace("print(steps)", failing))
-    found = [finding for finding in project.check().findings if "tours" in finding.path]
+    found = [finding for finding in project.checked().findings if "tours" in finding.path]
     assert [finding.kind for finding in found] == ["stopped" if "exit" in failing else "cell"]
 
 
-def test_the_last_pattern_wins_and_a_page_wins_over_all(project: Project) -> None:
+def test_the_last_pattern_wins_and_a_page_wins_over_all(project: Adopting) -> None:
     project.modes(**{"docs/*": "off", "docs/tours/": "check", "docs/tours/*.md": "run"})
-    assert modes(project.check()) == {"book.md": "off", "log.md": "off", "tours/one.md": "run"}
+    assert modes(project.checked()) == {"book.md": "off", "log.md": "off", "tours/one.md": "run"}
     project.page("book.md", f"---\ntitle: Book\nproofread: run # for now\n---\n{BOOK}")
     project.page("tours/two.py", '# ---\n# proofread: "off"\n# ---\n\n# %%\n1 / 0\n')
     project.page("tours/three.py", "# %% [markdown]\n# ---\r\n# proofread: off\r\n# ---\n#\n# # Three\n\n# %%\n1 / 0\n")
-    told = modes(project.check())
-    assert told == {
-        "book.md": "run",
-        "log.md": "off",
-        "tours/one.md": "run",
-        "tours/two.py": "off",
-        "tours/three.py": "off",
-    }
+    scripts = {"tours/two.py": "off", "tours/three.py": "off"}
+    assert modes(project.checked()) == {"book.md": "run", "log.md": "off", "tours/one.md": "run"} | scripts
 
 
-def test_what_is_no_front_matter_says_nothing(project: Project) -> None:
+def test_what_is_no_front_matter_says_nothing(project: Adopting) -> None:
     project.modes(**{"docs/*": "off"})
     project.page("book.md", f"{BOOK}\n---\nproofread: run\n---\n")
     project.page("code.py", '# %%\ntext = """\nproofread: run\n"""\n')
-    assert set(modes(project.check()).values()) == {"off"}
+    assert set(modes(project.checked()).values()) == {"off"}
 
 
 @pytest.mark.parametrize(
@@ -126,60 +113,60 @@ def test_what_is_no_front_matter_says_nothing(project: Project) -> None:
         ("off, run", "'off, run', which is none of off, run and check, nor one of them with freeze: 'run, freeze'"),
     ],
 )
-def test_a_wrong_mode_is_told_with_what_there_is(project: Project, said: str, message: str) -> None:
+def test_a_wrong_mode_is_told_with_what_there_is(project: Adopting, said: str, message: str) -> None:
     project.modes(**{"docs/log.md": said})
     with pytest.raises(SettingsError) as error:
-        project.check()
+        project.checked()
     assert f"gives docs/log.md {message}" in str(error.value)
     project.modes()
     project.page("book.md", f"---\ntitle: Book\nproofread: {said}\n---\n{BOOK}")
-    found = [finding for finding in project.check().findings if finding.path == "docs/book.md"]
+    found = [finding for finding in project.checked().findings if finding.path == "docs/book.md"]
     assert [(finding.line, finding.kind) for finding in found] == [(3, "option")]
     assert found[0].message == f"the page calls itself {message}"
 
 
-def test_a_page_that_calls_itself_twice_is_in_no_mode(project: Project) -> None:
+def test_a_page_that_calls_itself_twice_is_in_no_mode(project: Adopting) -> None:
     project.modes(**{"docs/log.md": "off", "docs/tours": "off"})
     project.page("book.md", f"---\nproofread: run\nproofread: check\n---\n{BOOK}")
-    (finding,) = project.check().findings
+    (finding,) = project.checked().findings
     assert "calls itself 'run, check', which is none" in finding.message
 
 
 @pytest.mark.parametrize("pattern", ["docs/lgo.md", "log.md", "docs/tours/*.py", "docs/none", "docs/data.json"])
-def test_a_pattern_that_matches_no_page_is_refused(project: Project, pattern: str) -> None:
+def test_a_pattern_that_matches_no_page_is_refused(project: Adopting, pattern: str) -> None:
     project.page("data.json", "{}")
     project.modes(**{pattern: "off"})
     with pytest.raises(
         SettingsError, match="matches no page; name pages or folders as they are seen from there"
     ) as error:
-        check([project.root / "docs/book.md"], root=project.root)
+        project.check("docs/book.md")
     assert f"[tool.proofread] modes names {pattern}," in str(error.value)
 
 
 @pytest.mark.parametrize("value", ['"off"', "1", '{"docs/log.md" = 1}'])
-def test_modes_are_a_table(project: Project, value: str) -> None:
+def test_modes_are_a_table(project: Adopting, value: str) -> None:
     (project.root / "pyproject.toml").write_text(f"[tool.proofread]\nmodes = {value}\n")
     with pytest.raises(SettingsError, match="must be a table of patterns and modes, such as"):
-        project.check()
+        project.checked()
 
 
-def test_what_is_off_still_numbers_equations_and_has_headings(project: Project) -> None:
+def test_what_is_off_still_numbers_equations_and_has_headings(project: Adopting) -> None:
     project.modes(**{"docs/log.md": "off", "docs/tours": "off"})
     project.page("log.md", f"{LOG}\n## Speed\n\n$$a = b \\tag{{7.1}}$$\n")
     project.page("book.md", "# Book\n\nSee equation (7.1), and [the speed](log.md#speed), and [that](log.md#speed).\n")
-    (finding,) = project.check(whole=True).findings
+    (finding,) = project.checked(whole=True).findings
     assert "the link [that]" in finding.message
 
 
-def test_a_file_that_is_off_need_be_nothing_that_is_read(project: Project) -> None:
+def test_a_file_that_is_off_need_be_nothing_that_is_read(project: Adopting) -> None:
     project.modes(**{"docs/tours": "off", "docs/log.md": "off"})
     (project.root / "docs/log.md").write_bytes(b"\xff\xfe \\tag{1}")
     project.page("tours/r.ipynb", "{}")
     project.page("book.md", "# Book\n")
-    assert project.check(whole=True).findings == []
+    assert project.checked(whole=True).findings == []
 
 
-def test_an_export_takes_what_is_off_as_it_is(project: Project) -> None:
+def test_an_export_takes_what_is_off_as_it_is(project: Adopting) -> None:
     project.modes(**{"docs/log.md": "off", "docs/tours": "run"})
     project.page("book.md", "# Book\n\nSee [the tour](tours/one.md) and [the untouched](tours/untouched.py).\n")
     project.page("tours/untouched.py", "# ---\n# proofread: off\n# ---\n# %%\n1 / 0\n")
@@ -191,21 +178,10 @@ def test_an_export_takes_what_is_off_as_it_is(project: Project) -> None:
     assert "$\\nonsense{$" in (project.root / "plain/tours/one.md").read_text()
 
 
-def test_the_command_says_the_mode_of_each_page(
-    project: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(project.root)
-    project.modes(**{"docs/log.md": "off", "docs/tours": "run", "docs/book.md": "off"})
-    assert main(["check", "--json"]) == 0
-    told = capsys.readouterr()
-    assert [page["mode"] for page in json.loads(told.out)["pages"]] == ["off", "off", "run"]
-    assert "0 pages checked, 1 only run, 2 off; " in told.err
-
-
 def test_the_tests_of_a_page_are_those_of_its_mode(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in os.environ if name.startswith("PYTEST_XDIST")]:
         monkeypatch.delenv(name)
-    project = Project(pytester.path)
+    project = Adopting(pytester.path)
     project.page("log.md", LOG)
     project.page("tours/one.md", TOUR)
     project.modes(**{"docs/log.md": "off", "docs/tours": "run"})
@@ -221,7 +197,7 @@ def test_a_setting_is_read_for_any_path() -> None:
     assert mode("freeze,run") == ("run", True)
 
 
-def test_what_held_failed_was_waived_and_was_never_looked_at_is_counted(project: Project) -> None:
+def test_what_held_failed_was_waived_and_was_never_looked_at_is_counted(project: Adopting) -> None:
     project.modes(**{"docs/log.md": "off", "docs/tours": "off"})
     project.page(
         "book.md",
@@ -265,7 +241,7 @@ It is 3<!--= rows -->, and $t = a$ <!-- where: a = total(1, 2); t = 3 -->.
 ```
 """,
     )
-    assert str(project.check()).splitlines()[0] == (
+    assert str(project.checked()).splitlines()[0] == (
         "1 page checked, 2 off; 1 of them run now; cells: 1 ran, 1 failed, 1 skipped, 1 not looked at; "
         "figures: 1 held, 1 failed, 1 unproved, 1 waived, 1 not looked at; "
         "formulas: 1 held, 2 failed, 1 waived, 1 not looked at; 0 of 3 sentences with none of these; 5 findings"
