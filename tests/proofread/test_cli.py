@@ -211,18 +211,8 @@ def test_help_teaches_the_syntax_the_exit_codes_and_the_kinds(capsys: pytest.Cap
     with pytest.raises(SystemExit, match="0"):
         main(["--help"])
     told = capsys.readouterr().out
-    for syntax in (
-        "<!--= ",
-        "```claims",
-        "assert ",
-        "{{ ",
-        "<!--~ ",
-        "#| alt:",
-        "#| timeout:",
-        "#| raises:",
-        "<!-- where:",
-    ):
-        assert syntax in told
+    written = "<!--= ", "<!--~ ", "<!-- where:", "{{ ", "```claims", "assert ", "#| alt:", "#| timeout:", "#| raises:"
+    assert all(syntax in told for syntax in written)
     assert "130  stopped" in told
     with pytest.raises(SystemExit, match="0"):
         main(["check", "--help"])

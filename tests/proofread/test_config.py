@@ -40,10 +40,7 @@ def test_each_setting_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        (
-            "timeuot = 3",
-            "has no setting timeuot; there are timeout, memory, output, workers, cache, packages, cite_eq",
-        ),
+        ("timeuot = 3", "has no setting timeuot; there are timeout, memory, output, workers, cache, packages, cite_"),
         ("timeout = 0", "timeout (0) must be a positive number of seconds, such as 300"),
         ("timeout = true", "timeout (True) must be a positive number of seconds"),
         ("timeout = nan", "timeout (nan) must be a positive number of seconds"),

@@ -35,13 +35,6 @@ def test_a_deferred_module_is_read_when_it_is_used(library):
     assert library[2:] == ["deferredlibrary.back"]
 
 
-def test_a_module_that_is_not_deferred_is_read_at_once(library):
-    import deferredlibrary.front
-
-    assert "deferredlibrary.back" in library
-    assert deferredlibrary.front.use() == 42
-
-
 def test_a_module_that_is_imported_already_stays(library):
     import deferredlibrary.back
 

@@ -1,14 +1,14 @@
 """What a docstring says and its source does not is a finding."""
 
-import re
 from pathlib import Path
 
 import pytest
 
 from proofread.checks import docstrings
-from proofread.checks.check import check
 from proofread.keep.shelf import Shelf
 from proofread.settings import Settings
+
+from .conftest import Project
 
 MODULE = '''
 """Rivers."""
@@ -181,15 +181,11 @@ def test_a_docstring_in_numpydocs_style_is_read_like_googles(tmp_path: Path, tru
 @pytest.mark.parametrize(
     ("held", "kinds"), [("off", []), ("equations", ["equation"]), ("check", ["equation", "docstring"])]
 )
-def test_a_project_says_what_of_its_docstrings_is_held(tmp_path: Path, held: str, kinds: list[str]):
-    (tmp_path / "rivers").mkdir()
-    (tmp_path / "rivers/__init__.py").write_text(
-        'def cross(boats):\n    """See equation (7.7); ``boats`` is 2 by default."""\n'
-    )
-    page = tmp_path / "page.md"
-    page.write_text("# A page\n")
+def test_a_project_says_what_of_its_docstrings_is_held(project: Project, held: str, kinds: list[str]):
+    module = 'def cross(boats):\n    """See equation (7.7); ``boats`` is 2 by default."""\n'
+    project.write("rivers/__init__.py", module)
     settings = Settings(packages=("rivers",), docstrings=held)
-    report = check([page], root=tmp_path, settings=settings, keep=False, whole=True)
+    report = project.proofread("# A page\n", "page.md", settings=settings, whole=True)
     assert sorted(kinds) == sorted(finding.kind for finding in report.findings)
 
 
@@ -200,16 +196,14 @@ def test_the_finding_stands_on_the_line_of_what_it_names(tmp_path: Path):
     assert found.startswith(f"rivers/__init__.py:{line}: cross: ")
 
 
-def test_checking_pages_tells_of_docstrings_and_keeps_what_it_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_checking_pages_tells_of_docstrings_and_keeps_what_it_found(
+    tmp_path: Path, project: Project, monkeypatch: pytest.MonkeyPatch
+):
     assert said(tmp_path, MODULE.replace("many; 2 by", "many; 1 by").replace("Wreck: A", "Reef: A"))
-    page = tmp_path / "page.md"
-    page.write_text("# A page\n")
-    told = [
-        [(finding.kind, re.sub(".*: ", "", str(finding).split(";")[0])) for finding in report.findings]
-        for report in (check([page], root=tmp_path, settings=Settings(packages=("rivers",))) for _ in range(2))
-    ]
-    assert told[0] == told[1]
-    assert [kind for kind, _ in told[0]] == ["docstring", "docstring"]
+    settings = Settings(packages=("rivers",))
+    first, again = (project.proofread("# A page\n", "page.md", keep=True, settings=settings) for _ in range(2))
+    assert [*map(str, first.findings)] == [*map(str, again.findings)]
+    assert [finding.kind for finding in first.findings] == ["docstring", "docstring"]
     monkeypatch.setattr(docstrings.Package, "read", lambda *_: pytest.fail("it was read again"))
     shelf = Shelf(tmp_path / Settings().cache)
     assert len(list(docstrings.faults(["rivers"], tmp_path, shelf))) == 2

@@ -1,16 +1,16 @@
 import re
-from pathlib import Path
 
 import pytest
 
 from proofread.checks import equations
-from proofread.checks.check import check
 from proofread.checks.checked import unrun
 from proofread.pages import prose
 from proofread.pages.equations import cited
 from proofread.pages.page import read
 from proofread.publish.equations import link
 from proofread.settings import Settings
+
+from .conftest import Project
 
 PAGE = r"""
 # %%
@@ -45,67 +45,60 @@ class Half:
 
 
 @pytest.fixture
-def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    (tmp_path / "mathematics").mkdir()
-    (tmp_path / "mathematics/__init__.py").write_text("raise ImportError('it is never imported')")
-    (tmp_path / "mathematics/module.py").write_text(MODULE)
-    (tmp_path / "page.py").write_text(PAGE.lstrip())
-    monkeypatch.syspath_prepend(str(tmp_path))
-    return tmp_path
+def project(project: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
+    project.write("mathematics/__init__.py", "raise ImportError('it is never imported')")
+    project.write("mathematics/module.py", MODULE)
+    project.write("page.py", PAGE)
+    monkeypatch.syspath_prepend(str(project.root))
+    return project
 
 
 @pytest.fixture
-def clean(root: Path) -> Path:
-    edit(root / "mathematics/module.py", ", 1.1)", ")")
-    assert faults(root) == []
-    return root
+def clean(project: Project) -> Project:
+    project.edit("mathematics/module.py", ", 1.1)", ")")
+    assert faults(project) == []
+    return project
 
 
-def faults(root: Path, whole: bool = True, every: bool = False) -> list[str]:
-    pages = [unrun(read(path, root)) for path in sorted(root.glob("*.py"))]
+def faults(project: Project, whole: bool = True, every: bool = False) -> list[str]:
+    pages = [unrun(read(path, project.root)) for path in sorted(project.root.glob("*.py"))]
     settings = Settings(packages=("mathematics",), cite_equations=every)
-    return [str(finding) for finding in sorted(equations.faults(pages, [], root, settings, whole=whole))]
+    return [str(finding) for finding in sorted(equations.faults(pages, [], project.root, settings, whole=whole))]
 
 
-def edit(path: Path, old: str, new: str) -> None:
-    assert old in path.read_text()
-    path.write_text(path.read_text().replace(old, new))
+def test_docstrings_are_read_and_nothing_is_imported(project: Project) -> None:
+    found = {(citation.name, citation.line, citation.number) for citation in cited("mathematics", project.root)}
+    assert found == {("module", 3, "A.2"), ("double", 11, "1.1"), ("Half", 18, "A.2"), ("Half", 18, "1.1")}
+    assert list(cited("nowhere_to_be_found", project.root)) == []
 
 
-def test_docstrings_are_read_and_nothing_is_imported(root: Path) -> None:
-    found = {(citation.name, citation.line, citation.number) for citation in cited("mathematics", root)}
-    assert found == {("module", 4, "A.2"), ("double", 12, "1.1"), ("Half", 19, "A.2"), ("Half", 19, "1.1")}
-    assert list(cited("nowhere_to_be_found", root)) == []
-
-
-def test_an_equation_is_stated_alike_wherever_its_number_stands(root: Path) -> None:
-    assert faults(root) == [
-        r"mathematics/module.py:19: Half states equation (1.1) otherwise than page.py:5, $s = 2 q$",
+def test_an_equation_is_stated_alike_wherever_its_number_stands(project: Project) -> None:
+    assert faults(project) == [
+        r"mathematics/module.py:18: Half states equation (1.1) otherwise than page.py:5, $s = 2 q$",
     ]
-    edit(root / "mathematics/module.py", ", 1.1)", ")")
-    assert faults(root) == []
+    project.edit("mathematics/module.py", ", 1.1)", ")")
+    assert faults(project) == []
 
 
-def test_a_citation_of_no_equation_is_found_where_all_pages_are_known(root: Path) -> None:
-    edit(root / "mathematics/module.py", ", 1.1)", ", 1.7)")
-    assert faults(root) == ["mathematics/module.py:19: Half cites equation (1.7), which no page has"]
-    assert faults(root, whole=False) == []
+def test_a_citation_of_no_equation_is_found_where_all_pages_are_known(project: Project) -> None:
+    project.edit("mathematics/module.py", ", 1.1)", ", 1.7)")
+    assert faults(project) == ["mathematics/module.py:18: Half cites equation (1.7), which no page has"]
+    assert faults(project, whole=False) == []
 
 
-def test_two_equations_have_two_numbers(root: Path) -> None:
-    edit(root / "mathematics/module.py", ", 1.1)", ")")
-    edit(root / "page.py", r"\tag{A.2}", r"\tag{1.1}")
-    assert faults(root) == [
-        "mathematics/module.py:4: module cites equation (A.2), which no page has",
-        "mathematics/module.py:19: Half cites equation (A.2), which no page has",
+def test_two_equations_have_two_numbers(project: Project) -> None:
+    project.edit("mathematics/module.py", ", 1.1)", ")")
+    project.edit("page.py", r"\tag{A.2}", r"\tag{1.1}")
+    assert faults(project) == [
+        "mathematics/module.py:3: module cites equation (A.2), which no page has",
+        "mathematics/module.py:18: Half cites equation (A.2), which no page has",
         "page.py:7: equation (1.1) is also at page.py:5; give one another number",
     ]
 
 
-def test_prose_refers_to_equations_that_there_are(clean: Path) -> None:
+def test_prose_refers_to_equations_that_there_are(clean: Project) -> None:
     said = "By equation (1.1) and equations (1.1),\n# (A.2) and (1.3), [(1.1)](#eq-1.1)."
-    with (clean / "page.py").open("a") as page:
-        page.write(f"#\n# {said}\n")
+    clean.write("page.py", clean.read("page.py") + f"#\n# {said}\n")
     assert faults(clean) == ["page.py:10: there is no equation (1.3); there are (1.1)"]
     assert faults(clean, whole=False) == []
 
@@ -132,31 +125,22 @@ def test_a_number_in_brackets_alone_is_an_equations(text: str, bracketed: list[s
 
 
 @pytest.mark.parametrize("whole", [True, False])
-def test_a_number_in_brackets_that_no_equation_has_is_found(clean: Path, whole: bool) -> None:
-    with (clean / "page.py").open("a") as page:
-        page.write("#\n# As (1.1) and\n# (1.4) say.\n")
+def test_a_number_in_brackets_that_no_equation_has_is_found(clean: Project, whole: bool) -> None:
+    clean.write("page.py", clean.read("page.py") + "#\n# As (1.1) and\n# (1.4) say.\n")
     assert faults(clean, whole=whole) == [
         "page.py:10: there is no equation (1.4); there are (1.1); or write (1.4)<!--= expression -->, "
         "(1.4)<!--~ reason -->, for a figure"
     ]
 
 
-def test_one_page_is_held_to_the_equations_of_all_pages_that_the_settings_name(clean: Path) -> None:
-    (clean / "docs").mkdir()
-    (clean / "page.py").rename(clean / "docs/page.py")
-    (clean / "docs/broken.md").write_bytes(b"\\tag{1.9} \xff")
-    other = clean / "docs/other.md"
-    other.write_text(
-        "By equation (1.1); (A.2)\nand equation (1.7); see (1.8).\n\n$$s = 2 q \\tag{1.1}$$ <!-- where: -->\n"
-    )
+def test_one_page_is_held_to_the_equations_of_all_pages_that_the_settings_name(clean: Project) -> None:
+    clean.write("docs/page.py", clean.read("page.py"))
+    (clean.root / "docs/broken.md").write_bytes(b"\\tag{1.9} \xff")
+    other = "By equation (1.1); (A.2)\nand equation (1.7); see (1.8).\n\n$$s = 2 q \\tag{1.1}$$ <!-- where: -->\n"
 
     def found(**settings: object) -> list[str]:
-        report = check(
-            [other],
-            root=clean,
-            settings=Settings(packages=("mathematics",), **settings),
-            keep=False,  # type: ignore[arg-type]
-        )
+        held = Settings(packages=("mathematics",), **settings)  # type: ignore[arg-type]
+        report = clean.proofread(other, "docs/other.md", settings=held)
         return [str(finding).split(";")[0] for finding in report.findings if finding.kind == "equation"]
 
     assert found(pages=("docs",), cite_equations=True) == [
@@ -164,48 +148,46 @@ def test_one_page_is_held_to_the_equations_of_all_pages_that_the_settings_name(c
         "docs/other.md:2: there is no equation (1.8)",
         "docs/other.md:4: equation (1.1) is also at docs/page.py:5",
     ]
-    edit(clean / "mathematics/module.py", "(1.1)", "(1.6)")
-    assert "mathematics/module.py:12: double cites equation (1.6), which no page has" in found(pages=("docs",))
+    clean.edit("mathematics/module.py", "(1.1)", "(1.6)")
+    assert "mathematics/module.py:11: double cites equation (1.6), which no page has" in found(pages=("docs",))
     assert found() == ["docs/other.md:1: there is no equation (A.2)", "docs/other.md:2: there is no equation (1.8)"]
 
 
-def test_a_reference_is_linked_to_the_equation_that_it_names(clean: Path) -> None:
-    with (clean / "page.py").open("a") as page:
-        page.write("#\n# [(1.1)](other.py#eq-1.2)\n")
+def test_a_reference_is_linked_to_the_equation_that_it_names(clean: Project) -> None:
+    clean.write("page.py", clean.read("page.py") + "#\n# [(1.1)](other.py#eq-1.2)\n")
     assert faults(clean) == ["page.py:9: (1.1) is linked to equation (1.2)"]
 
 
-def test_docstrings_refer_to_equations_that_there_are(clean: Path) -> None:
-    edit(clean / "mathematics/module.py", "Double it.", "Double it, the inverse of\n    equation (A.3).")
-    assert faults(clean) == ["mathematics/module.py:9: double cites equation (A.3), which no page has"]
+def test_docstrings_refer_to_equations_that_there_are(clean: Project) -> None:
+    clean.edit("mathematics/module.py", "Double it.", "Double it, the inverse of\n    equation (A.3).")
+    assert faults(clean) == ["mathematics/module.py:8: double cites equation (A.3), which no page has"]
 
 
-def test_a_section_without_a_number_cites_nothing(clean: Path) -> None:
-    edit(clean / "mathematics/module.py", "q$ (1.1)", "q$")
+def test_a_section_without_a_number_cites_nothing(clean: Project) -> None:
+    clean.edit("mathematics/module.py", "q$ (1.1)", "q$")
     assert faults(clean) == [
-        "mathematics/module.py:12: double names no equation; end the section with its number, as in (3.1)"
+        "mathematics/module.py:11: double names no equation; end the section with its number, as in (3.1)"
     ]
 
 
-def test_an_equation_that_no_docstring_cites_is_found_where_each_must_be(clean: Path) -> None:
+def test_an_equation_that_no_docstring_cites_is_found_where_each_must_be(clean: Project) -> None:
     assert faults(clean, every=True) == []
-    edit(clean / "mathematics/module.py", "(1.1)", "(A.2)")
-    edit(clean / "mathematics/module.py", "$s = 2\n        q$ ", "")
+    clean.edit("mathematics/module.py", "(1.1)", "(A.2)")
+    clean.edit("mathematics/module.py", "$s = 2\n        q$ ", "")
     assert faults(clean) == []
     assert faults(clean, every=True) == [
         "page.py:5: no docstring of mathematics cites equation (1.1); cite it, or drop its number"
     ]
 
 
-def test_sources_that_are_not_python_are_named(clean: Path) -> None:
-    (clean / "mathematics/other.py").write_text("# Equation (3.1)\nclass\n")
+def test_sources_that_are_not_python_are_named(clean: Project) -> None:
+    clean.write("mathematics/other.py", "# Equation (3.1)\nclass\n")
     assert faults(clean) == ["mathematics/other.py:2: its docstrings cannot be read: invalid syntax"]
 
 
-def test_the_package_of_the_project_comes_before_an_installed_one(clean: Path) -> None:
-    (clean / "src").mkdir()
-    (clean / "mathematics").rename(clean / "src/json")
-    assert {citation.path for citation in cited("json", clean)} == {clean / "src/json/module.py"}
+def test_the_package_of_the_project_comes_before_an_installed_one(clean: Project) -> None:
+    module = clean.write("src/json/module.py", MODULE)
+    assert {citation.path for citation in cited("json", clean.root)} == {module}
 
 
 @pytest.mark.parametrize(

@@ -5,12 +5,12 @@ import re
 import shutil
 import subprocess
 import sys
-from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urljoin, urlsplit
 
 import pytest
 import yaml
+from bs4 import BeautifulSoup, Comment
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File
 from mkdocs.structure.pages import Page
@@ -143,50 +143,31 @@ def rich(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return both(root)
 
 
-class Contents(HTMLParser):
+class Contents:
     """What a page holds: its text, elements and their attributes, and where its links lead."""
 
     def __init__(self, site: Path, name: str):
-        super().__init__()
-        self.name, self.held, self.ids, self.links = name, [], set(), []
-        self._depth = self._skips = 0
-        self._text = ""
-        self.feed((site / name).read_text(encoding="utf-8"))
-
-    def _said(self) -> None:
-        self.held += [self._text.strip()] if self._text.strip() else []
-        self._text = ""
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        told = {name: value or "" for name, value in attrs}
-        self.ids.add(told.get("id"))
-        goes_deeper = tag not in ("br", "col", "hr", "img", "input", "link", "meta", "source")
-        begins = tag == "article" or told.get("itemprop") == "articleBody"  # as themes call what they frame
-        if not self._depth and not begins:
-            return
-        self._depth += goes_deeper
-        if self._skips or "headerlink" in told.get("class", "") or told.get("id") == "__skip":
-            self._skips += goes_deeper
-        elif not begins:
-            self._said()
-            for name in {"href", "src", "data-figures", "data-json"} & told.keys():
-                told[name] = urljoin(f"http://site/{self.name}", told[name])
-                self.links.append(told[name])
-            told.pop("data-search-exclude", None)  # which is for the search
-            told["class"] = " ".join(sorted(told.get("class", "").split()))
-            self.held.append((tag, sorted(told.items())))
-
-    def handle_endtag(self, tag: str) -> None:
-        if self._depth and tag not in ("br", "col", "hr", "img", "input", "link", "meta", "source"):
-            self._depth -= 1
-            if self._skips:
-                self._skips -= 1
-            elif self._depth:
-                self._said()
-                self.held.append(f"/{tag}")
-
-    def handle_data(self, data: str) -> None:
-        self._text += data if self._depth and not self._skips else ""
+        page = BeautifulSoup((site / name).read_text(encoding="utf-8"), "html.parser")
+        self.ids = {element["id"] for element in page.find_all(id=True)}
+        self.held: list[object] = []
+        self.links: list[str] = []
+        framed = page.find("article") or page.find(itemprop="articleBody")  # as themes call what they frame
+        for own in framed.select(".headerlink, #__skip"):
+            own.decompose()
+        for comment in framed.find_all(string=lambda text: isinstance(text, Comment)):
+            comment.extract()
+        framed.smooth()
+        depth = len([*framed.parents])
+        for node in framed.descendants:
+            if isinstance(node, str):
+                self.held += [node.strip()] if node.strip() else []
+                continue
+            for attribute in {"href", "src", "data-figures", "data-json"} & node.attrs.keys():
+                node[attribute] = urljoin(f"http://site/{name}", node[attribute])
+                self.links.append(node[attribute])
+            node.attrs.pop("data-search-exclude", None)  # which is for the search
+            node["class"] = sorted(node.get("class", []))
+            self.held.append((len([*node.parents]) - depth, node.name, sorted(node.attrs.items())))
 
 
 def contents(site: Path) -> dict[str, Contents]:
@@ -250,7 +231,7 @@ def test_findings_are_told_and_refuse_an_export_unless_it_shall_be_anyway(tmp_pa
     assert "it says 1.7, but single gives 1.5" in told
     assert "Nothing is exported" in told
     assert not (root / "moved").exists()
-    assert [each.name for each in root.iterdir() if each.name.startswith(".moved")] == []
+    assert not [*root.glob(".moved*")]
     assert "it says 1.7, but single gives 1.5" in run(root, *export, "--anyway")
     run(root / "moved", "zensical", "build", "--strict")
     page = (root / "moved/site/guide/circuit/index.html").read_text()

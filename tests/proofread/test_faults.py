@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import textwrap
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -24,15 +23,16 @@ from proofread.runs.cache import Cache, CacheError
 from proofread.runs.steps import Outcome, Result, Step, Task
 from proofread.settings import Settings
 
+from .conftest import Project
+
 MIB = 2**20
 
 
 def checked(root: Path, settings: Settings | None = None, keep: bool = False, **pages: str) -> Report:
-    paths = []
+    project = Project(root)
     for name, text in pages.items():
-        paths.append(root / f"{name}.py")
-        paths[-1].write_text(textwrap.dedent(text).lstrip("\n"))
-    return check(paths, root=root, settings=settings or Settings(), keep=keep)
+        project.write(f"{name}.py", text)
+    return project.check(*(f"{name}.py" for name in pages), settings=settings or Settings(), keep=keep)
 
 
 def messages(report: Report) -> list[str]:
@@ -101,15 +101,6 @@ def test_a_page_that_says_it_raises_may_not_mean_its_memory_or_its_noise(tmp_pat
     )
     assert len(messages(report)) == 1
     assert "cell 1 shows more than 1 kB" in messages(report)[0]
-
-
-def test_memory_that_no_allocation_names_is_seen_from_outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("proofread.runs.server._PRELOADED_MEMORY", 1 - 600 * MIB)  # any child holds more than that
-    report = checked(tmp_path, Settings(memory=600 * MIB), page="# %%\nwhile True:\n    pass\n")
-    assert messages(report) == [
-        "page.py:2: cell 1 holds more than 600 MiB of memory; "
-        'let it take less, or set memory = "8 GiB" under [tool.proofread] in pyproject.toml'
-    ]
 
 
 SLOW = """

@@ -1,10 +1,6 @@
 """What is frozen is run by `proofread freeze` alone; its results are a file of the project, which tells its code."""
 
 import json
-import os
-import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -186,21 +182,6 @@ def test_other_line_ends_do_no_harm(project: Frozen) -> None:
     project.file().write_bytes(project.file().read_bytes().replace(b"\n", b"\r\n"))
     (project.root / "docs/page.md").write_bytes(PAGE.replace("\n", "\r\n").encode())
     assert project.said() == []
-
-
-def test_a_kill_midway_leaves_what_was_kept(project: Frozen) -> None:
-    project.frozen(PAGE)
-    before = project.file().read_bytes()
-    project.page(PAGE.replace("print(rows)", "import time\ntime.sleep(100)"))
-    child = subprocess.Popen([sys.executable, "-m", "proofread", "freeze"], stderr=subprocess.PIPE, text=True)
-    deadline = time.monotonic() + 60
-    while project.runs < 2:
-        assert time.monotonic() < deadline
-        os.sched_yield()
-    child.send_signal(signal.SIGTERM)
-    child.communicate()
-    assert project.file().read_bytes() == before
-    assert [*project.file().parent.iterdir()] == [project.file()]
 
 
 def test_a_frozen_cell_gives_the_cells_after_it_what_it_found(project: Frozen) -> None:

@@ -157,14 +157,6 @@ def test_one_object_tells_an_editor_what_differs(
     assert not (kept / "machines").exists()
 
 
-def test_unknown_machines_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("page.md").write_text("# A page\n")
-    with pytest.raises(SystemExit) as stopped:
-        main(["check", "page.md", "--machine", "mars"])
-    assert stopped.value.code == 2
-
-
 @pytest.mark.parametrize(
     ("arguments", "code", "told"),
     [(["far"], 0, ""), (["mars"], 1, "NAME prints the variables of one of plain, far"), ([], 1, "NAME prints")],

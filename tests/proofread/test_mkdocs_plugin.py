@@ -11,6 +11,9 @@ from mkdocs.commands.build import build
 from mkdocs.config import load_config
 from mkdocs.exceptions import Abort
 
+from .conftest import Project
+from .samples import FIRST, INDEX, PAGES, SECOND
+
 pytestmark = pytest.mark.filterwarnings("default")  # a site's own plugins may warn
 
 CONFIG = """
@@ -41,170 +44,11 @@ plugins:
 validation:
   links: {anchors: warn, unrecognized_links: warn, absolute_links: warn}
 """
-INDEX = """
-# Home
-
-See [the first heading](lessons/first.py#a-heading-of-3), with $x_1^2$.
-
-```python
-x = 3
-```
-
-It has 3<!--= x --> parts.
-"""
-FIRST = """
-# %% [markdown]
-# # A first lesson
-#
-# !!! note "Only 3<!--= len(rows) --> rows"
-#
-#     Back [home](../index.md), on to [the second](second.py).[^1]
-#
-# [^1]: A note.
-#
-# ## A heading of {{ len(rows) }}
-#
-# $$\\sqrt{n} = m \\tag{1.2}$$
-# <!-- unchecked: a drawing -->
-
-# %%
-import torch
-
-rows = torch.arange(48).reshape(3, 16)
-rows
-
-# %%
-#| alt: a line of 3<!--= len(rows) --> "points"
-import matplotlib.pyplot as plt
-
-plt.plot([1, 2, 3]);
-
-# %% tags=["hide-input"]
-print("input is hidden")
-
-# %% tags=["hide-output"]
-print("output is hidden")
-
-# %% tags=["remove-cell"]
-print("cell is removed")
-
-# %% [markdown] tags=["solution"]
-# Folded prose, too.
-
-# %% tags=["solution"]
-print("folded away")
-
-# %% [markdown]
-# No longer folded.
-
-# %%
-#| raises: RuntimeError
-rows @ rows
-"""
-SECOND = """
-# %% [markdown]
-# # A second lesson
-#
-# Text.
-
-# %%
-y = 1
-"""
-DIALECT = """
-# A dialect
-
-!!! note "Mind"
-
-    Inside.
-
-=== "One"
-
-    First tab.
-
-=== "Two"
-
-    Second tab.
-
-A footnote.[^n] Of HTML, a [link home](../index.md#home){ .special } and $a_i$.
-
-[^n]: The note.
-
-*[HTML]: Hyper Text
-
-Term
-:   Its definition.
-
-- [x] done
-- [ ] open
-
-| a | b |
-|---|---|
-| c | d |
-
---8<-- "docs/included.txt"
-
-<div markdown="1">
-*inside*
-</div>
-
-## Named { #part }
-
-### Below
-"""
-RICH = """
-# %% [markdown]
-# # Rich outputs
-
-# %%
-#| alt: a square
-#| alt: a photo
-import base64
-import io
-
-from IPython.display import HTML, JSON, SVG, Image, Latex, Markdown, Javascript, display
-from PIL import Image as Picture
-
-display(HTML("<style>#t td {color: red}</style><table id='t'><tr><td>styled</td></tr></table>"))
-path = '<path fill="currentColor" d="M0 0h9v9z"/>'
-display(SVG(f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 30 60">{path}</svg>'))
-buffer = io.BytesIO()
-Picture.new("RGB", (40, 30)).save(buffer, "JPEG")
-display(Image(data=buffer.getvalue()))
-Latex(r"$$\\frac{1}{2}$$")
-
-# %%
-#| alt: a dot
-print("before")
-buffer = io.BytesIO()
-Picture.new("RGB", (4, 3)).save(buffer, "PNG")
-display(Image(data=buffer.getvalue()))
-print("after")
-display(Markdown('!!! tip "Told"\\n\\n    By a *cell*.'))
-display(JSON({"a": "b"}), Javascript("alert()"))
-
-# %% tags=["no-snippet"]
-#| alt: a patch
-Picture.new("RGB", (5, 2))
-
-# %%
-print("\\x1b[31mred\\x1b[0m \\x1b[1;92mgreen\\x1b[0m \\x1b[37;44mwhite on blue\\x1b[0m \\x1b[38;5;226myellow\\x1b[0m")
-"""
-PAGES = {
-    "index.md": INDEX,
-    "lessons/first.py": FIRST,
-    "lessons/second.py": SECOND,
-    "lessons/dialect.py": "# %% [markdown]\n" + "\n".join(f"# {line}".rstrip() for line in DIALECT.split("\n")),
-    "lessons/again.md": DIALECT,
-    "lessons/rich.py": RICH,
-    "included.txt": "Included *text*.",
-}
 
 
 def write(root: Path, config: str = CONFIG, **changed: str) -> Path:
     for name, text in (PAGES | changed).items():
-        path = root / "docs" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text.lstrip("\n"))
+        Project(root).write(f"docs/{name}", text)
     (root / "mkdocs.yml").write_text(config)
     return root
 
@@ -332,7 +176,7 @@ def test_the_reader_sees_figures_and_no_directives(site: Path, first: str) -> No
     assert '<h2 id="a-heading-of-3">A heading of 3' in first
     assert "<!--" not in first
     assert "{{" not in first
-    assert "It has 3 parts." in (site / "index.html").read_text()
+    assert "It has 3 parts" in (site / "index.html").read_text()
 
 
 def test_mathematics_is_mathml_with_its_number(site: Path, first: str) -> None:
@@ -372,7 +216,7 @@ def test_neighbours_of_one_solution_fold_together_prose_and_all(first: str) -> N
 
 def test_figures_are_files_with_their_alt_text_and_size(site: Path, first: str, rich: str) -> None:
     (image,) = re.findall(r"<img [^>]*>", first)
-    assert 'alt="a line of 3 &quot;points&quot;"' in image
+    assert 'alt="a line of [3] &quot;points&quot;"' in image
     assert 'src="figure-1.svg"' in image
     assert re.search(r'width="\d+"', image)
     assert "<svg" in (site / "lessons/first/figure-1.svg").read_text()
@@ -427,7 +271,7 @@ def test_white_space_between_tags_is_dropped_but_not_that_of_code(site: Path, fi
 
 
 def test_each_cell_offers_its_programs_as_files_beside_the_page(site: Path, first: str) -> None:
-    assert '<a href="cell-2.py">Copy with imports (5 lines)</a>' in first
+    assert '<a href="cell-2.py">Copy with imports (6 lines)</a>' in first
     assert "rows = torch.arange(48)" in (site / "lessons/first/cell-2.py").read_text()
     assert "cell-6.py" not in first  # a cell that is removed
     start = (site / "index.html").read_text()

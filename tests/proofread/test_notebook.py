@@ -8,11 +8,12 @@ import nbclient
 import nbformat
 import pytest
 
-from proofread.checks.check import check
 from proofread.checks.checked import Checked, unrun
 from proofread.pages.page import read
 from proofread.publish.installing import Installing
 from proofread.publish.notebook import as_notebook, as_script, for_jupyter, notebook, relink
+
+from .conftest import Project
 
 PAGE = r'''
 # %% [markdown]
@@ -51,9 +52,7 @@ hidden
 
 @pytest.fixture(scope="module")
 def checked(tmp_path_factory: pytest.TempPathFactory) -> Checked:
-    root = tmp_path_factory.mktemp("project")
-    (root / "page.py").write_text(PAGE.lstrip())
-    report = check([root / "page.py"], root=root, keep=False)
+    report = Project(tmp_path_factory.mktemp("project")).proofread(PAGE)
     assert report.findings == []
     return report.pages[0]
 
@@ -84,9 +83,9 @@ def test_the_script_runs_as_it_is_and_tells_the_exceptions_of_the_page(checked: 
     assert ran.stdout == "shown\nValueError: kept as it is\nlast\n"
 
 
-def test_a_cell_that_is_no_python_is_a_comment_of_the_script(tmp_path: Path) -> None:
-    (tmp_path / "page.py").write_text("# %%\n#| raises: SyntaxError\nfor = 1\n\n# %%\nx = 1\n")
-    script = as_script(unrun(read(tmp_path / "page.py", tmp_path)))
+def test_a_cell_that_is_no_python_is_a_comment_of_the_script(project: Project) -> None:
+    page = project.write("page.py", "# %%\n#| raises: SyntaxError\nfor = 1\n\n# %%\nx = 1\n")
+    script = as_script(unrun(read(page, project.root)))
     assert "# for = 1\n# SyntaxError: invalid syntax\n" in script
     compile(script, "page.py", "exec")
 
@@ -164,16 +163,10 @@ def test_a_program_says_how_to_install_the_packages_if_it_imports_them(code: str
 @pytest.mark.parametrize(
     ("markdown", "expected"),
     [
-        (
-            '!!! note "A *title*"\n\n    Inside.\n\n    More.\n\nAfter.',
-            "> **A *title***\n>\n> Inside.\n>\n> More.\n\nAfter.",
-        ),
+        ('!!! note "*So*"\n\n    Inside.\n\n    More.\n\nAfter.', "> ***So***\n>\n> Inside.\n>\n> More.\n\nAfter."),
         ("??? tip\n    Inside.", "> **Tip**\n>\n> Inside.\n"),
         ('!!! note ""\n\n    Bare.', "> Bare.\n"),
-        (
-            '!!! note "Outer"\n\n    !!! tip "Inner"\n\n        Deep.',
-            "> **Outer**\n>\n> > **Inner**\n> >\n> > Deep.\n",
-        ),
+        ('!!! note "Out"\n\n    !!! tip "In"\n\n        Deep.', "> **Out**\n>\n> > **In**\n> >\n> > Deep.\n"),
         ('=== "One"\n\n    First.\n\n=== "Two"\n\n    Second.', "**One**\n\nFirst.\n\n**Two**\n\nSecond.\n"),
         ('```\n!!! note "x"\n\n    y\n```', '```\n!!! note "x"\n\n    y\n```'),
         ("# Title { #id .big }", "# Title"),

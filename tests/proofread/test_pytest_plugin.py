@@ -93,12 +93,6 @@ def test_a_failure_shows_the_sentence_and_both_values_and_the_rest_passes(projec
     assert project.pytest("--lf")[1][-1].startswith("9 passed")  # the test that failed is no more
 
 
-def test_only_what_failed_last_runs_again(project: Project) -> None:
-    project.write("docs/page.py", PAGE.replace("share > 0.5", "share > 0.6"))
-    project.pytest()
-    assert project.pytest("--lf")[1][-1].startswith("1 failed")
-
-
 def test_what_a_failed_page_did_not_come_to_is_skipped_and_says_why(project: Project) -> None:
     project.write("docs/page.py", PAGE.replace("print(n)", "1 / 0"))
     code, told = project.pytest("-rs")

@@ -106,23 +106,6 @@ def test_pages_do_not_see_each_other(tmp_path: Path) -> None:
     assert two.results[0].outputs[0]["data"]["text/plain"] == "False"
 
 
-def test_a_page_that_is_ended_takes_its_own_children_with_it(tmp_path: Path) -> None:
-    (outcome,) = outcomes(
-        tmp_path,
-        [
-            """
-            import subprocess, pathlib
-            child = subprocess.Popen(["sleep", "60"])
-            pathlib.Path("pid").write_text(str(child.pid))
-            """,
-            Step(1, "child.wait()", timeout=0.3),
-        ],
-    )
-    assert outcome.stopped.startswith("still running")
-    status = Path(f"/proc/{(tmp_path / 'pid').read_text()}/status")
-    assert not status.exists() or "Z (zombie)" in status.read_text()
-
-
 def test_pages_that_ask_for_more_time_begin_first_then_those_with_more_steps(tmp_path: Path) -> None:
     steps = {"short": [Step(1, "1")], "many": [Step(1, "1")] * 3, "slow": [Step(1, "1", timeout=300.0)]}
     tasks = [Task(name, tuple(each)) for name, each in steps.items()]

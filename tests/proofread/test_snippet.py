@@ -5,18 +5,18 @@ import os
 import re
 import subprocess
 import sys
-import textwrap
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from proofread.checks.check import check
 from proofread.checks.checked import Checked
 from proofread.programs import Snippet
 from proofread.programs.trial import Trial
 from proofread.settings import Settings
+
+from .conftest import Project
 
 # Each is one page: its cells, and what the last cell's program must have and must not have.
 TRAPS = {
@@ -32,12 +32,10 @@ TRAPS = {
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Checked]:
     """All traps, each run as a page."""
-    root = tmp_path_factory.mktemp("traps")
-    paths = []
-    for number, (cells, _, _) in enumerate(TRAPS.values()):
-        paths.append(root / f"page{number}.py")
-        paths[-1].write_text("".join(f"# %%\n{cell}\n\n" for cell in ["import torch", *cells]))
-    report = check(paths, root=root, settings=Settings(), keep=False, programs=True)
+    project = Project(tmp_path_factory.mktemp("traps"))
+    for trap, (cells, _, _) in TRAPS.items():
+        project.write(f"{trap}.py", "".join(f"# %%\n{cell}\n\n" for cell in ["import torch", *cells]))
+    report = project.check(*(f"{trap}.py" for trap in TRAPS), keep=False, programs=True)
     return dict(zip(TRAPS, report.pages, strict=True))
 
 
@@ -71,16 +69,13 @@ def test_a_program_says_where_it_is_from_and_runs_as_a_file(pages: dict[str, Che
     assert run(program, tmp_path) == "[torch.Size([2])]\n"
 
 
-def proofread(tmp_path: Path, text: str, name: str = "page.py", **settings: object) -> Checked:
-    path = tmp_path / name
-    path.write_text(textwrap.dedent(text).lstrip("\n"))
-    set_to = Settings(**settings)  # type: ignore[arg-type]
-    (checked,) = check([path], root=tmp_path, settings=set_to, keep=False, programs=True).pages
+def tried(project: Project, text: str) -> Checked:
+    (checked,) = project.proofread(text, settings=Settings(), programs=True).pages
     return checked
 
 
-def test_what_only_notebooks_have_is_a_finding_with_both_outputs(tmp_path: Path) -> None:
-    checked = proofread(tmp_path, "# %%\n1 + 1\n\n# %%\n_ * 2\n")
+def test_what_only_notebooks_have_is_a_finding_with_both_outputs(project: Project) -> None:
+    checked = tried(project, "# %%\n1 + 1\n\n# %%\n_ * 2\n")
     (finding,) = checked.findings
     assert (finding.path, finding.line, finding.kind) == ("page.py", 5, "snippet")
     assert finding.message == (
@@ -91,23 +86,23 @@ def test_what_only_notebooks_have_is_a_finding_with_both_outputs(tmp_path: Path)
     assert finding.detail.endswith("on the page:\n4")
 
 
-def test_what_differs_from_run_to_run_is_a_finding_unless_no_reader_is_offered_it(tmp_path: Path) -> None:
+def test_what_differs_from_run_to_run_is_a_finding_unless_no_reader_is_offered_it(project: Project) -> None:
     cell = "import time\ntime.perf_counter_ns()\n"
-    checked = proofread(tmp_path, f"# %%\n{cell}\n# %% tags=['no-snippet']\n{cell}\n# %% tags=['hide-input']\n{cell}")
+    checked = tried(project, f"# %%\n{cell}\n# %% tags=['no-snippet']\n{cell}\n# %% tags=['hide-input']\n{cell}")
     assert [(f.line, f.message.partition(";")[0]) for f in checked.findings] == [
         (2, "cell 1: alone, its program prints something else")
     ]
     assert list(checked.snippets) == [0]
 
 
-def test_a_draw_without_a_seed_is_not_the_same_in_a_fork_and_is_told_of_once(tmp_path: Path) -> None:
-    checked = proofread(tmp_path, "# %%\nimport torch\ntorch.randn(3)\n")
+def test_a_draw_without_a_seed_is_not_the_same_in_a_fork_and_is_told_of_once(project: Project) -> None:
+    checked = tried(project, "# %%\nimport torch\ntorch.randn(3)\n")
     assert [finding.kind for finding in checked.findings] == ["seed"]
 
 
-def test_a_cell_that_must_fail_fails_alone_too(tmp_path: Path, verify: Callable[..., str | None]) -> None:
-    checked = proofread(
-        tmp_path,
+def test_a_cell_that_must_fail_fails_alone_too(project: Project, verify: Callable[..., str | None]) -> None:
+    checked = tried(
+        project,
         """
         # %%
         #| raises: ValueError: invalid literal
@@ -134,38 +129,36 @@ def test_a_cell_that_must_fail_fails_alone_too(tmp_path: Path, verify: Callable[
     assert "hidden = 3" in checked.snippets[3].text
 
 
-def test_magics_have_no_program_and_say_why(tmp_path: Path) -> None:
-    checked = proofread(tmp_path, "# %%\n%time x = 3\n")
+def test_magics_have_no_program_and_say_why(project: Project) -> None:
+    checked = tried(project, "# %%\n%time x = 3\n")
     assert checked.findings == []
     assert checked.snippets[0].reason.startswith("it uses IPython's own syntax: get_ipython().run_line_magic('time'")
 
 
-def test_a_syntax_error_that_is_shown_has_no_program_and_leaves_the_others_theirs(tmp_path: Path) -> None:
+def test_a_syntax_error_that_is_shown_has_no_program_and_leaves_the_others_theirs(project: Project) -> None:
     page = "# %%\n#| raises: SyntaxError\nfor = 1\n\n# %%\nprint(2)\n"
-    checked = proofread(tmp_path, page)
+    checked = tried(project, page)
     assert checked.findings == []
     assert checked.snippets[0].reason == "it is no Python, which is what it shows"
     assert checked.snippets[1].text.endswith("print(2)\n")
 
 
-def test_an_address_is_an_address_in_capitals_too(tmp_path: Path) -> None:
+def test_an_address_is_an_address_in_capitals_too(project: Project) -> None:
     page = "# %%\nclass A:\n    def __repr__(self):\n        return f'<A at 0x{id(self):X}>'\n\n\nA()\n"
-    assert proofread(tmp_path, page).findings == []
+    assert tried(project, page).findings == []
 
 
-def test_a_file_beside_the_page_is_named(tmp_path: Path) -> None:
-    (tmp_path / "data.txt").write_text("3")
-    (finding,) = proofread(tmp_path, "# %%\nopen('data.txt').read()\n").findings
+def test_a_file_beside_the_page_is_named(project: Project) -> None:
+    project.write("data.txt", "3")
+    (finding,) = tried(project, "# %%\nopen('data.txt').read()\n").findings
     assert "alone, its program does not run: FileNotFoundError" in finding.message
     assert "'data.txt'; let it take what it needs from its page alone, or tag it no-snippet" in finding.message
 
 
-def test_programs_are_kept_with_the_run(tmp_path: Path) -> None:
-    path = tmp_path / "page.py"
-    path.write_text("# %% [markdown]\n# Prose.\n\n# %%\na = 1\n\n# %%\na\n")
-    (first,) = check([path], root=tmp_path, settings=Settings()).pages
-    path.write_text("# %% [markdown]\n# Words.\n\n# %%\na = 1\n\n# %%\na\n")
-    (second,) = check([path], root=tmp_path, settings=Settings()).pages
+def test_programs_are_kept_with_the_run(project: Project) -> None:
+    page = "# %% [markdown]\n# Prose.\n\n# %%\na = 1\n\n# %%\na\n"
+    (first,) = project.proofread(page, keep=True).pages
+    (second,) = project.proofread(page.replace("Prose", "Words"), keep=True).pages
     assert (bool(first.why), second.why) == (True, "")
     assert first.snippets == second.snippets
     assert second.program(2) == "# page.py, cell 3\na = 1\n\nprint(a)\n"
@@ -179,13 +172,13 @@ def test_a_program_that_lies_is_told_what_it_does_instead(verify: Callable[..., 
     assert "it ran for too long" in (verify(Snippet("while True: pass\n"), timeout=1) or "")
 
 
-def test_a_program_that_does_not_end_is_ended(tmp_path: Path) -> None:
-    (finding,) = proofread(tmp_path, "# %%\n#| timeout: 1\nwhile 'program.py' in __file__:\n    pass\n").findings
+def test_a_program_that_does_not_end_is_ended(project: Project) -> None:
+    (finding,) = tried(project, "# %%\n#| timeout: 1\nwhile 'program.py' in __file__:\n    pass\n").findings
     assert "its program does not run: TimeoutError: it ran for too long" in finding.message
 
 
 def test_a_program_is_tried_anew_where_something_of_it_changed_and_only_then(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tried: list[str] = []
     check_module = sys.modules["proofread.checks.plan"]
@@ -196,13 +189,11 @@ def test_a_program_is_tried_anew_where_something_of_it_changed_and_only_then(
         return real(trials, *given, **settings)
 
     monkeypatch.setattr(check_module, "attempt", attempt)
-    monkeypatch.syspath_prepend(tmp_path)
-    (tmp_path / "boat.py").write_text("def crew():\n    return 3\n\n\ndef cargo():\n    return 4\n")
-    path = tmp_path / "page.py"
+    monkeypatch.syspath_prepend(project.root)
+    project.write("boat.py", "def crew():\n    return 3\n\n\ndef cargo():\n    return 4\n")
 
     def runs(page: str) -> list[str]:
-        path.write_text(page)
-        report = check([path], root=tmp_path, settings=Settings(packages=("boat",)), programs=True)
+        report = project.proofread(page, keep=True, settings=Settings(packages=("boat",)), programs=True)
         assert report.findings == []
         return [text.replace("\n", " ").strip() for text in tried]
 
@@ -212,13 +203,11 @@ def test_a_program_is_tried_anew_where_something_of_it_changed_and_only_then(
     assert runs(page) == []
     assert runs("# %% [markdown]\n# Prose.\n\n" + page) == []
     assert runs(page.replace("1 + 1", "1 + 2")) == ["print(1 + 2)"]
-    (tmp_path / "boat.py").write_text("def crew():\n    return 3\n\n\ndef cargo():\n    return 5\n")
+    project.edit("boat.py", "return 4", "return 5")
     assert runs(page.replace("1 + 1", "1 + 2")) == ["print(1 + 2)", crew]
 
 
-def test_a_program_that_failed_is_tried_again(tmp_path: Path) -> None:
-    path = tmp_path / "page.py"
-    path.write_text("# %%\nimport time\ntime.perf_counter_ns()\n")
+def test_a_program_that_failed_is_tried_again(project: Project) -> None:
     for _ in range(2):
-        report = check([path], root=tmp_path, settings=Settings(), programs=True)
+        report = project.proofread("# %%\nimport time\ntime.perf_counter_ns()\n", keep=True, programs=True)
         assert [finding.kind for finding in report.findings] == ["snippet"]

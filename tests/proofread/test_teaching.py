@@ -14,6 +14,7 @@ from proofread.publish.notebook import as_notebook, as_script
 from proofread.publish.render import render
 from proofread.settings import Settings
 
+LIVE = "#| script: draw.js\n#| alt: a"
 PLOT = "from PIL import Image\n\nImage.new('RGB', (4, 3))"
 
 
@@ -30,32 +31,20 @@ def findings(checked: Checked) -> list[str]:
 @pytest.mark.parametrize(
     ("source", "found"),
     [
-        (
-            "#| digits: many\n#| script: draw.js\n#| alt: a",
-            "digits (many) must be how many digits a number of the data",
-        ),
+        (f"#| digits: many\n{LIVE}", "digits (many) must be how many digits a number of the data"),
         ("#| script: gone.js\n#| alt: a", "script (gone.js) must be a file that ends in .js or .mjs, named as a link"),
         ("#| script: page.py\n#| alt: a", "script (page.py) must be a file that ends in .js or .mjs, named as a link"),
         ("#| data: [1]\n#| alt: a", "data ([1]) is for a script, and the cell names none: `#| script: ...`"),
+        (f"#| data: [1, {{2}}]\n{LIVE}", "data ([1, {2}]) is nothing that JSON can hold: Attribute"),
+        (f"#| data: float('nan')\n{LIVE}", "data (float('nan')) is nothing that JSON can hold: Val"),
+        (f"#| data: missing\n{LIVE}", "JSON can hold: NameError: name 'missing' is not defined"),
+        (f"#| data: 1 +\n{LIVE}", "data (1 +) is nothing that JSON can hold: SyntaxError"),
         (
-            "#| script: draw.js\n#| data: [1, {2}]\n#| alt: a",
-            "data ([1, {2}]) is nothing that JSON can hold: Attribute",
-        ),
-        (
-            "#| script: draw.js\n#| data: float('nan')\n#| alt: a",
-            "data (float('nan')) is nothing that JSON can hold: Val",
-        ),
-        ("#| script: draw.js\n#| data: missing\n#| alt: a", "JSON can hold: NameError: name 'missing' is not defined"),
-        ("#| script: draw.js\n#| data: 1 +\n#| alt: a", "data (1 +) is nothing that JSON can hold: SyntaxError"),
-        (
-            "#| script: draw.js\n#| data: [1 / 3] * 10\n#| alt: a",
+            f"#| data: [1 / 3] * 10\n{LIVE}",
             "data ([1 / 3] * 10) is 71 bytes with 4 digits, more than 70 B; send less, or fewer `#| digits:`, or set "
             'data = "1 MB" under [tool.proofread]',
         ),
-        (
-            "#| script: draw.js\n#| data: __import__('random').random()\n#| alt: a",
-            "draws from Python's global random generator; draw in the cell",
-        ),
+        (f"#| data: __import__('random').random()\n{LIVE}", "draws from Python's global random generator; draw in"),
         ("#| alt: a\n#| caption: a\n#| caption: b", "cell 1 shows 1 figure but has 2 captions; give each one or none"),
         ("#| alt: a\n#| caption: 3 bars", "nothing proves the figure 3"),
         ("#| caption: a", "cell 1 draws 1 figure but has 0 alt texts; say what each shows"),
@@ -226,9 +215,7 @@ def test_the_number_of_a_figure_is_bare_unless_it_leads_there(tmp_path: Path, sa
 
 
 def test_what_a_script_draws_is_rounded_and_lies_beside_the_page(tmp_path: Path) -> None:
-    options = (
-        '#| alt: a\n#| script: draw.js\n#| data: {"x": torch.tensor([1 / 3, 2e-9, 4.0]), "é": [True, None, 12345]}'
-    )
+    options = f'{LIVE}\n#| data: {{"x": torch.tensor([1 / 3, 2e-9, 4.0]), "é": [True, None, 12345]}}'
     text = f"# %%\nimport torch\n\n# %%\n{options}\n{PLOT}\n\n# %%\n{options}\n#| digits: 2\nImage.new('RGB', (1, 1))\n"
     page = looked_at(tmp_path, text)
     assert findings(page) == []

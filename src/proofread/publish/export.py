@@ -6,6 +6,7 @@ figures for light and dark, formulas, links. A page that is a script becomes a M
 
 import contextlib
 import functools
+import json
 import posixpath
 import re
 import shutil
@@ -168,6 +169,8 @@ def _output(output: Output, tex: bool) -> str:
     if "traceback" in output:
         return _fenced("\n".join(output["traceback"]), "text")
     kind = shown(output)
+    if kind == "application/json":
+        return _fenced(json.dumps(output["data"][kind], indent=2, ensure_ascii=False), "json")
     data = "".join(output["data"].get(kind, ""))
     if kind == "text/html":
         # A blank line would end the HTML, as most Markdown has it.
