@@ -8,9 +8,11 @@ import pytest
 
 from proofread.checks.check import check
 from proofread.checks.checked import Checked, Report
+from proofread.cli import main
 from proofread.runs.server import warm
 
 Proofreader = Callable[..., Report]
+Command = Callable[..., tuple[int, str, str]]
 
 
 class Project:
@@ -73,3 +75,14 @@ def project(tmp_path: Path) -> Project:
 @pytest.fixture
 def proofread(project: Project) -> Proofreader:
     return project.proofread
+
+
+@pytest.fixture
+def command(capsys: pytest.CaptureFixture[str]) -> Command:
+    """The command: it gives its exit code, and what it says on stdout and on stderr."""
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        capsys.readouterr()
+        return main(arguments), *capsys.readouterr()
+
+    return run

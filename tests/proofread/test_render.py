@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from proofread.checks.check import check
 from proofread.checks.checked import Checked
 from proofread.programs import Snippet, disagreement
 from proofread.programs.trial import Ran
@@ -13,6 +12,7 @@ from proofread.publish.render import Rendered, _tables_of_the_site, render
 from proofread.settings import Settings
 
 from ..contrast import contrast
+from .conftest import Project, Proofreader
 
 PAGE = r"""
 # %%
@@ -33,14 +33,7 @@ class Empty:
 Empty()
 
 # %%
-#| alt: bytes
-class Bytes:
-    def _repr_png_(self):
-        return b"\x89PNG\r\n\x1a\n" + bytes(8) + b"\0\0\0\7\0\0\0\5"
-
-Bytes()
-
-# %%
+#| alt: both
 class Both:
     def _repr_png_(self):
         return b"\x89PNG\r\n\x1a\n" + bytes(20)
@@ -52,90 +45,7 @@ class Both:
         return "$x$"
 
 Both()
-"""
-STYLES = (Path(__file__).parents[2] / "src/proofread/publish/assets/proofread.css").read_text()
 
-
-def checked(root: Path, page: str) -> Checked:
-    (root / "page.py").write_text(page.lstrip())
-    return check([root / "page.py"], root=root, keep=False).pages[0]
-
-
-@pytest.fixture(scope="module")
-def page(tmp_path_factory: pytest.TempPathFactory) -> Checked:
-    return checked(tmp_path_factory.mktemp("project"), PAGE)
-
-
-@pytest.fixture(scope="module")
-def rendered(page: Checked) -> Rendered:
-    return render(page, "page/")
-
-
-def test_rendering_the_same_page_again_gives_the_same(page: Checked, rendered: Rendered) -> None:
-    again = render(page, "page/")
-    assert again == rendered
-    assert page.outputs(0)[-1]["data"].keys() > {"image/svg+xml"}  # and leaves the page as it is
-
-
-def test_only_what_has_a_colour_of_its_own_is_marked(rendered: Rendered) -> None:
-    (code,) = re.findall(r"<code>(.*?)</code>", rendered.cells[0], re.DOTALL)
-    assert code.startswith('<i class="k">import</i> <i class="nf">matplotlib.pyplot</i> <i class="k">as</i>')
-    assert "plt.plot([" in code
-    assert '(<i class="s">f"{</i><i class="m">1</i> + <i class="m">1</i><i class="s">} é"</i>' in code
-    assert '<i class="se">\\n</i><i class="s">"</i> <i class="k">in</i>' in code
-    assert ", True)" in code
-    assert '<i class="c"># a comment</i>' in code
-
-
-def test_the_code_can_be_copied_as_it_was_written(page: Checked, rendered: Rendered) -> None:
-    import html
-
-    for index, cell in rendered.cells.items():
-        (code,) = re.findall(r"<code>(.*?)</code>", cell, re.DOTALL)
-        assert html.unescape(re.sub("<[^>]*>", "", code)) == page.page.cells[index].shown + "\n"
-
-
-def test_files_are_addressed_from_the_page(rendered: Rendered) -> None:
-    assert set(rendered.files) >= {"cell-1.py", "figure-1.svg"}
-    addresses = re.findall(r'(?:src|href)="(page/[^"]*)"', "".join(rendered.cells.values()))
-    assert {address.removeprefix("page/") for address in addresses} == set(rendered.files)
-
-
-def test_html_is_preferred_to_a_picture_of_it_and_left_as_it_is(rendered: Rendered) -> None:
-    assert '<i class="both">html</i> <img src=x> & "quoted"' in rendered.cells[3]
-    assert "figure-3" not in rendered.cells[3]
-
-
-def test_a_picture_given_as_bytes_is_a_file(rendered: Rendered) -> None:
-    assert 'src="page/figure-2.png" alt="bytes" loading="lazy" width="7" height="5"' in rendered.cells[2]
-    assert rendered.files["figure-2.png"].startswith(b"\x89PNG")
-
-
-def test_what_has_no_form_that_can_be_shown_is_named(rendered: Rendered) -> None:
-    assert "<pre>own</pre>" in rendered.cells[1] or "(application/x-own+json)" in rendered.cells[1]
-
-
-COLOURS = ["black", "red", "green", "yellow", "blue", "magenta", "cyan", "white"]
-NAMES = [f"{colour}{shade}" for colour in COLOURS for shade in ("", "-intense")]
-
-
-@pytest.mark.parametrize("name", [*NAMES, "ink"])
-# The papers: a white page, Material's code, and the darkest and lightest of Material's dark schemes.
-@pytest.mark.parametrize(("scheme", "papers"), [(r":root", ["#ffffff", "#f5f5f5"]), (r"slate", ["#16181d", "#2b2e3b"])])
-def test_each_colour_of_a_terminal_can_be_read_by_day_and_by_night(name: str, scheme: str, papers: list[str]) -> None:
-    (block,) = re.findall(rf"^[^\n]*{scheme}[^{{}}]*\{{([^{{}}]*ansi-paper[^{{}}]*)\}}", STYLES, re.MULTILINE)
-    colours = dict(re.findall(r"--proofread-ansi-([\w-]+): (#\w+);", block))
-    for paper in [*papers, colours["paper"]]:
-        assert contrast(colours[name], paper) >= 4.5, paper
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_each_colour_of_a_terminal_has_a_style_for_text_and_ground(name: str) -> None:
-    assert f".ansi-{name}-fg {{ color: var(--proofread-ansi-{name}); }}" in STYLES
-    assert f".ansi-{name}-bg {{ background: var(--proofread-ansi-{name}); }}" in STYLES
-
-
-RICH = """
 # %%
 from IPython.display import JSON, display
 
@@ -178,25 +88,88 @@ Figure()
 # %%
 Shows()
 """
+STYLES = (Path(__file__).parents[2] / "src/proofread/publish/assets/proofread.css").read_text()
 
 
 @pytest.fixture(scope="module")
-def rich(tmp_path_factory: pytest.TempPathFactory) -> Checked:
-    root = tmp_path_factory.mktemp("rich")
-    (root / "page.py").write_text(RICH.lstrip())
-    report = check([root / "page.py"], root=root, keep=False, programs=True)
+def page(tmp_path_factory: pytest.TempPathFactory) -> Checked:
+    report = Project(tmp_path_factory.mktemp("project")).proofread(PAGE, programs=True)
     assert report.findings == []  # 320 kB of HTML are no text, and every program prints what it can
     return report.pages[0]
 
 
-def test_a_table_of_pandas_has_the_styles_of_the_site_and_names_its_rows(rich: Checked) -> None:
-    cell = render(rich).cells[0]
+@pytest.fixture(scope="module")
+def rendered(page: Checked) -> Rendered:
+    return render(page, "page/")
+
+
+def test_rendering_the_same_page_again_gives_the_same(page: Checked, rendered: Rendered) -> None:
+    again = render(page, "page/")
+    assert again == rendered
+    assert page.outputs(0)[-1]["data"].keys() > {"image/svg+xml"}  # and leaves the page as it is
+
+
+def test_only_what_has_a_colour_of_its_own_is_marked(rendered: Rendered) -> None:
+    (code,) = re.findall(r"<code>(.*?)</code>", rendered.cells[0], re.DOTALL)
+    assert code.startswith('<i class="k">import</i> <i class="nf">matplotlib.pyplot</i> <i class="k">as</i>')
+    assert "plt.plot([" in code
+    assert '(<i class="s">f"{</i><i class="m">1</i> + <i class="m">1</i><i class="s">} é"</i>' in code
+    assert '<i class="se">\\n</i><i class="s">"</i> <i class="k">in</i>' in code
+    assert ", True)" in code
+    assert '<i class="c"># a comment</i>' in code
+
+
+def test_the_code_can_be_copied_as_it_was_written(page: Checked, rendered: Rendered) -> None:
+    import html
+
+    for index, cell in rendered.cells.items():
+        (code,) = re.findall(r"<code>(.*?)</code>", cell, re.DOTALL)
+        assert html.unescape(re.sub("<[^>]*>", "", code)) == page.page.cells[index].shown + "\n"
+
+
+def test_files_are_addressed_from_the_page(rendered: Rendered) -> None:
+    assert set(rendered.files) >= {"cell-1.py", "figure-1.svg"}
+    addresses = re.findall(r'(?:src|href)="(page/[^"]*)"', "".join(rendered.cells.values()))
+    assert {address.removeprefix("page/") for address in addresses} == set(rendered.files)
+
+
+def test_html_is_preferred_to_a_picture_of_it_and_left_as_it_is(rendered: Rendered) -> None:
+    assert '<i class="both">html</i> <img src=x> & "quoted"' in rendered.cells[2]
+    assert "figure-2" not in rendered.cells[2]
+
+
+def test_what_has_no_form_that_can_be_shown_is_named(rendered: Rendered) -> None:
+    assert "<pre>own</pre>" in rendered.cells[1] or "(application/x-own+json)" in rendered.cells[1]
+
+
+COLOURS = ["black", "red", "green", "yellow", "blue", "magenta", "cyan", "white"]
+NAMES = [f"{colour}{shade}" for colour in COLOURS for shade in ("", "-intense")]
+
+
+@pytest.mark.parametrize("name", [*NAMES, "ink"])
+# The papers: a white page, Material's code, and the darkest and lightest of Material's dark schemes.
+@pytest.mark.parametrize(("scheme", "papers"), [(r":root", ["#ffffff", "#f5f5f5"]), (r"slate", ["#16181d", "#2b2e3b"])])
+def test_each_colour_of_a_terminal_can_be_read_by_day_and_by_night(name: str, scheme: str, papers: list[str]) -> None:
+    (block,) = re.findall(rf"^[^\n]*{scheme}[^{{}}]*\{{([^{{}}]*ansi-paper[^{{}}]*)\}}", STYLES, re.MULTILINE)
+    colours = dict(re.findall(r"--proofread-ansi-([\w-]+): (#\w+);", block))
+    for paper in [*papers, colours["paper"]]:
+        assert contrast(colours[name], paper) >= 4.5, paper
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_colour_of_a_terminal_has_a_style_for_text_and_ground(name: str) -> None:
+    assert f".ansi-{name}-fg {{ color: var(--proofread-ansi-{name}); }}" in STYLES
+    assert f".ansi-{name}-bg {{ background: var(--proofread-ansi-{name}); }}" in STYLES
+
+
+def test_a_table_of_pandas_has_the_styles_of_the_site_and_names_its_rows(page: Checked, rendered: Rendered) -> None:
+    cell = rendered.cells[3]
     assert "<style" not in cell
     assert "<table>" in cell
     assert '<th scope="row">0</th>' in cell
     assert '<th scope="row" rowspan="2">1</th>' in cell
     assert "<th></th><th>a</th>" in cell
-    assert 'class="dataframe"' in rich.outputs(0)[0]["data"]["text/html"]  # which a notebook takes
+    assert 'class="dataframe"' in page.outputs(3)[0]["data"]["text/html"]  # which a notebook takes
 
 
 def test_other_tables_stay_as_they_are() -> None:
@@ -204,21 +177,20 @@ def test_other_tables_stay_as_they_are() -> None:
     assert _tables_of_the_site(table) == table
 
 
-def test_json_is_shown_and_folded_if_it_is_long(rich: Checked) -> None:
-    cells = render(rich).cells
-    assert "&quot;a&quot;: [\n    1,\n    &quot;&lt;b&gt;&quot;" in cells[1]
-    assert "<summary>JSON (42 lines)</summary>" in cells[2]
-    assert "<summary>JSON" not in cells[1]
+def test_json_is_shown_and_folded_if_it_is_long(rendered: Rendered) -> None:
+    assert "&quot;a&quot;: [\n    1,\n    &quot;&lt;b&gt;&quot;" in rendered.cells[4]
+    assert "<summary>JSON (42 lines)</summary>" in rendered.cells[5]
+    assert "<summary>JSON" not in rendered.cells[4]
 
 
-def test_what_a_figure_gives_as_html_is_shown_with_its_program(rich: Checked) -> None:
-    assert render(rich).cells[3].count("<div id='own'></div>") == 2
-    assert "<p>shown by itself</p>" in render(rich).cells[4]
+def test_what_a_figure_gives_as_html_is_shown_with_its_program(rendered: Rendered) -> None:
+    assert rendered.cells[6].count("<div id='own'></div>") == 2
+    assert "<p>shown by itself</p>" in rendered.cells[7]
 
 
-def test_what_shows_itself_is_not_printed_by_its_program(rich: Checked) -> None:
-    assert rich.program(4).endswith("\nShows()\n")
-    assert rich.program(3).endswith("print(Figure())\n")
+def test_what_shows_itself_is_not_printed_by_its_program(page: Checked) -> None:
+    assert page.program(7).endswith("\nShows()\n")
+    assert page.program(6).endswith("print(Figure())\n")
 
 
 def test_what_is_printed_counts_beside_what_is_shown() -> None:
@@ -239,10 +211,9 @@ def test_what_is_printed_counts_beside_what_is_shown() -> None:
         ('{"image/png": b"a" * 3000}', "image/png"),
     ],
 )
-def test_what_is_too_much_is_named_with_a_remedy(tmp_path: Path, given: str, form: str) -> None:
-    (tmp_path / "page.py").write_text(f"# %%\nfrom IPython.display import display\n\ndisplay({given}, raw=True)\n")
-    report = check([tmp_path / "page.py"], root=tmp_path, keep=False, settings=Settings(rich=2_000))
-    (finding,) = report.findings
+def test_what_is_too_much_is_named_with_a_remedy(proofread: Proofreader, given: str, form: str) -> None:
+    page = f"# %%\nfrom IPython.display import display\n\ndisplay({given}, raw=True)\n"
+    (finding,) = proofread(page, settings=Settings(rich=2_000)).findings
     assert str(finding) == (
         f"page.py:4: cell 1 shows more than 2 kB of {form}, which every reader of the page loads; show fewer points "
         'of it, or a picture, or set rich = "50 MB" under [tool.proofread]'
@@ -276,9 +247,8 @@ quiet = 1
 """
 
 
-def test_a_markdown_page_shows_what_its_cells_give(tmp_path: Path) -> None:
-    (tmp_path / "page.md").write_text(MARKDOWN)
-    report = check([tmp_path / "page.md"], root=tmp_path, keep=False)
+def test_a_markdown_page_shows_what_its_cells_give(proofread: Proofreader) -> None:
+    report = proofread(MARKDOWN, name="page.md")
     assert report.findings == []
     rendered = render(report.pages[0], "page/")
     figure, unseen, seen, quiet = (rendered.cells.get(place, "") for place in (1, 3, 5, 7))
