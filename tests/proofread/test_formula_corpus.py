@@ -62,11 +62,6 @@ def states(k, v):
     return torch.einsum("td,tc->tdc", f, v).cumsum(0), f.cumsum(0)
 
 
-def linear_attention(q, k, v):
-    a = (feature(q) @ feature(k).mT).tril()
-    return a / a.sum(-1, keepdim=True) @ v
-
-
 def shuffled(x, perm):
     y = torch.empty_like(x)
     y[[p - 1 for p in perm]] = x
@@ -85,24 +80,10 @@ def rot(a):
 rotation = rot
 
 
-def relative(q, k, b):
-    n = len(q)
-    i = torch.arange(n)
-    return q @ k.mT + b[i[None] - i[:, None] + n - 1]
-
-
 def sinks(n, w, s):
     i = torch.arange(n)[:, None]
     j = torch.arange(n)
     return ((j <= i) & ((j < s) | (i - j < w))).double()
-
-
-def distances(n):
-    return (torch.arange(n)[:, None] - torch.arange(n)).double()
-
-
-def alibi_scores(q, k, m):
-    return (scores(q, k) - m * distances(len(q))).masked_fill(distances(len(q)) < 0, -torch.inf)
 
 
 PAGE = {name: value for name, value in globals().items() if getattr(value, "__module__", "") == __name__}

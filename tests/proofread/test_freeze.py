@@ -12,7 +12,7 @@ from proofread.checks.checked import Report
 from proofread.cli import main
 from proofread.publish.export import export
 
-from .conftest import Project
+from .conftest import Command, Project
 
 COUNT = "with open('ran', 'a') as file:\n    file.write('x')\n"
 PAGE = f"""\
@@ -88,22 +88,19 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Frozen:
     return project
 
 
-def test_a_frozen_page_is_run_once_and_held_against_what_it_gave_then(
-    project: Frozen, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_frozen_page_is_run_once_and_held_against_what_it_gave_then(project: Frozen, command: Command) -> None:
     project.page(PAGE)
     assert project.said() == [
         "docs/page.md:1: the page is frozen, and it has no results yet; "
         "run it where that can be done, proofread freeze docs/page.md"
     ]
     assert project.runs == 0
-    assert main(["freeze"]) == 0
-    told = capsys.readouterr()
-    assert told.out == "frozen/docs/page.md.json: written\n"
-    assert main(["check", "docs", "--no-cache"]) == 0
-    assert (
+    assert command("freeze")[:2] == (0, "frozen/docs/page.md.json: written\n")
+    code, _, err = command("check", "docs", "--no-cache")
+    assert code == 0
+    assert err.endswith(
         "1 page checked; 0 of them run now, 1 frozen; cells: 1 ran; figures: 3 held; formulas: 1 held; "
-        "1 of 2 sentences with none of these; 0 findings" in (capsys.readouterr().err)
+        "1 of 2 sentences with none of these; 0 findings\n"
     )
     (checked,) = project.checked(programs=True, keep=False).pages
     assert checked.of_cell(0)[0].startswith("---\nproofread: freeze\n---\n# Rows\n\nThere are 3 rows, 0.50 of 3.")
@@ -135,25 +132,25 @@ def test_a_frozen_page_whose_code_changed_is_stale(project: Frozen, old: str, ne
     assert project.runs == 1
 
 
-def test_what_is_stale_is_run_anew_and_what_is_named_in_any_case(
-    project: Frozen, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_stale_is_run_anew_and_what_is_named_in_any_case(project: Frozen, command: Command) -> None:
     project.page(PAGE)
     project.page(PAGE, "other.md")
     project.frozen("# Plain\n", "plain.md")
     assert project.runs == 2
     project.page(PAGE.replace("rows, share = 3,", "rows, share = 4,"), "other.md")
-    assert main(["freeze"]) == 1
-    told = capsys.readouterr().out.splitlines()[2:]
-    assert told[0] == "frozen/docs/other.md.json: written"
-    assert told[1] == "docs/other.md:6: it says 3, but rows gives 4"
+    code, out, _ = command("freeze")
+    assert code == 1
+    assert out.splitlines()[:2] == [
+        "frozen/docs/other.md.json: written",
+        "docs/other.md:6: it says 3, but rows gives 4",
+    ]
     assert project.runs == 3
-    assert main(["freeze"]) == 0
-    assert capsys.readouterr().err == "nothing that is frozen is stale\n"
-    assert main(["freeze", "docs/page.md"]) == 0
+    assert command("freeze") == (0, "", "nothing that is frozen is stale\n")
+    assert command("freeze", "docs/page.md")[0] == 0
     assert project.runs == 4
-    assert main(["freeze", "docs/plain.md"]) == 0
-    assert capsys.readouterr().err.endswith("nothing is frozen there\n")
+    code, _, err = command("freeze", "docs/plain.md")
+    assert code == 0
+    assert err.endswith("nothing is frozen there\n")
 
 
 def test_a_run_that_fails_leaves_what_was_kept(project: Frozen) -> None:
@@ -329,10 +326,11 @@ def test_code_of_ipython_is_frozen_as_any_other(project: Frozen) -> None:
     assert project.runs == 1
 
 
-def test_the_command_that_runs_pages_tells_what_is_stale(project: Frozen, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_that_runs_pages_tells_what_is_stale(project: Frozen, command: Command) -> None:
     project.page(PAGE)
-    assert main(["run", "docs"]) == 1
-    assert "the page is frozen, and it has no results yet" in capsys.readouterr().err
+    code, _, err = command("run", "docs")
+    assert code == 1
+    assert "the page is frozen, and it has no results yet" in err
 
 
 def test_only_what_a_literal_gives_again_is_kept(project: Frozen) -> None:
@@ -356,13 +354,11 @@ odd, color, endless, counts, long = Odd(), Color.RED, float("inf"), collections.
 
 
 @pytest.mark.parametrize("removed", ["page.md", "other.md"])
-def test_a_page_that_is_removed_meanwhile_is_a_finding(
-    project: Frozen, capsys: pytest.CaptureFixture[str], removed: str
-) -> None:
+def test_a_page_that_is_removed_meanwhile_is_a_finding(project: Frozen, command: Command, removed: str) -> None:
     project.page("# Other\n", "other.md")
     code = f"import os\n\nos.remove('docs/{removed}')"
     project.page(f"---\nproofread: freeze\n---\n# Page\n\n```python\n{code}\n```\n")
-    assert main(["freeze"]) == 1
-    told = capsys.readouterr().out
-    assert "page.md.json: written" in told
-    assert f"docs/{removed}:1: the page was removed while this ran; name pages that stay, or put it back" in told
+    code, out, _ = command("freeze")
+    assert code == 1
+    assert "page.md.json: written" in out
+    assert f"docs/{removed}:1: the page was removed while this ran; name pages that stay, or put it back" in out

@@ -334,10 +334,8 @@ SMALL = CONFIG.replace(
 
 
 def small(root: Path, page: str, config: str = SMALL) -> Path:
-    (root / "docs").mkdir(exist_ok=True)
-    (root / "docs/index.md").write_text("# Home\n")
-    (root / "docs/page.py").write_text(page)
-    (root / "mkdocs.yml").write_text(config)
+    for name, text in {"docs/index.md": "# Home\n", "docs/page.py": page, "mkdocs.yml": config}.items():
+        Project(root).write(name, text)
     return root
 
 

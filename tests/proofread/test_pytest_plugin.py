@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+from .conftest import Project
+
 pytest_plugins = ["pytester"]
 
 PAGE = """\
@@ -27,17 +29,14 @@ assert share > 0.5, "more than half"
 """
 
 
-class Project:
+class Pytested(Project):
     def __init__(self, pytester: pytest.Pytester):
-        self._pytester, self.root = pytester, pytester.path
+        super().__init__(pytester.path)
+        self._pytester = pytester
         self.write("pytest.ini", "[pytest]\nproofread = docs\naddopts = --doctest-modules\nfilterwarnings = error\n")
         self.write("docs/page.py", PAGE)
         self.write("docs/plain.md", "# Plain\n\nNothing runs here.\n")
         self.write("README.md", "Not a page: 42\n")
-
-    def write(self, name: str, text: str) -> None:
-        (self.root / name).parent.mkdir(exist_ok=True)
-        (self.root / name).write_text(text)
 
     def pytest(self, *arguments: str) -> tuple[int, list[str]]:
         """Exit code and output."""
@@ -54,13 +53,13 @@ class Project:
 
 
 @pytest.fixture
-def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Project:
+def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Pytested:
     for name in [name for name in os.environ if name.startswith("PYTEST_XDIST")]:
         monkeypatch.delenv(name)
-    return Project(pytester)
+    return Pytested(pytester)
 
 
-def test_everything_that_is_checked_is_a_test_named_by_its_line(project: Project) -> None:
+def test_everything_that_is_checked_is_a_test_named_by_its_line(project: Pytested) -> None:
     code, told = project.pytest("--collect-only")
     assert code == 0
     assert told[: told.index("")] == [
@@ -76,7 +75,7 @@ def test_everything_that_is_checked_is_a_test_named_by_its_line(project: Project
     ]
 
 
-def test_a_failure_shows_the_sentence_and_both_values_and_the_rest_passes(project: Project) -> None:
+def test_a_failure_shows_the_sentence_and_both_values_and_the_rest_passes(project: Pytested) -> None:
     project.write("docs/page.py", PAGE.replace("55%", "54%"))
     code, told = project.pytest()
     assert code == 1
@@ -93,7 +92,7 @@ def test_a_failure_shows_the_sentence_and_both_values_and_the_rest_passes(projec
     assert project.pytest("--lf")[1][-1].startswith("9 passed")  # the test that failed is no more
 
 
-def test_what_a_failed_page_did_not_come_to_is_skipped_and_says_why(project: Project) -> None:
+def test_what_a_failed_page_did_not_come_to_is_skipped_and_says_why(project: Pytested) -> None:
     project.write("docs/page.py", PAGE.replace("print(n)", "1 / 0"))
     code, told = project.pytest("-rs")
     assert code == 1
@@ -102,7 +101,7 @@ def test_what_a_failed_page_did_not_come_to_is_skipped_and_says_why(project: Pro
     assert any("the page did not come to this: docs/page.py:8: cell 2 failed" in line for line in told)
 
 
-def test_what_belongs_to_no_one_test_fails_the_page_as_such(project: Project) -> None:
+def test_what_belongs_to_no_one_test_fails_the_page_as_such(project: Pytested) -> None:
     project.write("docs/plain.md", "# Plain\n\nAll 42 of them.\n")
     code, told = project.pytest("docs/plain.md")
     assert code == 1
@@ -111,7 +110,7 @@ def test_what_belongs_to_no_one_test_fails_the_page_as_such(project: Project) ->
     assert "docs/plain.md:1: byte 0xe9 is not UTF-8; save the page as UTF-8" in project.pytest("docs/plain.md")[1]
 
 
-def test_a_formula_that_would_pass_if_it_were_wrong_fails(project: Project) -> None:
+def test_a_formula_that_would_pass_if_it_were_wrong_fails(project: Pytested) -> None:
     page = PAGE.replace("s = 0.5512 \\tag{1.1}", "s = t + u").replace("s = share", "s, t, u = same")
     project.write("docs/page.py", page.replace("n, share =", "same = 6., 3., 3.\nn, share ="))
     code, told = project.pytest("-k", "mutants")
@@ -119,7 +118,7 @@ def test_a_formula_that_would_pass_if_it_were_wrong_fails(project: Project) -> N
     assert any("would pass as `" in line for line in told)
 
 
-def test_workers_share_the_runs_and_no_cache_means_none(project: Project) -> None:
+def test_workers_share_the_runs_and_no_cache_means_none(project: Pytested) -> None:
     appends = "\n# %%\nwith open({!r}, 'a') as file:\n    _ = file.write('x')\n"
     project.write("docs/page.py", PAGE + appends.format("runs") + appends.format(str(project.root / "tried")))
     assert project.command("-n", "2")[1][-1].startswith("13 passed")
@@ -131,12 +130,12 @@ def test_workers_share_the_runs_and_no_cache_means_none(project: Project) -> Non
     assert len((project.root / "runs").read_text()) > len(once)
 
 
-def test_a_project_that_does_not_ask_has_no_pages_collected(project: Project) -> None:
+def test_a_project_that_does_not_ask_has_no_pages_collected(project: Pytested) -> None:
     project.write("pytest.ini", "[pytest]\n")
     assert project.pytest()[0] == pytest.ExitCode.NO_TESTS_COLLECTED
 
 
-def test_a_page_alone_is_held_to_the_equations_of_all_pages(project: Project) -> None:
+def test_a_page_alone_is_held_to_the_equations_of_all_pages(project: Pytested) -> None:
     project.write("docs/plain.md", "# Plain\n\nBy equation (1.1) and (1.1).\n")
     project.write("pyproject.toml", '[tool.proofread]\npages = ["docs"]\n')
     assert project.pytest("docs/plain.md")[0] == 0

@@ -10,6 +10,8 @@ import pytest
 from mkdocs.commands.build import build
 from mkdocs.config import load_config
 
+from .conftest import Project
+
 pytestmark = pytest.mark.filterwarnings("default")  # a site's own plugins may warn
 
 CONFIG = """
@@ -55,10 +57,8 @@ print(json.dumps([name in sys.modules for name in ("nbconvert", "jupytext.format
 @pytest.fixture(scope="module")
 def built_once(tmp_path_factory):
     folder = tmp_path_factory.mktemp("site")
-    (folder / "docs").mkdir()
-    (folder / "mkdocs.yml").write_text(CONFIG)
-    (folder / "docs/first.py").write_text(FIRST)
-    (folder / "docs/second.md").write_text("# Second\n")
+    for name, text in {"mkdocs.yml": CONFIG, "docs/first.py": FIRST, "docs/second.md": "# Second\n"}.items():
+        Project(folder).write(name, text)
     assert built(folder) == made_anew(folder)
     return folder
 
@@ -88,12 +88,6 @@ def made_anew(site: Path) -> dict[str, bytes]:
     return built(site)
 
 
-def edit(file: Path, old: str, new: str) -> None:
-    text = file.read_text()
-    assert old in text
-    file.write_text(text.replace(old, new))
-
-
 @pytest.mark.parametrize(
     ("file", "old", "new", "shown"),
     [
@@ -109,7 +103,7 @@ def edit(file: Path, old: str, new: str) -> None:
 )
 def test_whatever_changes_is_in_the_next_build(site, file, old, new, shown):
     before = contents(site)
-    edit(site / file, old, new)
+    Project(site).edit(file, old, new)
     after = built(site)
     name, text = shown
     assert text in after[name].decode()
