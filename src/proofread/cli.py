@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from . import settings as config
 from .checks import machines
@@ -251,11 +251,11 @@ def _pages(options: argparse.Namespace) -> list[Path]:
     return pages
 
 
-def _report(options: argparse.Namespace, *, programs: bool = False) -> Report:
+def _report(options: argparse.Namespace, **how: Any) -> Report:
     """Check the pages that were named, and show how it goes."""
     pages = _pages(options)
     with contextlib.closing(shown(sys.stderr, len(pages))) as progress:
-        return check(pages, **_settled(options), programs=programs, progress=progress)
+        return check(pages, **_settled(options), **how, progress=progress)
 
 
 def _compared(options: argparse.Namespace) -> machines.Compared:
@@ -343,10 +343,8 @@ def _fix(options: argparse.Namespace) -> int:
 
 
 def _freeze(options: argparse.Namespace) -> int:
-    freeze: Literal["all", "stale"] = "all" if options.paths else "stale"
-    pages = _pages(options)
-    with contextlib.closing(shown(sys.stderr, len(pages))) as progress:
-        report = check(pages, **_settled(options), freeze=freeze, progress=progress)
+    freeze = "all" if options.paths else "stale"
+    report = _report(options, freeze=freeze)
     for file in report.kept:
         print(f"{os.path.relpath(file, _project())}: written")
     _tell(report.findings)

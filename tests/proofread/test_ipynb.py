@@ -1,6 +1,5 @@
 """Notebooks are pages: their cells run, their prose is held, and what is wrong is told by cell and line."""
 
-import inspect
 import json
 import re
 from pathlib import Path
@@ -10,10 +9,9 @@ import pytest
 from mkdocs.commands.build import build
 from mkdocs.config import load_config
 
-from proofread.checks.check import check
-from proofread.checks.checked import Report
-from proofread.cli import main
 from proofread.publish.export import export
+
+from .conftest import Command, Project, Proofreader
 
 Cell = dict[str, Any]
 
@@ -49,13 +47,8 @@ BOOK = (
 )
 
 
-def wrong(path: Path, *cells: Cell, root: Path | None = None, **metadata: Any) -> Report:
-    path.write_text(notebook(*cells, **metadata))
-    return check([path], root=root or path.parent, keep=False)
-
-
-def test_it_runs_and_its_own_outputs_are_shown_not_those_that_it_stores(tmp_path: Path) -> None:
-    report = wrong(tmp_path / "book.ipynb", *BOOK)
+def test_it_runs_and_its_own_outputs_are_shown_not_those_that_it_stores(proofread: Proofreader) -> None:
+    report = proofread(notebook(*BOOK), "book.ipynb")
     assert report.findings == []
     (checked,) = report.pages
     assert [checked.outputs(place) for place in (2, 4)] == [
@@ -67,12 +60,10 @@ def test_it_runs_and_its_own_outputs_are_shown_not_those_that_it_stores(tmp_path
     assert "figures: 2 held" in str(report)
 
 
-def test_what_is_wrong_is_told_by_cell_and_line(tmp_path: Path) -> None:
-    report = wrong(
-        tmp_path / "book.ipynb",
-        prose("# Rows\n\nThere are 4<!--= rows --> rows, and 5 more."),
-        code("\nrows = 3\n\ndef fails():\n    return rows / 0\n\nfails()"),
-    )
+def test_what_is_wrong_is_told_by_cell_and_line(proofread: Proofreader) -> None:
+    said = prose("# Rows\n\nThere are 4<!--= rows --> rows, and 5 more.")
+    fails = code("\nrows = 3\n\ndef fails():\n    return rows / 0\n\nfails()")
+    report = proofread(notebook(said, fails), "book.ipynb")
     (failed,) = (finding for finding in report.findings if finding.kind == "cell")
     (bare,) = (finding for finding in report.findings if finding.kind == "bare")
     assert str(failed).splitlines()[0] == (
@@ -83,48 +74,46 @@ def test_what_is_wrong_is_told_by_cell_and_line(tmp_path: Path) -> None:
     assert str(bare).startswith("book.ipynb:cell 1:3: nothing proves the figure 5")
 
 
-def test_findings_stand_in_the_order_of_the_cells(tmp_path: Path) -> None:
-    cells = [prose("# Two\n\n\n\nThere are 7 of them."), prose("And 8.")]
-    report = wrong(tmp_path / "book.ipynb", *cells)
+def test_findings_stand_in_the_order_of_the_cells(proofread: Proofreader) -> None:
+    report = proofread(notebook(prose("# Two\n\n\n\nThere are 7 of them."), prose("And 8.")), "book.ipynb")
     assert [(finding.cell, finding.line) for finding in report.findings] == [(1, 5), (2, 1)]
 
 
-def test_a_cell_quotes_its_own_source_and_takes_tags_and_options(tmp_path: Path) -> None:
-    report = wrong(
-        tmp_path / "book.ipynb",
+def test_a_cell_quotes_its_own_source_and_takes_tags_and_options(proofread: Proofreader) -> None:
+    cells = (
         code("x = 1"),
         code("import inspect\n\ndef f():\n    return 7\n\nprint(inspect.getsource(f))", "no-snippet"),
         code("#| raises: ValueError: no\nraise ValueError('no')"),
         code("%%time\nx = 2", "no-snippet", "hide-output"),
     )
+    report = proofread(notebook(*cells), "book.ipynb")
     assert report.findings == []
     assert report.pages[0].outputs(1)[0]["text"] == "def f():\n    return 7\n\n"
 
 
 def test_the_command_shows_its_cells_and_their_programs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    project: Project, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("book.ipynb").write_text(notebook(*BOOK, prose("It is 5<!--~ chosen -->, not 4<!--= rows -->.")))
-    assert main(["check", "book.ipynb", "--waivers", "--json"]) == 1
-    (finding,) = json.loads(capsys.readouterr().out)["findings"]
+    monkeypatch.chdir(project.root)
+    book = notebook(*BOOK, prose("It is 5<!--~ chosen -->, not 4<!--= rows -->."))
+    project.write("book.ipynb", book)
+    code, out, _ = command("check", "book.ipynb", "--waivers", "--json")
+    (finding,) = json.loads(out)["findings"]
     assert (finding["path"], finding["cell"], finding["line"], finding["edit"]) == ("book.ipynb", 6, 1, None)
-    assert main(["check", "book.ipynb", "--waivers"]) == 1
-    assert "book.ipynb:cell 6:1: waived: chosen\n" in capsys.readouterr().out
-    assert main(["run", "book.ipynb", "--cell", "5"]) == 0
-    assert capsys.readouterr().out.startswith("── book.ipynb:cell 5:1 cell 5\ndef left():")
-    assert main(["snippet", "book.ipynb:5"]) == 0
-    assert capsys.readouterr().out.endswith("print(left())\n")
-    assert main(["snippet", "book.ipynb:9"]) == 2
-    before = Path("book.ipynb").read_bytes()
-    assert main(["fix", "book.ipynb"]) == 1
-    assert Path("book.ipynb").read_bytes() == before
+    assert code == 1
+    assert "book.ipynb:cell 6:1: waived: chosen\n" in command("check", "book.ipynb", "--waivers")[1]
+    shown = command("run", "book.ipynb", "--cell", "5")[1]
+    assert shown.startswith("── book.ipynb:cell 5:1 cell 5\ndef left():")
+    assert command("snippet", "book.ipynb:5")[1].endswith("print(left())\n")
+    assert command("snippet", "book.ipynb:9")[0] == 2
+    assert command("fix", "book.ipynb")[0] == 1
+    assert project.read("book.ipynb") == book
 
 
-def test_it_can_say_how_it_is_treated(tmp_path: Path) -> None:
+def test_it_can_say_how_it_is_treated(proofread: Proofreader) -> None:
     for kind in ("raw", "markdown"):
         front = prose("---\nproofread: run\n---\n# Rows", kind)
-        report = wrong(tmp_path / "book.ipynb", front, code("1 + 1"), prose("It is 12."))
+        report = proofread(notebook(front, code("1 + 1"), prose("It is 12.")), "book.ipynb")
         assert (report.findings, report.pages[0].mode) == ([], "run")
 
 
@@ -143,47 +132,40 @@ def test_it_can_say_how_it_is_treated(tmp_path: Path) -> None:
         (notebook(kernelspec={"name": "ir", "language": "R"}), "it is written in R, and Python alone is run"),
     ],
 )
-def test_what_is_no_notebook_of_python_is_told(tmp_path: Path, text: str, message: str) -> None:
-    (tmp_path / "book.ipynb").write_text(text)
-    (finding,) = check([tmp_path / "book.ipynb"], root=tmp_path, keep=False).findings
+def test_what_is_no_notebook_of_python_is_told(proofread: Proofreader, text: str, message: str) -> None:
+    (finding,) = proofread(text, "book.ipynb").findings
     assert str(finding).startswith(f"book.ipynb:1: {message}")
 
 
-def test_line_ends_marks_and_languages_are_those_of_other_tools(tmp_path: Path) -> None:
+def test_line_ends_marks_and_languages_are_those_of_other_tools(proofread: Proofreader) -> None:
     text = notebook(prose("# Rows\r\n\r\nIt is 3<!--= x -->."), code("x = 3\r\nprint(x)"), kernelspec={"name": "mine"})
-    (tmp_path / "book.ipynb").write_bytes(b"\xef\xbb\xbf" + text.replace("\n", "\r\n").encode())
-    report = check([tmp_path / "book.ipynb"], root=tmp_path, keep=False)
+    report = proofread("\ufeff" + text.replace("\n", "\r\n"), "book.ipynb")
     assert report.findings == []
     assert report.pages[0].outputs(1)[0]["text"] == "3\n"
 
 
-def test_an_empty_one_is_a_page_too(tmp_path: Path) -> None:
+def test_an_empty_one_is_a_page_too(proofread: Proofreader) -> None:
     for cells in ((), (code(""), prose(""))):
-        assert wrong(tmp_path / "book.ipynb", *cells).findings == []
+        assert proofread(notebook(*cells), "book.ipynb").findings == []
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("site")
-    (root / "docs").mkdir()
+    project = Project(root := tmp_path_factory.mktemp("site"))
     picture = {"dot.png": {"image/png": "iVBORw0KGgo="}}
-    (root / "docs/book.ipynb").write_text(
-        notebook(
-            *BOOK, prose("![dot](attachment:dot.png), $a_i$, [the former](former.ipynb)", attachments=picture), code("")
-        )
-    )
-    (root / "docs/former.ipynb").write_text(notebook(prose("# Former"), code("1 / 0")))
-    (root / "docs/empty.ipynb").write_text(notebook())
-    (root / "pyproject.toml").write_text('[tool.proofread.modes]\n"docs/former.ipynb" = "off"\n')
-    (root / "mkdocs.yml").write_text(
-        inspect.cleandoc("""
+    linking = prose("![dot](attachment:dot.png), $a_i$, [the former](former.ipynb)", attachments=picture)
+    project.write("docs/book.ipynb", notebook(*BOOK, linking, code("")))
+    project.write("docs/former.ipynb", notebook(prose("# Former"), code("1 / 0")))
+    project.write("docs/empty.ipynb", notebook())
+    project.write("pyproject.toml", '[tool.proofread.modes]\n"docs/former.ipynb" = "off"\n')
+    settings = """
         site_name: Site
         strict: true
         nav: [{A book: book.ipynb}, {Former: former.ipynb}, {Empty: empty.ipynb}]
         theme: readthedocs
         plugins: [proofread, {mkdocs-jupyter: {execute: false, cache: false}}]
-    """)
-    )
+    """
+    project.write("mkdocs.yml", settings)
     build(load_config(str(root / "mkdocs.yml")))
     return root / "site"
 

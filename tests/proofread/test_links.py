@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from proofread.checks.check import check
 from proofread.checks.findings import Finding
-from proofread.settings import Settings
+
+from .conftest import Project
 
 OTHER = """# %% [markdown]
 # # Who may see whom? Masks
@@ -28,12 +28,10 @@ x = 1
 
 
 def found(root: Path, text: str) -> list[Finding]:
-    (root / "more").mkdir(exist_ok=True)
-    (root / "more/02_other.py").write_text(OTHER)
+    project = Project(root)
+    project.write("more/02_other.py", OTHER)
     (root / "broken.md").write_bytes(b"# \xff")
-    page = root / "page.md"
-    page.write_text(f"# Weights\n\n## Off for a while\n\n{text}\n")
-    return check([page], root=root, settings=Settings(), keep=False).findings
+    return project.proofread(f"# Weights\n\n## Off for a while\n\n{text}\n", "page.md").findings
 
 
 @pytest.mark.parametrize(

@@ -1,15 +1,14 @@
-import textwrap
 from pathlib import Path
 
 import pytest
 
 from proofread.pages.page import Page, PageError, read
 
+from .conftest import Project
+
 
 def page(tmp_path: Path, text: str, name: str = "page.py") -> Page:
-    path = tmp_path / name
-    path.write_text(textwrap.dedent(text).lstrip("\n"))
-    return read(path, tmp_path)
+    return read(Project(tmp_path).write(name, text), tmp_path)
 
 
 def test_cells_know_the_line_they_begin_on(tmp_path: Path) -> None:
@@ -112,11 +111,8 @@ def test_a_markdown_page_runs_its_python_fences(tmp_path: Path) -> None:
 
 
 def test_a_page_that_is_quoted_in_a_cell_is_no_cell(tmp_path: Path) -> None:
-    page = tmp_path / "page.py"
-    page.write_text(
-        '# %%\ntext = """\n# %%\nx = 1\n\n# %% [markdown]\n# Prose.\n"""\n\n# %% [markdown]\n# It\'s prose.\n'
-    )
-    code, prose = read(page, tmp_path).cells
+    quoted = '"""\n# %%\nx = 1\n\n# %% [markdown]\n# Prose.\n"""'
+    code, prose = page(tmp_path, f"# %%\ntext = {quoted}\n\n# %% [markdown]\n# It's prose.\n").cells
     assert (code.line, code.is_code, code.source.count("# %%")) == (2, True, 2)
     assert (prose.line, prose.source) == (11, "It's prose.")
 

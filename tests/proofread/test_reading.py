@@ -1,19 +1,19 @@
 import platform
 from dataclasses import replace
 from datetime import UTC, datetime
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from proofread.checks.check import check
 from proofread.checks.checked import Checked
 from proofread.formulas.arrays import numbers
 from proofread.pages.page import Cell, Page
 from proofread.publish import reading
 from proofread.runs import kernel
 from proofread.runs.steps import Machine
+
+from .conftest import Project
 
 RUN = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC).timestamp()
 TORCH = Page("page.md", (Cell("import torch", 1, is_code=True),))
@@ -80,12 +80,12 @@ def test_the_line_below_the_title_says_only_what_there_is_to_say():
     assert told.startswith(f'<details {said} data-figures="a/figures.json"><summary>2 min · Checked on <time')
 
 
-def test_a_page_that_is_not_run_again_tells_of_the_run_that_was_kept(tmp_path: Path):
-    (tmp_path / "page.py").write_text("# %%\nx = 1\n")
-    (tmp_path / "prose.md").write_text("# Prose\n")
+def test_a_page_that_is_not_run_again_tells_of_the_run_that_was_kept(project: Project):
+    project.write("page.py", "# %%\nx = 1\n")
+    project.write("prose.md", "# Prose\n")
     told = []
     for _ in range(2):
-        code, prose = check([tmp_path / "page.py", tmp_path / "prose.md"], root=tmp_path).pages
+        code, prose = project.check("page.py", "prose.md").pages
         told.append((code.began, code.seconds, code.machine))
         assert (prose.began, prose.machine) == (0, None)
     assert not code.ran

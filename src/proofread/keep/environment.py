@@ -1,7 +1,6 @@
 """The environment that every run depends on: Python, the machine, the variables that steer both."""
 
 import functools
-import hashlib
 import os
 import platform
 import re
@@ -9,7 +8,7 @@ import site
 import sys
 from pathlib import Path
 
-from .files import digest
+from .files import digest, sha
 
 # What of proofread itself decides what a run gives; what it makes of that is no matter of the run.
 _ENGINE = ("runs/*.py", "formulas/*.py", "programs/*.py")
@@ -34,7 +33,7 @@ def environment() -> dict[str, str]:
     found |= {f"${name}": value for name, value in os.environ.items() if _VARIABLES.fullmatch(name)}
     folders = [*site.getsitepackages(), site.getusersitepackages()]
     started = [file for folder in folders for file in sorted(Path(folder).glob("*.pth"))]
-    found["what Python starts with"] = _sha(" ".join(f"{file.name} {digest(file)}" for file in started))
+    found["what Python starts with"] = sha(" ".join(f"{file.name} {digest(file)}" for file in started))
     return found | {"proofread": sources(*_ENGINE)}
 
 
@@ -52,7 +51,7 @@ def changed(name: str, then: str | None, now: str | None) -> str:
 def sources(*patterns: str) -> str:
     """What tells one version of some of proofread's own files from another."""
     here = Path(__file__).parents[1]
-    return _sha(
+    return sha(
         " ".join(sorted(f"{path.relative_to(here)} {digest(path)}" for part in patterns for path in here.glob(part)))
     )
 
@@ -60,7 +59,7 @@ def sources(*patterns: str) -> str:
 def _processor() -> str:
     # What a library makes of it, such as torch.backends.cpu.get_cpu_capability(), follows from this and from $ATEN_*.
     told = sorted(set(_PROCESSOR.findall(cpuinfo())))
-    return _sha("\n".join(told)) if told else f"{platform.machine()} {platform.processor()}"
+    return sha("\n".join(told)) if told else f"{platform.machine()} {platform.processor()}"
 
 
 def cpuinfo() -> str:
@@ -69,7 +68,3 @@ def cpuinfo() -> str:
         return Path("/proc/cpuinfo").read_text()
     except OSError:
         return ""
-
-
-def _sha(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import re
 import tempfile
 from pathlib import Path
 
@@ -18,6 +19,17 @@ def write(file: Path, data: bytes, mode: int = 0o644) -> None:
     except BaseException:
         Path(part.name).unlink(missing_ok=True)
         raise
+
+
+def sha(text: str) -> str:
+    """What tells one text from another."""
+    return hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()
+
+
+def folder_of(name: str) -> str:
+    """What the folder of a thing is called: its name, as far as a file system takes it, and what no other has."""
+    readable = re.sub(r"[^\w.-]+", "-", name).strip("-.")
+    return f"{readable[-60:]}-{sha(name)[:8]}"
 
 
 def digest(path: Path) -> str:

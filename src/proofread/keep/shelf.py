@@ -1,15 +1,13 @@
 """Keeps what was made of something, so that the next build need not make it again."""
 
-import hashlib
 import json
-import re
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from .environment import environment, sources
-from .files import seal, unsealed, write
+from .files import folder_of, seal, sha, unsealed, write
 from .installed import EVERYTHING, installed
 
 _KEPT = 3  # versions of a thing: those of the branches that a writer goes to and fro between
@@ -37,8 +35,8 @@ class Shelf:
         """
         known = environment() | installed([EVERYTHING])
         of_all = json.dumps([name, of, known, sources("**/*.py", "**/*.j2")], sort_keys=True)
-        folder = self._directory / _folder(name)
-        file = folder / f"{hashlib.sha256(of_all.encode()).hexdigest()[:32]}.json"
+        folder = self._directory / folder_of(name)
+        file = folder / f"{sha(of_all)[:32]}.json"
         with suppress(OSError, ValueError, TypeError, KeyError):  # there is none, or none that we wrote
             kept = json.loads(unsealed(file))
             if all(ask[who](question) == answer for who, question, answer in kept["answers"]):
@@ -74,11 +72,6 @@ def prune(directory: Path, every: bool) -> int:
         with suppress(OSError):
             folder.rmdir()
     return freed
-
-
-def _folder(name: str) -> str:
-    readable = re.sub(r"[^\w.-]+", "-", name).strip("-.")
-    return f"{readable[-60:]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
 
 
 def _time(file: Path) -> float:

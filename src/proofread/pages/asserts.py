@@ -8,6 +8,7 @@ import ast
 import tokenize
 from contextlib import suppress
 
+from ..programs.source import Source
 from .plain import plain
 from .prose import EXACTLY, Claim, Prose, check
 
@@ -20,9 +21,7 @@ def read(source: str) -> Prose:
     except SyntaxError as error:
         prose.problems.append(((error.lineno or 1) - 1, f"the claims cannot be read: {error.msg}"))
         return prose
-    starts = [0]
-    for said in source.splitlines(keepends=True):
-        starts.append(starts[-1] + len(said))
+    text = Source(source)
     reasons = _reasons(source) if EXACTLY.search(source) else {}
     for statement in body:
         line = statement.lineno - 1
@@ -37,26 +36,19 @@ def read(source: str) -> Prose:
             remedy = f'quote a fragment of what it proves, assert {condition}, "a few words of the page"'
             prose.problems.append((line, f"{ast.unparse(statement)} names no sentence of the page: {remedy}"))
             continue
-        expression = ast.get_source_segment(source, statement.test) or ""
+        expression = text.of(statement.test)
         ends = range(statement.lineno, (statement.end_lineno or 0) + 1)
         reason = next((reasons[end] for end in ends if end in reasons), "")
         if check(prose, expression, line):
-            first = _at(source, starts, fragment.lineno, fragment.col_offset)
-            last = _at(source, starts, fragment.end_lineno or 0, fragment.end_col_offset or 0)
+            span = text.span(fragment)
             said = " ".join(fragment.value.split())
-            prose.claims.append(Claim(said, f"{expression}  {reason}".rstrip(), (first, last), prose.line(first)))
+            prose.claims.append(Claim(said, f"{expression}  {reason}".rstrip(), span, prose.line(span[0])))
     return prose
 
 
 def _condition(test: ast.expr) -> ast.expr:
     """What is asserted; where brackets have taken in the message, too, what stands before it."""
     return test.elts[0] if isinstance(test, ast.Tuple) and test.elts else test
-
-
-def _at(source: str, starts: list[int], line: int, column: int) -> int:
-    """The place of a line and a column, which the syntax tree counts in bytes."""
-    start = starts[line - 1]
-    return start + len(source[start : starts[line]].encode()[:column].decode())
 
 
 def _reasons(source: str) -> dict[int, str]:

@@ -3,7 +3,6 @@
 Without a font that knows mathematics a browser neither stretches brackets nor sets limits, and many systems have none.
 """
 
-import hashlib
 import html
 import io
 import re
@@ -11,7 +10,7 @@ from collections.abc import Iterable
 from importlib import metadata
 from pathlib import Path
 
-from ..keep.files import write
+from ..keep.files import sha, write
 
 # A browser sets a letter of its own by the slanted one of these blocks: Latin, Planck's h, Greek.
 _SLANTED = {*range(0x1D434, 0x1D468), 0x210E, *range(0x1D6E2, 0x1D71C)}
@@ -23,7 +22,7 @@ def mathematics(formulas: Iterable[str], cache: Path) -> bytes:
     """The font as WOFF2, with the characters of some MathML; the cache keeps it for the next build."""
     text = html.unescape(re.sub(r"<[^>]*>", "", "".join(formulas)))
     characters = sorted({*map(ord, text), *_ALWAYS, *_SLANTED})
-    key = hashlib.sha256(f"{metadata.version('ziamath')} {characters}".encode()).hexdigest()[:16]
+    key = sha(f"{metadata.version('ziamath')} {characters}")[:16]
     file = cache / f"mathematics-{key}.woff2"
     if not file.exists():
         write(file, _subset(characters))

@@ -7,7 +7,6 @@ that they require; both are known only once it has run, and therefore kept with 
 
 import json
 import os
-import re
 import shutil
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -20,12 +19,12 @@ from filelock import FileLock, Timeout
 
 from ..keep.environment import changed as change
 from ..keep.environment import environment
-from ..keep.files import digest, seal, unsealed, write
+from ..keep.files import digest, folder_of, seal, sha, unsealed, write
 from ..keep.installed import installed
 from ..programs import Snippet
 from ..programs.trial import Trial
 from .steps import Machine, Outcome, Raised, Result, Task
-from .watch import MISSING, files_of, sha, state
+from .watch import MISSING, files_of, state
 
 _KEYS = {"page", "parts", "files", "asked", "installed", "began", "seconds", "machine", "results", "snippets"}
 _KEPT = 3  # runs of a page: those of the branches that a writer goes to and fro between
@@ -191,8 +190,7 @@ class Cache:
         return freed
 
     def _folder(self, page: str) -> Path:
-        readable = re.sub(r"[^\w.-]+", "-", page).strip("-.")
-        return self.directory / "runs" / f"{readable[-60:]}-{sha(page)[:8]}"
+        return self.directory / "runs" / folder_of(page)
 
     def _runs(self, folder: Path) -> list[Path]:
         """The runs of a page, the latest first."""

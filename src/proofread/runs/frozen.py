@@ -6,7 +6,6 @@ such as ``loss = 0.35``: they stand in the cell's place when the rest of the pag
 """
 
 import ast
-import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
@@ -14,7 +13,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from ..keep.files import write
+from ..keep.files import sha, write
 from .cache import outcome_of, plain, plain_result, result_of
 from .steps import Outcome, Result, Task
 
@@ -88,7 +87,7 @@ class Frozen:
 
 
 def _seal(said: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
+    return sha(json.dumps(said, sort_keys=True))
 
 
 def _steps(task: Task) -> list[list[str]]:
@@ -97,13 +96,13 @@ def _steps(task: Task) -> list[list[str]]:
     for step in task.steps:
         stated = [[formula.latex, formula.where] for formula in step.formulas]
         asked = [_of([step.code or ""]), step.expressions, stated]
-        told.append([step.name, hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:16]])
+        told.append([step.name, sha(json.dumps(asked))[:16]])
     return told
 
 
 def _of(sources: Iterable[str]) -> str:
     """What tells code from code that does something else; comments and layout do not."""
-    return hashlib.sha256(json.dumps([_form(source) for source in sources]).encode()).hexdigest()[:16]
+    return sha(json.dumps([_form(source) for source in sources]))[:16]
 
 
 def _form(code: str) -> object:

@@ -6,7 +6,6 @@ dollar before it. Its state tells one content of it from another.
 
 import functools
 import glob
-import hashlib
 import os
 import re
 import sys
@@ -19,7 +18,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from ..keep.files import digest
+from ..keep.files import digest, sha
 
 _ENGINE = os.path.dirname(os.path.dirname(__file__)) + os.sep
 _PREFIXES = tuple(
@@ -210,8 +209,3 @@ def files_of(packages: Iterable[str]) -> Iterator[str]:
             yield from (str(file) for file in sorted(Path(folder).rglob("*")) if file.suffix != ".pyc")
         if spec.origin:  # it may be a module
             yield spec.origin
-
-
-def sha(text: str) -> str:
-    """What tells one text from another."""
-    return hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()
