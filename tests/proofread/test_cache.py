@@ -258,13 +258,6 @@ def test_what_python_starts_with_is_of_the_environment(tmp_path: Path, monkeypat
     assert environment_module.environment.__wrapped__()["what Python starts with"] != before
 
 
-def test_only_pages_that_import_a_module_run_again_when_it_changes(project: Project) -> None:
-    project.write("other.py", "# %%\nprint(1)\n")
-    project.check("page.py", "other.py")
-    project.edit("module.py", "3", "3.0")
-    assert [page.ran for page in project.check("page.py", "other.py").pages] == [True, False]
-
-
 def test_a_page_keeps_its_latest_three_runs(project: Project) -> None:
     for number in range(5):
         project.write("page.py", f"# %%\nprint({number})\n")
