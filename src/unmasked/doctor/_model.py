@@ -19,12 +19,13 @@ from unmasked.doctor._hear import Event, heard
 from unmasked.doctor._report import Finding, Layer, ModelReport, Open, Standing
 from unmasked.doctor._subject import said
 from unmasked.doctor._target import a
-from unmasked.doctor._unlike import EXPLAIN, FACTS, FOLLOWS, Seen, odd_ones, tiled
+from unmasked.doctor._unlike import FACTS, Seen, odd_ones, tiled
 from unmasked.doctor._wires import wires_of
 
 __all__ = ["diagnose_model"]
 
 _PADDING = "attention_mask"
+Inputs = tuple[tuple[Any, ...], dict[str, Any]]
 _CROSS = re.compile(r"(?i)cross|enc_?dec|encoder_attn|src_attn|encdec")
 
 
@@ -190,12 +191,11 @@ class _Examination:
 
     def report(self) -> ModelReport:
         if self.seen:
-            for seen in self.seen:
-                seen.causal, seen.window = _reach(seen.call.weights)
-                self.alone(seen)
-            self.among_others()
             self.padding()
             self.places()
+            for seen in self.seen:
+                self.alone(seen)
+            self.among_others()
             self.information()
         self.silent()
         layers = tuple(self.layer(seen) for seen in self.seen)
@@ -271,11 +271,12 @@ class _Examination:
         """Find the layer that is unlike its likes, in what no design varies: how positions turn it may."""
         for group in self.groups.values():
             group = [seen for seen in group if seen.finite]
-            for what, of in FACTS.items():
-                for seen, value, usual, count in odd_ones(group, of):
-                    if what in FOLLOWS and any(found.where == seen.name for found in self.findings):
+            for what, fact in FACTS.items():
+                for seen, value, usual, count in odd_ones(group, fact.of):
+                    follows = fact.follows and any(found.where == seen.name for found in self.findings)
+                    if follows or (fact.good and value):
                         continue
-                    cause, told, evidence = EXPLAIN[what](seen, value, usual)
+                    cause, told, evidence = fact.said(seen, value, usual)
                     self.find(seen, what, cause, told, f"{evidence}; {count} of {len(group)} layers do otherwise")
         if any(len(group) >= 3 for group in self.groups.values()):
             self.passed.append("each layer compared with its likes")
@@ -285,101 +286,104 @@ class _Examination:
             evidence = f"so in {len(other)} of {len(self.seen)} calls; right, if the checkpoint was trained so"
             self.cautions.append(Finding("heads", "repeat-for-repeat-interleave", told, evidence))
 
-    # Padding
+    # With other inputs
+
+    def again(self, check: str, how: str, inputs: Inputs | None) -> _Run | None:
+        """Hear the model again; None where there are no such inputs, or other calls, or where it does not run."""
+        if inputs is None:
+            return None
+        try:
+            run = _hear(self.model, *inputs)
+        except Exception as error:
+            self.open.append(Open(check, f"the model to run {how}: {said(error)}"))
+            return None
+        return run if [call.name for call in run.calls] == [seen.name for seen in self.seen] else None
 
     def padding(self) -> None:
         """Hide the first tokens of an item by the model's own argument, and see who looks at them."""
         made = self._padded()
-        if made is None:
+        run = self.again("padding", f"with {_PADDING}", made)
+        if made is None or run is None:
             return
-        kwargs, mask = made
-        tokens = mask.size(1)
-        try:
-            run = _hear(self.model, self.args, kwargs)
-        except Exception as error:
-            self.open.append(Open("padding", f"the model to run with {_PADDING}: {said(error)}"))
-            return
-        if [call.name for call in run.calls] != [seen.name for seen in self.seen]:
-            return
-        for seen, call in zip(self.seen, run.calls, strict=True):
-            if call.call.weights.size(-1) != tokens or call.call.weights.size(0) != mask.size(0):
+        mask = made[1][_PADDING].to("cpu", torch.bool)
+        items, tokens = mask.shape
+        for seen, now in zip(self.seen, run.calls, strict=True):
+            weights = now.call.weights.amax(1)
+            if weights.size(-1) != tokens or weights.size(0) != items:
                 continue
-            rows = call.call.weights.size(-2)
-            real = mask if rows == tokens else torch.ones(mask.size(0), rows, dtype=torch.bool, device=mask.device)
-            leak = (call.call.weights.amax(1) > 0) & ~mask[:, None, :] & real[..., None]
+            real = mask if weights.size(1) == tokens else torch.ones(weights.shape[:2], dtype=torch.bool)
+            leak = (weights > 0) & ~mask[:, None, :] & real[..., None]
             if not leak.any() and seen.causal and not mask[:, -1].all():
                 continue  # what is causal does not see what comes last anyway
             seen.hides_padding = not leak.any()
-        known = [seen for seen in self.seen if seen.hides_padding is not None]
-        for group in self.groups.values():
-            told = "it attends to padding, which attention_mask hides in the other layers"
-            for seen, *_ in odd_ones(group, lambda each: each.hides_padding):
-                if seen.hides_padding is False:
-                    evidence = f"{mask.size(0)} items of {tokens} tokens, some padding: its weights are not zero"
-                    self.find(seen, "padding", "padding-ignored", told, evidence)
-        if known and not any(seen.hides_padding for seen in known):
+        known = [seen.hides_padding for seen in self.seen if seen.hides_padding is not None]
+        if known and not any(known):
             told = "no layer hides what attention_mask says is padding"
             self.find(None, "padding", "padding-ignored", told, "the weights of padded tokens are not zero")
-        elif known and all(seen.hides_padding for seen in known):
+        elif known and all(known):
             self.passed.append("padding is hidden")
 
-    def _padded(self) -> tuple[dict[str, Any], Tensor] | None:
+    def _padded(self) -> Inputs | None:
         """Its inputs with an attention_mask that hides something, or as they were if they have one."""
-        name = _PADDING
-        given = self.kwargs.get(name)
+        given = self.kwargs.get(_PADDING)
         if isinstance(given, Tensor) and given.dim() == 2 and not (given == 1).all():
-            return self.kwargs, given.bool()
+            return self.args, self.kwargs
         parameters = inspect.signature(self.model.forward).parameters
         ids = self.kwargs.get("input_ids", self.args[0] if self.args else None)
-        if name not in parameters or len(self.args) > 1 or not isinstance(ids, Tensor):
+        if _PADDING not in parameters or len(self.args) > 1 or not isinstance(ids, Tensor):
             return None
         if ids.dim() != 2 or ids.is_floating_point() or ids.size(1) < 3:
             return None
         mask = torch.ones_like(ids)
         mask[-1, : ids.size(1) // 3] = 0
-        return self.kwargs | {name: mask}, mask.bool()
+        return self.args, self.kwargs | {_PADDING: mask}
 
-    # Information
+    def places(self) -> None:
+        """Give every place the same token: what turns queries and keys by their places makes scores of the distance.
+
+        Every value is the same then, and so is what each layer gives, whatever its weights are: or it is not asked.
+        """
+        square = [seen for seen in self.seen if seen.call.query.size(-2) == seen.call.key.size(-2) > 2]
+        alike = self._inputs(lambda x: x[:, :1].expand_as(x).clone(), {seen.call.key.size(-2) for seen in square})
+        run = self.again("positions", "on a token that is repeated", alike)
+        for seen, now in zip(self.seen, run.calls, strict=True) if run else ():
+            product, value = now.call.product, now.call.value
+            if seen in square and (value - value[:, :, :1]).abs().max() < 1e-3 * value.abs().max():
+                apart = (product[..., 1:, 1:] - product[..., :-1, :-1]).abs().max()
+                seen.by_distance = bool(apart < 1e-3 * product.abs().max())
 
     def information(self) -> None:
         """Change the later tokens, and see whether earlier outputs move though every call is causal."""
         calls = [seen for seen in self.seen if seen.call.query.size(-2) > 2]
         lengths = {seen.call.query.size(-2) for seen in calls}
-        changed = self._changed(min(lengths)) if len(lengths) == 1 and all(seen.causal for seen in calls) else None
-        if changed is None:
+        if len(lengths) != 1 or not all(seen.causal for seen in calls):
             return
-        try:
-            after = _hear(self.model, *changed).outputs
-        except Exception as error:
-            self.open.append(Open("no output sees later tokens", f"the model to run on other tokens: {said(error)}"))
-            return
-        tokens, known = min(lengths), False
+        tokens, check = min(lengths), "no output sees later tokens"
+        half = tokens // 2
+
+        def change(x: Tensor) -> Tensor:
+            """Other tokens in its second half, taken from its own."""
+            later = x[:, half:].roll(1, 1)
+            if torch.equal(later, x[:, half:]):
+                later = x[:, :1].expand_as(later)
+            return torch.cat([x[:, :half], later], 1)
+
+        run = self.again(check, "on other tokens", self._inputs(change, lengths))
+        after, known = run.outputs if run else {}, False
         for name, x in self.run.outputs.items():
             y = after.get(name)
             if x is None or y is None or x.shape != y.shape or x.shape[1:2] != (tokens,) or not x.is_floating_point():
                 continue
             known = True
-            if bool((x - y)[:, : tokens // 2].abs().max() > 1e-3 * x.abs().mean()):
+            if bool((x - y)[:, :half].abs().max() > 1e-3 * x.abs().mean()):
                 told = "earlier outputs move when later tokens change, though every call of attention is causal"
                 if not self.findings:  # one of which may be the reason
-                    self.find(None, "no output sees later tokens", None, told, f"first in {name!r}")
+                    self.find(None, check, None, told, f"first in {name!r}")
                 return
         if known:
-            self.passed.append("no output sees later tokens")
+            self.passed.append(check)
 
-    def _changed(self, tokens: int) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
-        """The inputs with other tokens in their second half, taken from their own."""
-
-        def change(x: Tensor) -> Tensor:
-            y, half = x.clone(), tokens // 2
-            y[:, half:] = x[:, half:].roll(1, 1) if not torch.equal(x[:, half:], x[:, half:].roll(1, 1)) else x[:, :1]
-            return y
-
-        return self._inputs(change, {tokens})
-
-    def _inputs(
-        self, change: Callable[[Tensor], Tensor], lengths: set[int]
-    ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+    def _inputs(self, change: Callable[[Tensor], Tensor], lengths: set[int]) -> Inputs | None:
         """The inputs with other tokens; None where none of them has as many."""
 
         def changed(x: Any) -> Any:
@@ -391,39 +395,10 @@ class _Examination:
         same = all(x is y for x, y in zip((*args, *kwargs.values()), (*self.args, *self.kwargs.values()), strict=False))
         return None if same else (args, kwargs)
 
-    # Positions
-
-    def places(self) -> None:
-        """Give every place the same token: what turns queries and keys by their places makes scores of the distance.
-
-        Every value is the same then, and so is what each layer gives, whatever its weights are: or it is not asked.
-        """
-        square = [seen for seen in self.seen if seen.call.query.size(-2) == seen.call.key.size(-2) > 2]
-        alike = self._inputs(lambda x: x[:, :1].expand_as(x).clone(), {seen.call.key.size(-2) for seen in square})
-        if alike is None:
-            return
-        try:
-            run = _hear(self.model, *alike)
-        except Exception as error:
-            self.open.append(Open("positions", f"the model to run on a token that is repeated: {said(error)}"))
-            return
-        if [call.name for call in run.calls] != [seen.name for seen in self.seen]:
-            return
-        for seen, call in zip(self.seen, run.calls, strict=True):
-            product, value = call.call.product, call.call.value
-            if seen in square and (value - value[:, :, :1]).abs().max() < 1e-3 * value.abs().max():
-                apart = (product[..., 1:, 1:] - product[..., :-1, :-1]).abs().max()
-                seen.by_distance = bool(apart < 1e-3 * product.abs().max())
-        told = "where all tokens are the same, its scores depend on more than the distance"
-        for group in self.groups.values():
-            for seen, _, _, count in odd_ones(group, lambda each: each.by_distance):
-                if not seen.by_distance and not any(found.where == seen.name for found in self.findings):
-                    self.find(seen, "positions", None, told, f"{count} of {len(group)} layers have them of it alone")
-
     # What was not heard
 
     def silent(self) -> None:
-        """Name the modules that are called attention and made no call that was call."""
+        """Name the modules that are called attention and made no call that was heard."""
         called = {seen.name for seen in self.seen}
         for name, module in self.modules.items():
             if not re.search(r"(?i)(attention|attn)$", type(module).__name__) or name not in self.run.outputs:
@@ -464,14 +439,3 @@ class _Examination:
 
 def _times(count: int) -> str:
     return "once" if count == 1 else f"{count} times"
-
-
-def _reach(weights: Tensor) -> tuple[bool, int | None]:
-    """Whether no query sees a later key, and how many keys at most one sees, itself the last."""
-    queries, keys = weights.shape[-2:]
-    seen = (weights > 0).flatten(0, 1).any(0)
-    far = torch.arange(keys - queries, keys, device=weights.device)[:, None] - torch.arange(keys, device=weights.device)
-    if queries < 2 or keys < queries or bool(seen[far < 0].any()):
-        return False, None
-    reach = int(far[seen].max()) + 1 if seen.any() else 0
-    return True, reach if 0 < reach < keys else None

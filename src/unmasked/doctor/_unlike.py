@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -17,7 +17,9 @@ from unmasked.doctor._hear import Facts
 from unmasked.doctor._report import Standing
 from unmasked.doctor._wires import Wires
 
-__all__ = ["EXPLAIN", "FACTS", "FOLLOWS", "Seen", "odd_ones", "tiled"]
+__all__ = ["FACTS", "Seen", "odd_ones", "tiled"]
+
+Said = tuple[str | None, str, str]  # a cause, what is told, and the evidence
 
 
 @dataclass
@@ -32,6 +34,9 @@ class Seen:
         facts: What was done to its scores before the softmax.
         kernel: What ran.
         native: Whether PyTorch's own layer made the call.
+        wires: How it is connected.
+        hides_padding: Whether no token looks at padding; None where that was not asked.
+        by_distance: Whether scores of tokens that are the same depend on the distance alone; None likewise.
     """
 
     name: str
@@ -41,10 +46,28 @@ class Seen:
     kernel: str
     native: bool
     wires: Wires = field(default_factory=Wires)
-    causal: bool = False
-    window: int | None = None
     hides_padding: bool | None = None
     by_distance: bool | None = None
+
+    @cached_property
+    def reach(self) -> int | None:
+        """How many keys a query sees at most, itself the last; None where one sees a later key."""
+        queries, keys = self.call.weights.shape[-2:]
+        seen = (self.call.weights > 0).flatten(0, 1).any(0)
+        far = torch.arange(keys - queries, keys)[:, None] - torch.arange(keys)
+        if queries < 2 or keys < queries or bool(seen[far < 0].any()):
+            return None
+        return int(far[seen].max()) + 1 if seen.any() else 0
+
+    @property
+    def causal(self) -> bool:
+        """Whether no query sees a later key."""
+        return self.reach is not None
+
+    @property
+    def window(self) -> int | None:
+        """How many keys a query sees, if these are not all that it may."""
+        return self.reach if self.reach and self.reach < self.call.weights.size(-1) else None
 
     @property
     def scale(self) -> float | None:
@@ -143,27 +166,11 @@ def odd_ones(group: list[Seen], of: Callable[[Seen], Any]) -> Iterator[tuple[See
         yield from ((seen, value, usual, count) for seen, value in values if value != usual)
 
 
-FACTS: dict[str, Callable[[Seen], Any]] = {
-    "causal": lambda seen: seen.causal if seen.call.query.size(-2) > 1 else None,
-    "scale": lambda seen: seen.scale,
-    "weights": lambda seen: seen.sums,
-    "softmax": lambda seen: (seen.call.over, seen.unchanged),
-    "reads": lambda seen: tuple(sorted(seen.wires.reads.items())) if len(seen.wires.reads) == 3 else None,
-    "tokens": lambda seen: tuple(sorted(seen.wires.tokens.items())) or None,
-    "sources": lambda seen: seen.wires.own,
-    "merge": lambda seen: None if seen.wires.merge is None else (seen.wires.merge, seen.wires.order),
-    "bias": lambda seen: _Bias(seen.rest, seen.call.softmax > 0) if seen.bias else None,
-    "pairs": lambda seen: tuple(turn.pair for turn in seen.wires.turns.values()) if _is_turned(seen) else None,
-}
-# These may be no more than what another mistake brings with it.
-FOLLOWS = {"weights", "softmax", "tokens", "merge"}
-
-
 def _is_turned(seen: Seen) -> bool:
     return len(seen.wires.turns) == 2 and all(turn.kind == "turned" for turn in seen.wires.turns.values())
 
 
-def _reads_said(seen: Seen, value: Any, usual: Any) -> tuple[str | None, str, str]:
+def _reads_said(seen: Seen, value: Any, usual: Any) -> Said:
     now, then = dict(value), dict(usual)
     by = "its heads read other layers, or other features of them"
     if now["value"] == then["key"] and now["key"] == then["value"]:
@@ -182,14 +189,21 @@ def _reads_said(seen: Seen, value: Any, usual: Any) -> tuple[str | None, str, st
     return None, f"its {' and '.join(which)} come from elsewhere", by
 
 
-def _scale_said(seen: Seen, value: Any, usual: Any) -> tuple[str | None, str, str]:
+def _scale_said(seen: Seen, value: Any, usual: Any) -> Said:
     evidence = f"they are multiplied by {value:g}, not by {usual:g}"
     if usual == seen.root and abs(value - 1) < 1e-3:
         return "missing-scale", "its scores are not divided by the root of head_dim", evidence
     return "wrong-d-in-scale", "its scores are scaled by another number", evidence
 
 
-def _causal_said(seen: Seen, value: Any, usual: Any) -> tuple[str | None, str, str]:
+def _softmax_said(seen: Seen, value: Any, usual: Any) -> Said:
+    if value[0] == usual[0]:
+        return "mask-after-softmax", "its weights are changed after the softmax", "they are not what the softmax gave"
+    cause = "softmax-over-queries" if value[0] == "queries" else None
+    return cause, f"its softmax runs over {value[0]}", f"over {usual[0]} in the others"
+
+
+def _causal_said(seen: Seen, value: Any, usual: Any) -> Said:
     weights = seen.call.weights
     if usual:
         later = torch.ones(weights.shape[-2:], dtype=torch.bool, device=weights.device).triu(1)
@@ -199,43 +213,98 @@ def _causal_said(seen: Seen, value: Any, usual: Any) -> tuple[str | None, str, s
     return None, "its queries see no later tokens", "all weights on later tokens are zero"
 
 
-EXPLAIN: dict[str, Callable[[Seen, Any, Any], tuple[str | None, str, str]]] = {
-    "causal": _causal_said,
-    "scale": _scale_said,
-    "weights": lambda seen, value, usual: (
-        "weights-not-normalized",
-        "its weights do not sum to one",
-        f"those of the last query sum to {float(seen.call.weights[0, 0, -1].sum()):.3g}",
+class Fact(NamedTuple):
+    """What layers that are likes have alike.
+
+    Attributes:
+        of: What one has; None where it is not asked.
+        said: The cause of another, what is told of it, and the evidence.
+        follows: Whether another may be no more than what another mistake brings with it.
+        good: Whether it is right to have it, though the others have not.
+    """
+
+    of: Callable[[Seen], Any]
+    said: Callable[[Seen, Any, Any], Said]
+    follows: bool = False
+    good: bool = False
+
+
+FACTS: dict[str, Fact] = {
+    "causal": Fact(lambda seen: seen.causal if seen.call.query.size(-2) > 1 else None, _causal_said),
+    "scale": Fact(lambda seen: seen.scale, _scale_said),
+    "weights": Fact(
+        lambda seen: seen.sums,
+        lambda seen, value, usual: (
+            "weights-not-normalized",
+            "its weights do not sum to one",
+            f"those of the last query sum to {float(seen.call.weights[0, 0, -1].sum()):.3g}",
+        ),
+        follows=True,
+        good=True,
     ),
-    "softmax": lambda seen, value, usual: (
-        "softmax-over-queries" if value[0] == "queries" else "mask-after-softmax" if value[0] == usual[0] else None,
-        f"its softmax runs over {value[0]}" if value[0] != usual[0] else "its weights are changed after the softmax",
-        f"over {usual[0]} in the others" if value[0] != usual[0] else "they are not what the softmax gave",
+    "softmax": Fact(lambda seen: (seen.call.over, seen.unchanged), _softmax_said, follows=True),
+    "reads": Fact(
+        lambda seen: tuple(sorted(seen.wires.reads.items())) if len(seen.wires.reads) == 3 else None, _reads_said
     ),
-    "reads": _reads_said,
-    "tokens": lambda seen, value, usual: (
-        None,
-        "its heads read other tokens than those of the others",
-        ", ".join(f"its {role} {tokens}" for role, tokens in value),
+    "tokens": Fact(
+        lambda seen: tuple(sorted(seen.wires.tokens.items())) or None,
+        lambda seen, value, usual: (
+            None,
+            "its heads read other tokens than those of the others",
+            ", ".join(f"its {role} {tokens}" for role, tokens in value),
+        ),
+        follows=True,
     ),
-    "sources": lambda seen, value, usual: (
-        None,
-        f"its keys are made of {'its own tokens' if value else 'another sequence'}",
-        f"those of the others are made of {'their own tokens' if usual else 'another sequence'}",
+    "sources": Fact(
+        lambda seen: seen.wires.own,
+        lambda seen, value, usual: (
+            None,
+            f"its keys are made of {'its own tokens' if value else 'another sequence'}",
+            f"those of the others are made of {'their own tokens' if usual else 'another sequence'}",
+        ),
     ),
-    "merge": lambda seen, value, usual: (
-        None,
-        "its heads are merged in another order" if value[0] == usual[0] else "its merged heads mix several tokens",
-        "the next layer reads other features",
+    "merge": Fact(
+        lambda seen: None if seen.wires.merge is None else (seen.wires.merge, seen.wires.order),
+        lambda seen, value, usual: (
+            None,
+            "its heads are merged in another order" if value[0] == usual[0] else "its merged heads mix several tokens",
+            "the next layer reads other features",
+        ),
+        follows=True,
     ),
-    "bias": lambda seen, value, usual: (
-        None,
-        "it adds something else to its scores",
-        "what its scores have beside the products is not what those of the others have",
+    "bias": Fact(
+        lambda seen: _Bias(seen.rest, seen.call.softmax > 0) if seen.bias else None,
+        lambda seen, value, usual: (
+            None,
+            "it adds something else to its scores",
+            "what its scores have beside the products is not what those of the others have",
+        ),
     ),
-    "pairs": lambda seen, value, usual: (
-        "rope-pairing",
-        "its rotation pairs other features",
-        f"they lie {value[0]} apart, not {usual[0]}",
+    "pairs": Fact(
+        lambda seen: tuple(turn.pair for turn in seen.wires.turns.values()) if _is_turned(seen) else None,
+        lambda seen, value, usual: (
+            "rope-pairing",
+            "its rotation pairs other features",
+            f"they lie {value[0]} apart, not {usual[0]}",
+        ),
+    ),
+    "padding": Fact(
+        lambda seen: seen.hides_padding,
+        lambda seen, value, usual: (
+            "padding-ignored",
+            "it attends to padding, which attention_mask hides in the other layers",
+            "its weights are not zero where tokens are padding",
+        ),
+        good=True,
+    ),
+    "positions": Fact(
+        lambda seen: seen.by_distance,
+        lambda seen, value, usual: (
+            None,
+            "where all tokens are the same, its scores depend on more than the distance",
+            "those of the others depend on it alone",
+        ),
+        follows=True,
+        good=True,
     ),
 }
