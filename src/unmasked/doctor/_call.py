@@ -11,8 +11,10 @@ from torch import Tensor
 
 from unmasked.doctor._hear import Event, Facts
 
-__all__ = ["LAYOUTS", "Call", "Found", "calls_of", "found_in", "joined", "laid", "layout_of"]
+__all__ = ["LAYOUTS", "PLURAL", "ROLES", "Call", "Found", "calls_of", "found_in", "joined", "laid", "layout_of"]
 
+ROLES = ("query", "key", "value")
+PLURAL = {"query": "queries", "key": "keys", "value": "values"}
 # How a product's batches and rows are items, heads and queries: whether heads come first, and where those that are
 # folded into the rows stand.
 LAYOUTS = (("items first", "queries first"), ("heads first", "queries first"), ("items first", "heads first"))
@@ -108,7 +110,7 @@ def _one(events: list[Event], place: int, side: int) -> Found | None:
         return None
     query, key = (left, right) if across[0] else (right, left)
     made = (_axes(first.ids[0]), _axes(first.ids[1], turn=True), _axes(event.ids[1 - side], turn=side == 1))
-    roles = ("query", "key", "value") if across[0] else ("key", "query", "value")
+    roles = ROLES if across[0] else ("key", "query", "value")
     sources = dict(zip(roles, made, strict=True))
     return Found(start, at, place, weights, value, context, numbers, places, query, key, sources, not across[0], facts)
 

@@ -16,9 +16,10 @@ import torch
 from torch import Tensor, nn
 
 from unmasked import masks
+from unmasked.doctor._call import ROLES
 from unmasked.doctor._inside import Inside
+from unmasked.doctor._made import originals
 from unmasked.doctor._report import Finding, Given, Outcome, Passed, Standing
-from unmasked.doctor._rows import ROLES, originals
 from unmasked.doctor._subject import Case, Subject
 from unmasked.doctor._target import Target, a
 from unmasked.doctor._view import EQUALITY, Run, View
@@ -156,7 +157,7 @@ def _read(view: View, inside: Inside, *, scaled: bool, steps: tuple[Steps, ...])
     call, case = run.call, run.case
     heads = call.query.size(1)
     maps = {}
-    for role in ("query", "key", "value"):
+    for role in ROLES:
         found = _solved(getattr(case, role), getattr(call, role).transpose(1, 2).flatten(2))
         if found is None:
             return
@@ -233,7 +234,8 @@ def named(target: Target, weights: Mapping[str, Any]) -> dict[str, Tensor]:
     A value may be a tensor (a parameter of the target, or a view of one), a name, or an nn.Linear.
     """
     own = originals(target)
-    allowed = {*ROLES, "qkv", *(f"{role}_bias" for role in (*ROLES, "qkv"))}
+    roles = (*ROLES, "out", "qkv")
+    allowed = {*roles, *(f"{role}_bias" for role in roles)}
     found: dict[str, Tensor] = {}
     for role, given in weights.items():
         if role not in allowed:
@@ -288,7 +290,7 @@ def _said_maps(subject: Subject) -> tuple[dict[str, Tensor], set[str]]:
     found: dict[str, Tensor] = {}
     loose: set[str] = set()
     for role, tensor in given.items():
-        roles = ROLES[:3] if role == "qkv" else (role,)
+        roles = ROLES if role == "qkv" else (role,)
         if tensor.untyped_storage().data_ptr() not in fixed:
             loose.update(roles)
         if role == "qkv" and tensor.dim() == 2 and tensor.size(0) * 3 == tensor.size(1):
@@ -323,7 +325,7 @@ def _ordered(subject: Subject, maps: Maps) -> Finding | None:
         return finding("weight-not-transposed", told, "open")
     if not wrong:
         return None
-    three = [r for r in ROLES[:3] if r in found]
+    three = [r for r in ROLES if r in found]
     if len(three) == 3 and heads > 1 and len({said[r].shape for r in three}) == 1:
         by_head = torch.cat([said[r] for r in three]).unflatten(0, (heads, 3, -1)).unbind(1)
         if all(same(found[r], part.flatten(0, 1)) for r, part in zip(three, by_head, strict=True)):

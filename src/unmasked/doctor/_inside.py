@@ -14,11 +14,13 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor, nn
 
-from unmasked.doctor._call import Call, found_in
+from unmasked.doctor._call import PLURAL, ROLES, Call, found_in
+from unmasked.doctor._made import Made, role_of
 from unmasked.doctor._report import Finding, Given, Open, Outcome
-from unmasked.doctor._rows import PLURAL, Made, projections, role_of, turning
+from unmasked.doctor._rows import projections
 from unmasked.doctor._steps import Scores, judged
 from unmasked.doctor._subject import Subject, said
+from unmasked.doctor._turns import turning
 from unmasked.doctor._view import Run, Unseen, View, changed, drawn, elsewhere, moved, other_token, unclear
 
 __all__ = ["Inside", "look"]
@@ -122,7 +124,7 @@ def _judge(view: View, inside: Inside) -> None:
         same = view.asked(view.case(_many(view, base), same=True), base)
         inside.add(turning(view, same.call))
         inside.made = Made(view, same)
-        inside.add(projections(view, inside.made, same, scores, clear=not inside.findings))
+        inside.add(projections(inside.made, scores, clear=not inside.findings))
     if view.longer and not inside.findings:
         view.longer = 0  # what is as many may be taken for what is not
         square = view.run(view.case(view.subject.items))
@@ -135,7 +137,7 @@ def _without_idle(view: View, run: Run) -> Run:
     """Leave out calls of what another call is given too, and that reach no output: as one that only fills a cache."""
 
     def idle(call: Call) -> bool:
-        same = (all(view.near(getattr(call, n), getattr(other, n)) for n in ("query", "key", "value"))
+        same = (all(view.near(getattr(call, n), getattr(other, n)) for n in ROLES)
                 for other in run.calls if other is not call)  # fmt: skip
         return any(same) and not moved(run.output, view.run(run.case, {call.place: _put(call.index)}).output).any()
 
@@ -167,7 +169,7 @@ def _laid(view: View, base: Run, other: Run) -> tuple[Run, Run]:
     """Lay the heads out so that a changed token moves its own query, key and value alone."""
 
     def local(one: Run, two: Run) -> bool:
-        pairs = ((getattr(one.call, n), getattr(two.call, n)) for n in ("query", "key", "value"))
+        pairs = ((getattr(one.call, n), getattr(two.call, n)) for n in ROLES)
         return not any(elsewhere(*pair) for pair in pairs)
 
     turned = None
@@ -221,7 +223,7 @@ def _places(view: View, base: Run, other: Run) -> Iterator[Outcome]:
         yield from misplaced
         return
     spread = []
-    for name in ("query", "key", "value"):
+    for name in ROLES:
         before, after = getattr(base.call, name), getattr(other.call, name)
         if not elsewhere(before, after):
             continue
@@ -248,7 +250,7 @@ def _places(view: View, base: Run, other: Run) -> Iterator[Outcome]:
 def _misplaced(view: View, base: Run, other: Run) -> Iterator[Outcome]:
     """Find tokens that share one query, key or value, and what stands at another place than its token."""
     stands = {}
-    for name in ("query", "key", "value"):
+    for name in ROLES:
         before, after = getattr(base.call, name), getattr(other.call, name)
         if before.shape != after.shape or before.size(2) < 3:
             continue

@@ -1,233 +1,49 @@
-"""How queries, keys and values were made: of which parameters' rows, in which order, times what, turned how."""
+"""How queries, keys and values were made: of which parameters' rows, in which order, times what."""
 
 from __future__ import annotations
 
 import itertools
-import math
 import re
 from collections.abc import Iterator
 
 import torch
 from torch import Tensor, nn
 
-from unmasked.doctor._call import Call
+from unmasked.doctor._call import ROLES
+from unmasked.doctor._made import Made, declared_heads, listed, role_of
 from unmasked.doctor._report import Finding, Given, Outcome
 from unmasked.doctor._steps import Scores
-from unmasked.doctor._subject import Subject, gradients
 from unmasked.doctor._target import Target
-from unmasked.doctor._view import Run, View, changed, unclear
+from unmasked.doctor._view import Run, changed, unclear
 
-__all__ = ["PLURAL", "ROLES", "Made", "originals", "projections", "role_of", "turning"]
-
-ROLES = ("query", "key", "value", "out")
-PLURAL = {"query": "queries", "key": "keys", "value": "values"}
-_EXACT, _EXACT_ROUGH = 1e-9, 1e-3  # of two directions, by how much their cosine may miss one
-_INVERSE, _INVERSE_ROUGH = 1e-9, 1e-4  # of a matrix, from which part of its size on a singular value counts
-_WORDS = {
-    "query": {"q", "query", "queries"},
-    "key": {"k", "key", "keys"},
-    "value": {"v", "val", "value", "values"},
-    "out": {"o", "out", "output", "outputs", "merge", "combine", "unify", "unifyheads", "dense", "fc", "final", "mix"},
-    "qkv": {"qkv", "attn", "in", "packed", "fused"},
-    "kv": {"kv"},
-}
-_CORE = re.compile(
-    r"^(?:w|b|to|u|up|d|down|lin|linear|fc|proj|project|weight|bias|mat)??"
-    r"(qkv|kv|q|k|v|o|query|key|value|out|output)"
-    r"(?:s|w|b|t|proj|projection|lin|linear|layer|mat|bias|weight)??$"
-)
-_HEADS = ("num_heads", "n_heads", "n_head", "nhead", "nheads", "heads", "num_attention_heads", "head_count", "h", "H")
+__all__ = ["projections"]
 
 
-def role_of(name: str) -> str:
-    """What a parameter's name says that it makes: a role, "qkv", "kv", or "?"."""
-    stem = re.sub(r"[._]?(weight|bias)$", "", name) or name
-    tokens = [t for t in re.split(r"[._\d]+", re.sub(r"(?<=[a-z])(?=[A-Z])", "_", stem).lower()) if t]
-    tokens = [m.group(1) if (m := _CORE.match(t)) else t for t in tokens]
-    roles = {role for role in ("query", "key", "value") for t in tokens[-3:] if t in _WORDS[role]}
-    if len(roles) == 3:
-        return "qkv"
-    if roles == {"key", "value"}:
-        return "kv"
-    for token in reversed(tokens):
-        for role, words in _WORDS.items():
-            if token in words:
-                return role
-    return "out" if tokens and tokens[-1] in ("proj", "projection") else "?"
-
-
-def declared_heads(target: Target) -> int | None:
-    """How many heads an attribute of its modules says that there are."""
-    things = [m for module in target.modules.values() for m in module.modules()]
-    for thing in [*things, getattr(target.call, "__self__", target.call)]:
-        for name in _HEADS:
-            count = vars(thing).get(name) if hasattr(thing, "__dict__") else None
-            if isinstance(count, int) and not isinstance(count, bool) and count > 0:
-                return count
-    return None
-
-
-def originals(target: Target) -> dict[str, Tensor]:
-    """The target's own tensors, by the names that their copies have."""
-    found: dict[str, Tensor] = {}
-    for name, thing in target.originals.items():
-        if isinstance(thing, Tensor):
-            found[name] = thing
-        else:
-            named = thing.named_parameters(remove_duplicate=False)
-            found |= {f"{name}.{inner}" if name else inner: p for inner, p in named}
-    return found
-
-
-def listed(target: Target) -> set[str]:
-    """Parameters of layers that stand several times in one list that repeats them."""
-    found = set()
-    places: dict[tuple[str, int], list[str]] = {}
-    for name, tensor in target.tensors.items():
-        places.setdefault((re.sub(r"\d+(?=\.[^.]*$)", "*", name), id(tensor)), []).append(name)
-    for names in places.values():
-        found |= set(names) if len(names) > 1 else set()
-    return found
-
-
-# Whether places turn queries and keys alike
-
-
-def turning(view: View, call: Call) -> Iterator[Outcome]:
-    """Give every place the same content: what differs is the place's own."""
-    turns = {n: _turn(view, getattr(call, n)) for n in ("query", "key", "value")}
-    q, k, v = turns["query"], turns["key"], turns["value"]
-    if v is not None and not _still(v):
-        if not _still(v @ v.mT):  # such as a convolution over tokens, which has zeros before the first
-            yield unclear("its values change with their places, by no rotation")
-        elif _turned_back(view, call):
-            yield Given("values turned with their places, and outputs turned back")
-        else:
-            yield view.wrong(None, "values are turned with their places, as queries and keys may be")
-        return
-    centred = [x - x.mean(0) for x in (call.query, call.key)]
-    if centred[0].size(-1) == centred[1].size(-1) and q is not None and k is not None and _still(q) and _still(k):
-        return
-    products = centred[0] @ centred[1].mT
-    by_distance = _by_distance(view, products)
-    for name, turn in turns.items():
-        if turn is None and not (by_distance and name != "value"):
-            yield unclear(f"how a place changes its {name} is no linear map")
-    if by_distance:
-        yield Given("how places turn queries and keys")
-        return
-    if q is None or k is None or q.shape != k.shape:
-        return
-    for name, turn in (("query", q), ("key", k)):
-        if not _still(turn) and view.near(turn[:, 1:-1], turn[:, 1:2].expand_as(turn[:, 1:-1])):
-            yield unclear(f"its {name} changes at the ends alone, as by a convolution")
-            return
-    both = q.mT @ k  # heads tokens features features
-    if view.near(both, both[:, :1].expand_as(both), both.abs().max().item()):
-        yield Given("how places turn queries and keys")
-        return
-    if not view.near(q, k) and not _still(q @ q.mT) and _same_angles(view, q, k):
-        told = (
-            "features are weighed after queries and keys are turned, as by a norm: scores know more than the distance"
-        )
-        yield view.wrong("norm-after-rope", told, caution=True)
-        yield unclear("whether it was trained with its norms behind the turn, as few models are")
-        return
-    told = "a query and a key at one place are turned differently: scores depend on more than the distance"
-    cause = None
-    if _still(q) or _still(k):
-        told = f"only {'keys' if _still(q) else 'queries'} are turned with their places"
-    elif not torch.equal(q.abs().amax((0, 1)) > 1e-6, k.abs().amax((0, 1)) > 1e-6):
-        cause, told = "rope-pairing", "queries are turned in other pairs of features than keys"
-    elif view.near(q, k) and not _still(q @ q.mT, 0.05):
-        cause, told = "rope-pairing", "the angles are those of one pairing, and the pairs those of the other"
-    elif view.near(q, k) and not _still(q @ q.mT):
-        cause, told = "rope-in-bfloat16", "the angles, or their sines and cosines, are rounded as in 16 bits"
-    yield view.wrong(cause, told)
-
-
-def _by_distance(view: View, products: Tensor) -> bool:
-    """Whether all that is alike has scores that depend on how far apart it stands."""
-    if products.size(-1) != products.size(-2) or products.size(-1) < 3:
-        return False
-    step = products[..., 1:, 1:] - products[..., :-1, :-1]
-    return view.near(step, torch.zeros_like(step), products.abs().max().item())
-
-
-def _turned_back(view: View, call: Call) -> bool:
-    """Whether outputs differ from place to place where what attention gives is the same everywhere."""
-    same = view.case(call.query.size(0), same=True)
-    first = call.index[:, :, :1].expand_as(call.index)
-
-    def put(result: Tensor) -> Tensor:
-        flat = result.reshape(-1).clone()
-        flat[call.index.reshape(-1)] = result.reshape(-1)[first.reshape(-1)]
-        return flat.view(result.shape)
-
-    output = view.run(same, {call.place: put}).output
-    return not view.near(output, output[:, :1].expand_as(output), output.abs().max().item())
-
-
-def _same_angles(view: View, a: Tensor, b: Tensor) -> bool:
-    """Whether two turn by the same angles, in features stretched differently: their powers have equal traces."""
-    traces = [[(x @ x).diagonal(dim1=-2, dim2=-1).sum(-1), x.diagonal(dim1=-2, dim2=-1).sum(-1)] for x in (a, b)]
-    return all(view.near(one, two, a.size(-1)) for one, two in zip(*traces, strict=True))
-
-
-def _inverse(view: View, x: Tensor) -> Tensor:
-    inverse: Tensor = torch.linalg.pinv(x, rtol=_INVERSE_ROUGH if view.subject.rough else _INVERSE)
-    return inverse
-
-
-def _turn(view: View, x: Tensor) -> Tensor | None:
-    """The matrix that makes features at each place of those at the first: (heads, tokens, features, features).
-
-    None where there is none, or where the features are made of fewer, so that there are many.
-    """
-    heads, tokens, dim = x.shape[1:]
-    centred = (x - x.mean(0)).permute(1, 2, 0, 3)  # heads tokens items features
-    first = centred[:, :1].expand_as(centred)
-    if view.near(first, centred, centred.abs().max().item()):
-        return torch.eye(dim, dtype=x.dtype).expand(heads, tokens, dim, dim)
-    if int(torch.linalg.matrix_rank(centred[:, 0], rtol=1e-6).min()) < dim:
-        return None
-    turn: Tensor = _inverse(view, centred[:, :1]) @ centred
-    return turn if view.near(first @ turn, centred, centred.abs().max().item() * 10) else None
-
-
-def _still(turn: Tensor, by: float = 1e-6) -> bool:
-    eye = torch.eye(turn.size(-1), dtype=turn.dtype)
-    return bool(((turn - eye).abs() < by).all())
-
-
-# Of which rows they are made
-
-
-def projections(view: View, made: Made, same: Run, scores: Scores, *, clear: bool) -> Iterator[Outcome]:
+def projections(made: Made, scores: Scores, *, clear: bool) -> Iterator[Outcome]:
     """Judge scale and order by the parameters' rows that queries, keys and values are made of."""
-    unused = unused_by(view.subject)
-    found = [*_never_used(view, made, unused), *itertools.islice(_exchanged(view, made, unused), 1)]
+    view = made.view
+    found = [*_never_used(made), *itertools.islice(_exchanged(made), 1)]
     yield from found
     if any(isinstance(each, Finding) and each.cause != "zero-bias-parity" for each in found):
         return
     if (name := _appended(view.target)) and not view.memory:
-        if _shifts(view, same, name):
+        if _shifts(made, name):
             told = "bias_k and bias_v are added to every key and value, not appended as one more"
             yield view.wrong("bias-kv-as-shift", told)
         else:
             yield unclear("what bias_k and bias_v are for")
     if clear and not found:
-        yield from _output(view, made, same, unused)
-        order = list(itertools.islice(_order(view, made, same), 1))
-        yield from order or _shared(view, made, same.call)
-    yield from _norms(view, made, same)
+        yield from _output(made)
+        order = list(itertools.islice(_order(made), 1))
+        yield from order or _shared(made)
+    yield from _norms(made)
     if scores.scale is not None:
-        yield from _scaling(view, made, same.call, scores)
+        yield from _scaling(made, scores, scores.scale)
 
 
-def _never_used(view: View, made: Made, unused: set[str]) -> Iterator[Outcome]:
+def _never_used(made: Made) -> Iterator[Outcome]:
     """Find a bias, a norm or a transpose that was forgotten."""
-    tensors = view.target.tensors
+    view, tensors, unused = made.view, made.view.target.tensors, made.unused
     for name in sorted(unused):
         weight = name.removesuffix("bias") + "weight"
         if name.endswith("bias") and weight in tensors.keys() - unused:
@@ -240,16 +56,16 @@ def _never_used(view: View, made: Made, unused: set[str]) -> Iterator[Outcome]:
         yield view.wrong("weight-not-transposed", f"multiplied by {made.flipped} as it is kept, not by its transpose")
 
 
-def _exchanged(view: View, made: Made, unused: set[str]) -> Iterator[Outcome]:
+def _exchanged(made: Made) -> Iterator[Outcome]:
     """Find a projection that is passed as another's; the first that is found is told."""
-    tensors = view.target.tensors
+    view, tensors, unused = made.view, made.view.target.tensors, made.unused
     for role, others in (("value", ("query", "key")), ("key", ("query",)), ("query", ("key",))):
         for other in others:
             left = any(role_of(name) == role for name in unused)
             if left and made.full(role) and torch.equal(made.ids[role], made.ids[other]):
                 told = f"the {other}'s projection passed as the {role}'s, which is never used"
                 yield view.wrong("wrong-value" if role == "value" else None, told)
-    for one, two in itertools.combinations(("query", "key", "value"), 2):
+    for one, two in itertools.combinations(ROLES, 2):
         same_rows = made.full(one) and torch.equal(made.ids[one].sort(-1)[0], made.ids[two].sort(-1)[0])
         if same_rows and made.names(one) <= listed(view.target):
             told = f"{one} and {two} are made by one layer, which stands in its list several times: `[layer] * n`"
@@ -275,21 +91,22 @@ def _appended(target: Target) -> str:
     return name if name and "bias_q" not in last and target.tensors[name].shape[:-1] == (1, 1) else ""
 
 
-def _shifts(view: View, same: Run, name: str) -> bool:
+def _shifts(made: Made, name: str) -> bool:
     """Whether all values move alike with this bias."""
-    bias = view.target.tensors[name]
+    view, bias, before = made.view, made.view.target.tensors[name], made.call.value
     with torch.no_grad():
         bias.add_(1.0)
-        after = view.run(same.case)
+        after = view.run(made.same.case)
         bias.sub_(1.0)
-    if len(after.calls) != len(same.calls) or after.call.value.shape != same.call.value.shape:
+    if len(after.calls) != len(made.same.calls) or after.call.value.shape != before.shape:
         return False
-    step = after.call.value - same.call.value
+    step = after.call.value - before
     return bool(step.abs().max() > 1e-3) and view.near(step, step[:, :, :1].expand_as(step))
 
 
-def _norms(view: View, made: Made, same: Run) -> Iterator[Outcome]:
+def _norms(made: Made) -> Iterator[Outcome]:
     """Where queries or keys are no affine map, ask whether they are normalized, and over what."""
+    view, same = made.view, made.same
     for role in ("query", "key"):
         if made.affine[role]:
             continue
@@ -324,16 +141,16 @@ def _on_ellipsoid(x: Tensor) -> bool:
     return bool(((terms @ solved - 1).abs() < 5e-3).all())
 
 
-def _output(view: View, made: Made, same: Run, unused: set[str]) -> Iterator[Outcome]:
+def _output(made: Made) -> Iterator[Outcome]:
     """Where the output is the merged context times a matrix, ask which."""
-    call, target = same.call, view.target
+    view, call, target, unused = made.view, made.call, made.view.target, made.unused
     merged = call.context.transpose(1, 2).flatten(2)
     by_feature = call.context.permute(0, 2, 3, 1).flatten(2)
-    given = same.case.query
-    for rest in (torch.zeros_like(same.output), given, 2 * given):
-        if rest.shape != same.output.shape:
+    given, output = made.same.case.query, made.same.output
+    for rest in (torch.zeros_like(output), given, 2 * given):
+        if rest.shape != output.shape:
             continue
-        y = same.output - rest
+        y = output - rest
         size = y.abs().max().item()
         if view.near(y, merged, size):
             lost = [n for n in sorted(unused) if target.tensors[n].dim() == 2 and role_of(n) == "out"]
@@ -354,7 +171,7 @@ def _output(view: View, made: Made, same: Run, unused: set[str]) -> Iterator[Out
                     told = "what it is given is added to its output twice: a residual around another"
                     yield view.wrong(None, told)
                 idle = [n for n in sorted(unused) if target.tensors[n].shape == tensor.shape]
-                of = [role for role in ("query", "key", "value") if name in made.names(role)]
+                of = [role for role in ROLES if name in made.names(role)]
                 if idle and of:
                     told = f"{name} makes its {of[0]} and its output, and {idle[0]} is never used"
                     yield view.wrong(None, told)
@@ -365,11 +182,12 @@ def _output(view: View, made: Made, same: Run, unused: set[str]) -> Iterator[Out
                 yield view.wrong("weight-not-transposed", f"multiplied by {name} as it is kept, not by its transpose")
 
 
-def _order(view: View, made: Made, same: Run) -> Iterator[Outcome]:
+def _order(made: Made) -> Iterator[Outcome]:
     """Compare the heads of queries, keys and values: which rows each is made of; the first that is found is told."""
-    heads, dim = same.call.query.shape[1::2]
+    view = made.view
+    heads, dim = made.call.query.shape[1::2]
     declared, given = made.heads, view.subject.num_heads
-    several = len(same.calls) > 1 and given is not None and heads % given == 0  # calls of as many heads each
+    several = len(made.same.calls) > 1 and given is not None and heads % given == 0  # calls of as many heads each
     if given and heads != given and not several and (dim != given or declared_heads(view.target) == heads):
         yield view.wrong(None, f"it has {heads} heads of {dim} features, and num_heads={given} was given", "open")
     if declared and heads != declared and dim == declared:
@@ -377,7 +195,7 @@ def _order(view: View, made: Made, same: Run) -> Iterator[Outcome]:
         yield view.wrong("swapped-view", told)
     if heads < 2:
         return
-    kinds = {role: made.kind(role) for role in ("query", "key", "value")}
+    kinds = {role: made.kind(role) for role in ROLES}
     if made.full("query") and len(set(made.groups("query"))) == 1:
         yield view.wrong(None, "every head's queries are made of the same rows: the heads are one head")
     if {"in a row", "apart"} <= {kinds["query"], kinds["key"]}:
@@ -396,14 +214,14 @@ def _order(view: View, made: Made, same: Run) -> Iterator[Outcome]:
         yield view.wrong("repeat-for-repeat-interleave", told)
 
 
-def _shared(view: View, made: Made, call: Call) -> Iterator[Outcome]:
+def _shared(made: Made) -> Iterator[Outcome]:
     """Ask which key head each query head has, where there are fewer."""
-    heads, count = call.query.size(1), len(set(made.groups("key")))
+    view, heads, count = made.view, made.call.query.size(1), len(set(made.groups("key")))
     ranks = made.ranks("key")
     if not made.full("key") or not made.full("value") or not 1 < count < heads or ranks != made.ranks("value"):
         return
     right, dealt = [h * count // heads for h in range(heads)], [h % count for h in range(heads)]
-    if ranks == dealt and call.copied:  # right, if the checkpoint was trained so
+    if ranks == dealt and made.call.copied:  # right, if the checkpoint was trained so
         told = "the heads of keys and values are dealt out in turn: neighbors among the query heads share none"
         yield view.wrong("repeat-for-repeat-interleave", told, caution=True)
         yield unclear("whether it was trained with its key heads dealt out in turn, as few models are")
@@ -417,39 +235,35 @@ def _shared(view: View, made: Made, call: Call) -> Iterator[Outcome]:
         yield unclear(f"query heads have the key heads {ranks}")
 
 
-def _scaling(view: View, made: Made, call: Call, scores: Scores) -> Iterator[Outcome]:
+def _scaling(made: Made, scores: Scores, scale: Tensor) -> Iterator[Outcome]:
     """Judge the factor between rows times rows and scores."""
-    assert scores.scale is not None
-    dim = call.query.size(-1)
+    view, call, dim = made.view, made.call, made.call.query.size(-1)
     q, k = made.factor("query"), made.factor("key")
-    if made.affine["query"] and made.affine["key"] and made.full("query") != made.full("key"):
+    affine = made.affine["query"] and made.affine["key"]
+    if affine and made.full("query") != made.full("key"):
         known, other = ("query", "key") if made.full("query") else ("key", "query")
         yield unclear(
             f"how its {other} is turned at the first place, where its {known} is not: positions may be one apart"
         )
         return
     if q is None or k is None:
-        plain = view.near(scores.scale * call.gain, torch.full_like(scores.scale, dim**-0.5))
-        if made.affine["query"] and made.affine["key"] and not plain:
-            yield unclear("by what its scores are divided")
-        elif not plain:
-            yield Given("the scale of its scores")
+        if not view.near(scale * call.gain, torch.full_like(scale, dim**-0.5)):
+            yield unclear("by what its scores are divided") if affine else Given("the scale of its scores")
         return
-    total = scores.scale * q * k
+    total = scale * q * k
     if view.near(total, torch.full_like(total, dim**-0.5)) or dim == 1:
         return
     learned = any(t.numel() in (1, call.query.size(1)) and t.requires_grad for t in view.target.tensors.values())
     if learned:
         yield Given("a scale that is learned")
-    found = next(outcome for fits, outcome in _scales(view, made, call, scores, total, learned=learned) if fits)
+    found = next(outcome for fits, outcome in _scales(made, scores, total, learned=learned) if fits)
     if found is not None:
         yield found
 
 
-def _scales(
-    view: View, made: Made, call: Call, scores: Scores, total: Tensor, *, learned: bool
-) -> Iterator[tuple[bool, Outcome | None]]:
+def _scales(made: Made, scores: Scores, total: Tensor, *, learned: bool) -> Iterator[tuple[bool, Outcome | None]]:
     """What may stand in the place of one over the root of head_dim, and what it means: the first row that fits."""
+    view, call = made.view, made.call
     one, dim, every = total[0].item(), call.query.size(-1), view.constants("")
     kept = view.constants("scal", "temp", "tau", "multiplier", "beta", "sharp", "query_pre")
 
@@ -490,190 +304,3 @@ def _scales(
     told = f"the scores are divided by the root of {round(root)}, none of its sizes: a name read from outside"
     yield abs(root - round(root)) < 1e-5 * root and root < 1e6, view.wrong("global-d-k", told)
     yield True, unclear(f"the scores are multiplied by {one:.4g}")
-
-
-class Made:
-    """Of which rows of which parameters each feature of queries, keys and values is made, at the first place.
-
-    Attributes:
-        ids: By role: (heads, features), the number of the row, negative where none fits.
-        ratio: By role: by what the row's product was multiplied.
-        affine: By role: whether it is an affine map of what layers took.
-        flipped: A matrix of nn.Linear that was multiplied without being transposed.
-        heads: The number of heads that the module declares.
-    """
-
-    def __init__(self, view: View, same: Run):
-        self.ids: dict[str, Tensor] = {}
-        self.ratio: dict[str, Tensor] = {}
-        self.affine: dict[str, bool] = {}
-        self.flipped: str | None = None
-        target, call = view.target, same.call
-        tensors = {n: t.detach().to("cpu") for n, t in target.tensors.items()}
-        self.heads = view.subject.num_heads or declared_heads(target)
-        inputs = _inputs(same)
-        blocks: list[tuple[str, bool, Tensor]] = []  # name, whether turned against nn.Linear, (rows, in)
-        widths = {z.size(-1) for z in inputs}
-        for name, tensor in tensors.items():
-            for turned, matrix in _unfolded(tensor, widths):
-                fixed = isinstance(target.owners[name], nn.Linear | nn.Conv1d | nn.Conv2d)
-                blocks.append((name, turned and fixed, matrix))
-        blocks += [("", False, torch.eye(width, dtype=call.query.dtype)) for width in sorted(widths) if width <= 256]
-        offsets, total = [], 0
-        for _, _, matrix in blocks:
-            offsets.append(total)
-            total += matrix.size(0)
-        self.blocks, self.offsets, self.target = blocks, offsets, target
-        limit = _EXACT_ROUGH if view.subject.rough else _EXACT
-        features: dict[str, Tensor] = {}
-        for role in ("query", "key", "value"):
-            x = getattr(call, role)[:, :, 0]
-            features[role] = (x - x.mean(0)).flatten(1)  # items, heads * features
-            self.ids[role] = torch.full((features[role].size(1),), -1)
-            self.ratio[role] = torch.full((features[role].size(1),), math.nan, dtype=x.dtype)
-        for z in inputs:
-            for (_, _, matrix), offset in zip(blocks, offsets, strict=True):
-                if matrix.size(1) != z.size(-1):
-                    continue
-                u = z @ matrix.mT
-                norm = u.norm(dim=0)
-                for role, x in features.items():
-                    size = x.norm(dim=0)
-                    fit = (x / size.clamp(min=1e-30)).mT @ (u / norm.clamp(min=1e-30))
-                    best, row = fit.abs().max(-1)
-                    hit = (1 - best < limit) & (self.ids[role] < 0)
-                    sign = fit.gather(1, row[:, None])[:, 0].sign()
-                    self.ids[role] = torch.where(hit, row + offset, self.ids[role])
-                    self.ratio[role] = torch.where(hit, sign * size / norm[row].clamp(min=1e-30), self.ratio[role])
-        joined = torch.cat(inputs, -1) if inputs else None
-        for role, x in features.items():
-            shape = getattr(call, role).shape
-            self.ids[role] = self.ids[role].view(shape[1], shape[3])
-            self.ratio[role] = self.ratio[role].view(shape[1], shape[3])
-            self.affine[role] = bool((self.ids[role] >= 0).all())
-            if not self.affine[role] and joined is not None and joined.size(1) < x.size(0):
-                solved = torch.linalg.pinv(joined, rtol=1e-10) @ x
-                self.affine[role] = view.near(joined @ solved, x, 10 * x.abs().max().item())
-            used = {self.block(row) for row in self.rows(role)}
-            names = [blocks[b][0] for b in used if blocks[b][1] and blocks[b][2].size(0) == blocks[b][2].size(1)]
-            self.flipped = self.flipped or (names[0] if names else None)
-
-    def block(self, row: int) -> int:
-        return max(b for b, offset in enumerate(self.offsets) if offset <= row)
-
-    def rows(self, *roles: str) -> set[int]:
-        """The numbers of all rows of these roles."""
-        return {int(i) for role in roles for i in self.ids[role].flatten() if i >= 0}
-
-    def names(self, role: str) -> set[str]:
-        """The parameters that a role is made of; "" for what a layer took."""
-        return {self.blocks[self.block(row)][0] for row in self.rows(role)}
-
-    def full(self, role: str) -> bool:
-        """Whether every feature has a row."""
-        return bool((self.ids[role] >= 0).all())
-
-    def named(self, role: str) -> set[str]:
-        """What the names of the parameters say that the features of this role are."""
-        return {role_of(name) for name in self.names(role)} if self.full(role) else set()
-
-    def groups(self, role: str) -> list[frozenset[int]]:
-        return [frozenset(head.tolist()) for head in self.ids[role]]
-
-    def ranks(self, role: str) -> list[int]:
-        """The place of each head's rows among all that there are."""
-        groups = self.groups(role)
-        order = sorted(set(groups), key=min)
-        return [order.index(group) for group in groups]
-
-    def kind(self, role: str) -> str:
-        """Whether a head's rows stand in a row, or apart by the number of heads."""
-        ids = self.ids[role]
-        if not self.full(role) or ids.size(1) < 2:
-            return "unknown"
-        steps = ids.sort(-1).values.diff(dim=-1)
-        if bool((steps == 1).all()):
-            return "in a row"
-        return "apart" if bool((steps == ids.size(0)).all()) else "unknown"
-
-    def begins_small(self) -> bool:
-        """Whether queries or keys began with smaller weights than values, as those do that are to replace a scale."""
-        own, sizes = originals(self.target), {}
-        for role in ("query", "key", "value"):
-            rows = []
-            for name in self.names(role) & own.keys():
-                at = next(n for n, block in enumerate(self.blocks) if block[0] == name)
-                widths = {self.blocks[at][2].size(1)}
-                for _, matrix in _unfolded(own[name].detach().to("cpu", torch.float64), widths):
-                    held = (self.ids[role].flatten() - self.offsets[at]).unique()
-                    rows.append(matrix[held[(held >= 0) & (held < matrix.size(0))]].square().mean())
-            if rows:
-                sizes[role] = torch.stack(rows).mean().sqrt().item()
-        if len(sizes) < 3:
-            return False
-        return sizes["query"] * sizes["key"] < 0.8 * sizes["value"] ** 2
-
-    def factor(self, role: str) -> float | None:
-        """By what all rows of this role are multiplied."""
-        ratio = self.ratio[role]
-        if not self.full(role):
-            return None
-        one = ratio.flatten()[0].item()
-        return one if bool(((ratio - one).abs() < 1e-6 * max(abs(one), 1e-6)).all()) else None
-
-
-def _unfolded(tensor: Tensor, widths: set[int]) -> list[tuple[bool, Tensor]]:
-    """Read a parameter as (rows, in) in each way that its shape allows, and say whether that turns it."""
-    if tensor.dim() < 2 or not tensor.is_floating_point():
-        return []
-    squeezed = tensor.flatten(1) if tensor.dim() > 2 and tensor[0, 0].numel() == 1 else tensor
-    found = []
-    for axis in range(squeezed.dim() - 1, -1, -1):
-        if squeezed.size(axis) in widths:
-            found.append((axis != squeezed.dim() - 1, squeezed.movedim(axis, -1).reshape(-1, squeezed.size(axis))))
-    return found
-
-
-def _inputs(run: Run) -> list[Tensor]:
-    """What layers took before the first score, at the first place, less its mean: (batch, features), each once."""
-    items, tokens = run.case.query.shape[:2]
-    first = min(call.first for call in run.calls)
-    used = {i for call in run.calls for i in call.used}
-    found: list[Tensor] = []
-    given = [run.case.query, run.case.key, run.case.value]
-    taken = [e.given[0] for i, e in enumerate(run.events[:first]) if i not in used and e.kind != "softmax"]
-    for x in [*given, *taken]:
-        z = _at_first(x, items, {tokens, run.case.key.size(1)})
-        if z is None:
-            continue
-        z = z - z.mean(0)
-        if not any(z.shape == old.shape and torch.allclose(z, old) for old in found) and bool(z.abs().max() > 0):
-            found.append(z)
-    return found[:12]
-
-
-def _at_first(x: Tensor, items: int, tokens: set[int]) -> Tensor | None:
-    """What a layer took of the first token of each item, whatever the order of its axes."""
-    if x.dim() == 4 and x.size(-1) == 1:
-        x = x[..., 0]
-    if x.dim() == 3 and x.size(0) % items == 0 and x.size(1) in tokens:
-        return x.view(items, -1, *x.shape[1:])[:, 0, 0]
-    if x.dim() == 3 and x.size(1) == items and x.size(0) in tokens:
-        return x[0]
-    if x.dim() == 3 and x.size(0) == items and x.size(2) in tokens:
-        return x[..., 0]
-    count = next((n for n in tokens if x.dim() == 2 and x.size(0) == items * n), None)
-    if count is None:
-        return None
-    by_item, by_token = x.view(items, count, -1)[:, :2], x.view(count, items, -1)[:2]
-    if torch.allclose(by_token[0], by_token[1]) and not torch.allclose(by_item[:, 0], by_item[:, 1]):
-        return by_token[0]
-    return by_item[:, 0]
-
-
-def unused_by(subject: Subject) -> set[str]:
-    """Names of the parameters that the output does not hang on, as far as autograd sees."""
-    try:
-        return {name for name, grad in gradients(subject).items() if grad is None}
-    except Exception:  # which is asked about elsewhere
-        return set()

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from unmasked import probes
+from unmasked.doctor._made import role_of
 from unmasked.doctor._report import Finding, Open, Outcome, Passed
-from unmasked.doctor._rows import role_of
 from unmasked.doctor._subject import Subject, gradients, said
 
 __all__ = ["GRADIENTS", "trainable"]

@@ -7,12 +7,10 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from unmasked.doctor._call import Call
+from unmasked.doctor._call import ROLES, Call
 from unmasked.doctor._hear import Event
 
-__all__ = ["ROLES", "Turn", "Wires", "wires_of"]
-
-ROLES = ("query", "key", "value")
+__all__ = ["Turn", "Wires", "wires_of"]
 
 # Of one head: the layer that it reads, and which of its features.
 Reads = tuple[str, tuple[int, ...]]
