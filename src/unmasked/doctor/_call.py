@@ -197,13 +197,8 @@ def calls_of(events: list[Event], sizes: tuple[int, int, int], layout: int = 0) 
     calls: list[Call] = []
     for found in found_in(events):
         call = _laid(events, found, sizes, layout)
-        if call is None:
-            continue
-        more = events[found.at].facts[0].added if found.at != found.place else ()
-        for number in more:
-            call = _with_sum(events, call, number, found, sizes, layout)
-        calls = [other for other in calls if other.place != call.place]
-        calls.append(call)
+        if call is not None:
+            calls = [*(other for other in calls if other.place != call.place), call]
     real = [call for call in calls if call.at != call.place]
     return real or calls
 
@@ -318,26 +313,6 @@ def _over(numbers: Tensor, axis: int, first: Event, found: Found) -> str:
     keys, queries = (varies[1], varies[0]) if found.swapped else (varies[0], varies[1])
     told = [name for name, does in (("keys", keys), ("queries", queries), ("other", varies[2])) if does]
     return told[0] if len(told) == 1 else "other"
-
-
-def _with_sum(events: list[Event], call: Call, number: int, found: Found, sizes: Any, layout: int) -> Call:
-    """Join the product that was added to the scores: features of both stand side by side."""
-    other = events[number]
-    left, right = _three(other.given[0]), _three(other.given[1]).mT
-    for place in range(len(LAYOUTS)):
-        for query, key in ((left, right), (right, left)):
-            batch, rows, columns = *query.shape[:2], key.size(1)
-            if columns != call.product.size(-1) or rows % sizes[1] or batch % sizes[0]:
-                continue
-            where = _rows(batch, rows, sizes[0], sizes[1], place)
-            if where.shape != call.product.shape[:3]:
-                continue
-            q, k = query.flatten(0, 1)[where], key[where[..., 0] // rows]
-            product = q @ k.mT
-            if place == layout or place == len(LAYOUTS) - 1 or rows > sizes[1]:
-                return replace(call, query=torch.cat([call.query, q], -1), key=torch.cat([call.key, k], -1),
-                               product=call.product + product, used=call.used | {number})  # fmt: skip
-    return call
 
 
 def _logarithms(weights: Tensor) -> tuple[Tensor, str]:

@@ -41,7 +41,6 @@ class Facts:
     Attributes:
         softmax: The number of the last softmax that they went through, or None.
         gain: What single numbers multiplied them by, since they were made or went through a softmax.
-        added: The numbers of other products that were added to them.
         turned: How far the numbers of the same product lie that were added to them, as a rotation does; 0 if none were.
         varied: Whether they were multiplied by what is no single number: a norm, a mask, a gate.
         dropout: The probability with which one was dropped.
@@ -49,7 +48,6 @@ class Facts:
 
     softmax: int | None = None
     gain: float = 1.0
-    added: tuple[int, ...] = ()
     turned: int = 0
     varied: bool = False
     dropout: float = 0.0
@@ -306,20 +304,19 @@ class Listener(TorchDispatchMode):
         elif stem == "neg":
             facts = replace(facts, gain=-facts.gain)
         elif stem in ("add", "sub") and len(whole) > 1:
-            facts = self._summed(ids, facts, whole[1], result)
+            facts = self._summed(ids, facts, whole[1])
         elif stem in ("native_dropout", "dropout"):
             facts = replace(facts, dropout=float(args[1]))
         self._learn(result, ids, facts)
 
-    def _summed(self, ids: Tensor, facts: Facts, other: Any, result: Tensor) -> Facts:
+    def _summed(self, ids: Tensor, facts: Facts, other: Any) -> Facts:
+        """What is known of a sum: of two numbers of one product, as a rotation adds them, how far these lie apart."""
         _, others, more = other
         mine, theirs = (self._product_of(int(i.reshape(-1)[0])) if i.numel() else None for i in (ids, others))
-        if mine is None or theirs is None or more.softmax != facts.softmax:
+        if mine is None or mine != theirs or more.softmax != facts.softmax:
             return facts
-        if mine == theirs:
-            gap = int((others.expand(ids.shape) - ids).flatten()[0])
-            return replace(facts, varied=facts.varied and more.varied, turned=facts.turned or abs(gap))
-        return replace(facts, added=tuple(dict.fromkeys((*facts.added, theirs, *more.added))))
+        gap = int((others.expand(ids.shape) - ids).flatten()[0])
+        return replace(facts, varied=facts.varied and more.varied, turned=facts.turned or abs(gap))
 
     def _product_of(self, number: int) -> int | None:
         """The event that made this number."""
@@ -331,9 +328,9 @@ class Listener(TorchDispatchMode):
 
 def _joined(one: Facts, other: Facts) -> Facts:
     gain = one.gain if math.isclose(one.gain, other.gain) else math.nan
-    return Facts(one.softmax if one.softmax is not None else other.softmax, gain,
-                 tuple(dict.fromkeys((*one.added, *other.added))), max(one.turned, other.turned),
-                 one.varied or other.varied, max(one.dropout, other.dropout))  # fmt: skip
+    softmax = one.softmax if one.softmax is not None else other.softmax
+    varied = one.varied or other.varied
+    return Facts(softmax, gain, max(one.turned, other.turned), varied, max(one.dropout, other.dropout))
 
 
 def _key(x: Any) -> tuple[int, int] | None:

@@ -15,7 +15,7 @@ from unmasked.doctor._subject import gradients
 from unmasked.doctor._target import Target
 from unmasked.doctor._view import Run, View
 
-__all__ = ["Made", "declared_heads", "listed", "originals", "role_of"]
+__all__ = ["Made", "declared_heads", "originals", "role_of"]
 
 _EXACT, _EXACT_ROUGH = 1e-9, 1e-3  # of two directions, by how much their cosine may miss one
 _INVERSE, _INVERSE_ROUGH = 1e-9, 1e-4  # of a matrix, from which part of its size on a singular value counts
@@ -40,11 +40,6 @@ def role_of(name: str) -> str:
     stem = re.sub(r"[._]?(weight|bias)$", "", name) or name
     tokens = [t for t in re.split(r"[._\d]+", re.sub(r"(?<=[a-z])(?=[A-Z])", "_", stem).lower()) if t]
     tokens = [m.group(1) if (m := _CORE.match(t)) else t for t in tokens]
-    roles = {role for role in ROLES for t in tokens[-3:] if t in _WORDS[role]}
-    if len(roles) == 3:
-        return "qkv"
-    if roles == {"key", "value"}:
-        return "kv"
     for token in reversed(tokens):
         for role, words in _WORDS.items():
             if token in words:
@@ -72,17 +67,6 @@ def originals(target: Target) -> dict[str, Tensor]:
         else:
             named = thing.named_parameters(remove_duplicate=False)
             found |= {f"{name}.{inner}" if name else inner: p for inner, p in named}
-    return found
-
-
-def listed(target: Target) -> set[str]:
-    """Parameters of layers that stand several times in one list that repeats them."""
-    found = set()
-    places: dict[tuple[str, int], list[str]] = {}
-    for name, tensor in target.tensors.items():
-        places.setdefault((re.sub(r"\d+(?=\.[^.]*$)", "*", name), id(tensor)), []).append(name)
-    for names in places.values():
-        found |= set(names) if len(names) > 1 else set()
     return found
 
 
@@ -273,12 +257,8 @@ def _inputs(run: Run) -> list[Tensor]:
 
 def _at_first(x: Tensor, items: int, tokens: set[int]) -> Tensor | None:
     """What a layer took of the first token of each item, whatever the order of its axes."""
-    if x.dim() == 4 and x.size(-1) == 1:
-        x = x[..., 0]
     if x.dim() == 3 and x.size(0) % items == 0 and x.size(1) in tokens:
         return x.view(items, -1, *x.shape[1:])[:, 0, 0]
-    if x.dim() == 3 and x.size(1) == items and x.size(0) in tokens:
-        return x[0]
     if x.dim() == 3 and x.size(0) == items and x.size(2) in tokens:
         return x[..., 0]
     count = next((n for n in tokens if x.dim() == 2 and x.size(0) == items * n), None)

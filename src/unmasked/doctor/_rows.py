@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from unmasked.doctor._call import ROLES
-from unmasked.doctor._made import Made, declared_heads, listed, role_of
+from unmasked.doctor._made import Made, declared_heads, role_of
 from unmasked.doctor._report import Finding, Given, Outcome
 from unmasked.doctor._steps import Scores
 from unmasked.doctor._target import Target
@@ -66,10 +66,6 @@ def _exchanged(made: Made) -> Iterator[Outcome]:
                 told = f"the {other}'s projection passed as the {role}'s, which is never used"
                 yield view.wrong("wrong-value" if role == "value" else None, told)
     for one, two in itertools.combinations(ROLES, 2):
-        same_rows = made.full(one) and torch.equal(made.ids[one].sort(-1)[0], made.ids[two].sort(-1)[0])
-        if same_rows and made.names(one) <= listed(view.target):
-            told = f"{one} and {two} are made by one layer, which stands in its list several times: `[layer] * n`"
-            yield view.wrong(None, f"{told} copies none")
         shared = made.rows(one) & made.rows(two)
         if shared and shared != made.rows(one) and made.full(one) and made.full(two):
             yield view.wrong(None, f"a part of the {two} is made by rows that make the {one}", "open")

@@ -225,9 +225,7 @@ class Scores:
         return self.shuts(turned) and bool((turned != self.should).any())
 
     def levels(self, hidden: float, shown: float) -> bool:
-        """Whether what should be hidden gets so much, and the others that, and nothing is hidden."""
-        if self.shut.any():
-            return False
+        """Whether what should be hidden gets so much, and the others that."""
         values, others = self.rest[self.should], self.rest[~self.should]
         return self.near(values, torch.full_like(values, hidden)) and self.near(others, torch.full_like(others, shown))
 
