@@ -6,8 +6,9 @@ One look at a target goes through these modules, and the first that is sure name
 - `_hear` notes every product and softmax of a forward pass, with where each number came from; `_call` brings those of
   one call of attention into one layout; `_view` runs it again with other inputs, or other numbers in the place of some.
 - `_steps` is the table of rows from query times key to the average of values: softmax, scores, who is hidden, weights.
-- `_rows` judges what makes queries, keys and values: rows of parameters, their order, the scale, positions.
-- `_inside` asks where they come from and where the heads' results go.
+- `_made` finds of which rows of parameters queries, keys and values are made; `_rows` judges these rows, their order
+  and the scale, `_turns` how positions turn queries and keys.
+- `_inside` asks where they come from and where the heads' results go, and calls all of these in their order.
 - `_equal` compares its outputs with an independent attention, by matrices that were read off one pass.
 - `_calls` has the questions that need only calls, each with its rows of evidence and cause; `_numbers` those about
   large inputs, training and half precision, `_used` whether each parameter counts, `_kept` what is kept from call to

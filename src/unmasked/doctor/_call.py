@@ -187,13 +187,7 @@ class Call:
 
 
 def calls_of(events: list[Event], sizes: tuple[int, int, int], layout: int = 0) -> list[Call]:
-    """Lay out each call of attention; the sizes are those of items, queries and keys.
-
-    Args:
-        events: What was heard.
-        sizes: The numbers of items, queries and keys.
-        layout: Which of `LAYOUTS`.
-    """
+    """Lay out each call of attention in one of `LAYOUTS`; the sizes are those of items, queries and keys."""
     calls: list[Call] = []
     for found in found_in(events):
         call = _laid(events, found, sizes, layout)
@@ -207,9 +201,7 @@ def layout_of(events: list[Event], sizes: tuple[int, int, int], found: Found | N
     """The layout that the axes of the first softmax tell; None where items and queries have none of their own."""
     items, queries, _ = sizes
     found = found or next((each for each in found_in(events) if each.at != each.place and not each.swapped), None)
-    if found is not None and (found.swapped or found.at == found.place):
-        return None
-    ids = None if found is None else events[found.at].ids[0]
+    ids = None if found is None or found.swapped else events[found.at].ids[0]
     if found is None or ids is None:
         return None
     columns, rows = found.key.size(1), found.query.size(1)

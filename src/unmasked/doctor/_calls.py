@@ -17,10 +17,12 @@ from unmasked import probes
 from unmasked.doctor._hear import heard
 from unmasked.doctor._report import Finding, Open, Outcome, Passed
 from unmasked.doctor._subject import Because, Subject, explained
-from unmasked.probes import changed, differs, moved
+from unmasked.probes import Evidence, changed, differs, moved
 
 __all__ = ["behaviour", "obeys_its_mask"]
 
+Question = Callable[[Subject], Iterator[Outcome]]
+Probe = Callable[[Callable[[Tensor], Tensor], Tensor], Evidence | None]
 _MASK = "mask polarity, and padding respected"
 _SUM = "weights sum to one"
 _FUTURE = "no leak from the future, in value and gradient"
@@ -33,21 +35,31 @@ def behaviour(subject: Subject, *, equal: bool) -> Iterator[Outcome]:
     Of what is equal to attention, at several sizes, only the mask's other shapes are left to ask.
     """
     own, plain, rest = subject.options.own, not subject.positions, not equal
-    questions: list[tuple[bool, Callable[[Subject], Iterator[Outcome]]]] = [
+    questions: list[tuple[bool, Question]] = [
         (subject.options.masked, obeys_its_mask),
-        (rest, _keeps_items_apart),
+        (rest, _asked("batch items independent", _mixes_items, _why_mixed)),
         (rest, _sees_others),
         (rest and subject.inputs.startswith("x_context"), _reads_its_context),
-        (rest and subject.causal is True, _is_causal),
+        (rest and subject.causal is True, _asked(_FUTURE, probes.sees_the_future, _why_it_leaks)),
+        (rest and subject.causal is True, _asked("the past is seen", probes.misses_the_past, _why_it_misses)),
         (rest and subject.causal is not True, _has_no_order),
         (not plain and own, _has_order),
-        (plain and rest, _averages),
+        (plain and rest, _asked(_SUM, probes.is_no_average, _why_no_average)),
     ]
     for asked, question in questions:
         for outcome in question(subject) if asked else ():
             yield outcome
             if isinstance(outcome, Finding):
                 return
+
+
+def _asked(check: str, probe: Probe, why: Callable[[Subject], Iterable[Because]]) -> Question:
+    """The question that a probe asks, and the rows that say what its evidence means."""
+
+    def question(subject: Subject) -> Iterator[Outcome]:
+        yield subject.ask(check, lambda b, t: probe(subject.f, subject.noise(b, t)), why(subject))
+
+    return question
 
 
 # Masks that are given
@@ -65,12 +77,12 @@ def _reached(subject: Subject, allowed: Tensor) -> _Seen:
     items, queries, keys = allowed.shape
     query, key, value = subject.three(items, queries, keys)
     own = subject.options.own
-    before = subject.masked(query, key, value, allowed)
+    before = subject.target(query, key, value, allowed)
     columns = []
     for token in range(keys):
         other = changed(key, token)
         values = other if value is key else changed(value, token)
-        columns.append(moved(subject.masked(other if own else query, other, values, allowed), before))
+        columns.append(moved(subject.target(other if own else query, other, values, allowed), before))
     sure = ~before.isnan().any(-1, keepdim=True).expand_as(allowed)
     if own:  # a token's output may notice the token itself, whether it attends to itself or not
         sure = sure & ~torch.eye(queries, dtype=torch.bool)
@@ -103,10 +115,10 @@ def _of_three_axes(subject: Subject) -> Iterator[Outcome]:
     """Ask whether a mask without an axis of heads belongs to its item, where one with that axis was obeyed."""
     items, tokens = subject.items, subject.tokens
     three, drawn = subject.three(items, tokens, tokens), subject.drawn(items, tokens, tokens)
-    right, of_first = (subject.masked(*three, mask) for mask in (drawn, drawn[:1].expand_as(drawn)))
+    right, of_first = (subject.target(*three, mask) for mask in (drawn, drawn[:1].expand_as(drawn)))
     subject.target.mask_axes = 3  # what is no longer right then may be misused; but this is a mistake of its own
     with contextlib.suppress(Exception):
-        given = subject.masked(*three, drawn)
+        given = subject.target(*three, drawn)
         if differs(right, of_first) and not differs(given, of_first):
             told = "of masks of (batch, queries, keys), that of the first item is used for every item"
             evidence = subject.sized("with the first item's mask for every item, outputs are the same")
@@ -146,12 +158,8 @@ def _reach(subject: Subject, x: Tensor) -> Tensor:
     return torch.stack(columns, -1)
 
 
-def _keeps_items_apart(subject: Subject) -> Iterator[Outcome]:
-    yield subject.ask(
-        "batch items independent",
-        lambda b, t: probes.mixes_items(subject.f, subject.noise(max(b, 2), t)),
-        _why_mixed(subject),
-    )
+def _mixes_items(f: Callable[[Tensor], Tensor], x: Tensor) -> Evidence | None:
+    return probes.mixes_items(f, x if len(x) > 1 else torch.cat([x, x.flip(-1)]))
 
 
 def _why_mixed(subject: Subject) -> Iterator[Because]:
@@ -189,12 +197,6 @@ def _reads_its_context(subject: Subject) -> Iterator[Outcome]:
     else:
         told = "no output depends on the context: its tokens attend to something else"
         yield Finding(check, None, told, subject.sized("another context leaves the outputs as they were"))
-
-
-def _is_causal(subject: Subject) -> Iterator[Outcome]:
-    f, noise = subject.f, subject.noise
-    yield subject.ask(_FUTURE, lambda b, t: probes.sees_the_future(f, noise(b, t)), _why_it_leaks(subject))
-    yield subject.ask("the past is seen", lambda b, t: probes.misses_the_past(f, noise(b, t)), _why_it_misses(subject))
 
 
 def _why_it_misses(subject: Subject) -> Iterator[Because]:
@@ -303,11 +305,6 @@ def _has_order(subject: Subject) -> Iterator[Outcome]:
 
 def _softmaxed(subject: Subject, x: Tensor) -> bool:
     return any(event.kind == "softmax" for event in heard(lambda: subject.f(x))[0])
-
-
-def _averages(subject: Subject) -> Iterator[Outcome]:
-    why = _why_no_average(subject)
-    yield subject.ask(_SUM, lambda b, t: probes.is_no_average(subject.f, subject.noise(b, t)), why)
 
 
 def _why_no_average(subject: Subject) -> Iterator[Because]:

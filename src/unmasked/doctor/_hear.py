@@ -340,11 +340,7 @@ def _key(x: Any) -> tuple[int, int] | None:
 
 
 def heard(run: Callable[[], Any], put: Put | None = None, where: Callable[[], str] = str) -> tuple[list[Event], Any]:
-    """Run, and note what happens.
-
-    Returns:
-        The events, and what ``run`` returned.
-    """
+    """Run, and note what happens: the events, and what ``run`` returned."""
     listener = Listener(put, where)
     fast = torch.backends.mha.get_fastpath_enabled()
     narrow = torch.backends.cuda.fp16_bf16_reduction_math_sdp_allowed()

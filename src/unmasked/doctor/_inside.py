@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor, nn
 
-from unmasked.doctor._call import PLURAL, ROLES, Call, found_in
+from unmasked.doctor._call import LAYOUTS, PLURAL, ROLES, Call, found_in, layout_of
 from unmasked.doctor._made import Made, role_of
 from unmasked.doctor._report import Finding, Given, Open, Outcome
 from unmasked.doctor._rows import projections
@@ -94,10 +94,8 @@ def _judge(view: View, inside: Inside) -> None:
     if not base.calls or (base.call.at == base.call.place and not Scores(view, base).exponentials):
         inside.outcomes.append(unclear("what averages its values: no product of weights and values was recognized"))
         return
-    inside.add(_independent(view, base))
-    other = view.run(changed(base.case, other_token))
-    if len(other.calls) != len(base.calls):
-        raise Unseen("what it does depends on its input")
+    _refuse_chained(view, base)
+    other = view.asked(changed(base.case, other_token), base)
     base, other = _laid(view, base, other)
     inside.add(_memory(base))
     base, other = view.without_memory(base), view.without_memory(other)
@@ -172,8 +170,8 @@ def _laid(view: View, base: Run, other: Run) -> tuple[Run, Run]:
         pairs = ((getattr(one.call, n), getattr(two.call, n)) for n in ROLES)
         return not any(elsewhere(*pair) for pair in pairs)
 
-    turned = None
-    order = view.layouts(base)
+    turned, told = None, layout_of(base.events, base.case.sizes)
+    order = range(len(LAYOUTS)) if told is None else [told]
     for layout in order:
         view.layout = layout
         laid = view.again(base), view.again(other)
@@ -186,19 +184,18 @@ def _laid(view: View, base: Run, other: Run) -> tuple[Run, Run]:
     return turned or (base, other)
 
 
-def _independent(view: View, base: Run) -> Iterator[Outcome]:
+def _refuse_chained(view: View, base: Run) -> None:
+    """Say nothing of calls of attention of which one takes what another gave."""
     if len(base.calls) < 2:
         return
     if len({(tuple(c.query.shape), tuple(c.value.shape)) for c in base.calls}) > 1:
         raise Unseen("it has several calls of attention, of different sizes")
-    first = base.calls[0]
-    other = view.again(view.run(base.case, {first.place: lambda x: x + 1}))
+    other = view.again(view.run(base.case, {base.calls[0].place: lambda x: x + 1}))
     if len(other.calls) != len(base.calls) or any(
         not view.near(a.query, b.query) or not view.near(a.value, b.value)
         for a, b in zip(base.calls[1:], other.calls[1:], strict=True)
     ):
         raise Unseen("it has several calls of attention, one after the other")
-    yield from ()
 
 
 def _memory(base: Run) -> Iterator[Outcome]:

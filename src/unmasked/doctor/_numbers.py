@@ -141,7 +141,7 @@ def _blind(subject: Subject) -> Iterator[Outcome]:
     q, k, v = (subject.noise(subject.items, subject.tokens, place, place) for place in range(3))
     allowed = torch.ones(subject.tokens, subject.tokens, dtype=torch.bool)
     try:
-        evidence = probes.is_blinded(subject.masked, q, k, v, allowed)
+        evidence = probes.is_blinded(subject.target, q, k, v, allowed)
     except Exception as error:  # whatever it raises where nothing may be seen
         yield Open("rows that may see nothing", f"the target raised {said(error)}")
         return

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Iterator
 
 import torch
@@ -42,16 +41,12 @@ def projections(made: Made, scores: Scores, *, clear: bool) -> Iterator[Outcome]
 
 
 def _never_used(made: Made) -> Iterator[Outcome]:
-    """Find a bias, a norm or a transpose that was forgotten."""
+    """Find a bias or a transpose that was forgotten."""
     view, tensors, unused = made.view, made.view.target.tensors, made.unused
     for name in sorted(unused):
         weight = name.removesuffix("bias") + "weight"
         if name.endswith("bias") and weight in tensors.keys() - unused:
             yield view.wrong("zero-bias-parity", f"{name} is never added, which biases of zero hide")
-        twins = [other for one, two in (("q", "k"), ("k", "q"), ("query", "key"), ("key", "query"))
-                 if (other := re.sub(rf"(?<![a-z]){one}(?=_|\d|norm)", two, name)) != name]  # fmt: skip
-        if "norm" in name.lower() and any(twin in tensors.keys() - unused for twin in twins):
-            yield view.wrong(None, f"{name} is never used, and its twin is: only one of queries and keys is normalized")
     if made.flipped:
         yield view.wrong("weight-not-transposed", f"multiplied by {made.flipped} as it is kept, not by its transpose")
 

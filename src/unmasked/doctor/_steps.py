@@ -313,23 +313,18 @@ class Scores:
     @cached_property
     def evened(self) -> str | None:
         """Why exponentials whose rows do not sum to one may be right: what is moved by scores, and what is not."""
-        call, view = self.call, self.view
+        view = self.view
         same = view.run(view.case(self.run.case.query.size(0), same=True))
-        if len(same.calls) != 1:
-            return "what divides the exponentials of its scores"
         other = view.run(same.case, {same.call.first: lambda x: x + drawn(x, 5)})
         if view.near(other.output, same.output, same.output.abs().max().item()):
             return "its weights are divided by their sums only after the values are averaged"
-        more = view.again(view.run(self.run.case, {call.first: lambda x: x + 0.5}))
+        more = view.again(view.run(self.run.case, {self.call.first: lambda x: x + 0.5}))
         sums = [each.call.weights.sum(-1) for each in (self.run, more) if each.calls]
         if len(sums) == 2 and all(bool((x < 1).all()) for x in sums):  # something else counts in the sum, and stays
             step = sums[1].logit() - sums[0].logit()
             one = step.mean((0, 2), keepdim=True).expand_as(step)
             if view.near(step, one) and bool((step > _COUNTS).all()):
                 return "something beside its tokens counts in the sum of the weights"
-        gated = view.again(view.run(self.run.case, {call.first: lambda x: x + 0.3 * drawn(x, 6)}))
-        if gated.calls and view.near(gated.call.weights.sum(-1), call.weights.sum(-1)):
-            return "the weights of a query are multiplied by a number of its own"
         return None
 
     # What is added to the scores

@@ -161,11 +161,7 @@ class Subject:
         return self.target(x)
 
     def answer(self, case: Case) -> Tensor:
-        return self.target(case.query, case.key, case.value, allowed=case.allowed)
-
-    def masked(self, query: Tensor, key: Tensor, value: Tensor, allowed: Tensor) -> Tensor:
-        """Call with a mask."""
-        return self.target(query, key, value, allowed=allowed)
+        return self.target(case.query, case.key, case.value, case.allowed)
 
     def sized(self, told: str) -> str:
         return f"{self.items} items of {self.tokens} tokens of {self.embed_dim} features: {told}"

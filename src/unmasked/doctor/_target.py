@@ -14,6 +14,7 @@ from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 __all__ = ["INPUTS", "Inputs", "Options", "Target", "WrongShape", "a", "is_triangle"]
 
@@ -178,8 +179,9 @@ class Target:
         if not self.copied:
             self.dtype = next((t.dtype for t in self.tensors.values()), dtype)
 
-    def __call__(self, query: Tensor, key: Tensor | None = None, value: Tensor | None = None, *,
-                 allowed: Tensor | None = None) -> Tensor:  # fmt: skip
+    def __call__(
+        self, query: Tensor, key: Tensor | None = None, value: Tensor | None = None, allowed: Tensor | None = None
+    ) -> Tensor:
         """Attend: keys and values are of the queries' tokens where they are not given, and everything is allowed."""
         key = self.wide(query, 1) if key is None else key
         value = (key if key.size(-1) == self.options.widths[2] else self.wide(query, 2)) if value is None else value
@@ -374,20 +376,15 @@ class Target:
         return isinstance(value, nn.Module | Tensor | list | tuple | dict)
 
     def _deepcopy(self, thing: Any) -> Any:
-        # Tensors that a forward pass has left behind cannot be copied with their graph, and need not be.
-        left = {id(tensor): tensor.detach().clone() for tensor in _left_behind(thing)}
-        for memo in (self._memo, self._memo | left):
-            before = dict(memo)
-            try:
+        memo = dict(self._memo)
+        try:
+            with _Detached():
                 twin = copy.deepcopy(thing, memo)
-            except Exception:
-                memo.clear()
-                memo.update(before)
-                continue
-            self._memo.update(memo)
-            return twin
-        self.copied = False
-        return thing
+        except Exception:
+            self.copied = False
+            return thing
+        self._memo.update(memo)
+        return twin
 
 
 def a(thing: object) -> str:
@@ -427,18 +424,13 @@ def _is_instance(value: Any) -> bool:
     return hasattr(value, "__dict__") and not plain
 
 
-def _left_behind(thing: Any, depth: int = 4) -> Iterator[Tensor]:
-    """Tensors that are not leaves, in a module or an object, and in what it holds."""
-    if isinstance(thing, Tensor):
-        if not thing.is_leaf:
-            yield thing
-    elif depth:
-        held = thing.modules() if isinstance(thing, nn.Module) else [thing]
-        for each in held:
-            inside = each.values() if isinstance(each, dict) else each if isinstance(each, list | tuple) else ()
-            for value in (*inside, *vars(each).values()) if hasattr(each, "__dict__") else inside:
-                if isinstance(value, Tensor | list | tuple | dict):
-                    yield from _left_behind(value, depth - 1)
+class _Detached(TorchFunctionMode):
+    """Copies tensors that a forward pass has left behind without their graph, with which they cannot be copied."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is Tensor.__deepcopy__ and not args[0].is_leaf:
+            args = (args[0].detach(), args[1])
+        return func(*args, **(kwargs or {}))
 
 
 def _draw(module: nn.Module) -> None:

@@ -232,79 +232,33 @@ class Fact(NamedTuple):
 FACTS: dict[str, Fact] = {
     "causal": Fact(lambda seen: seen.causal if seen.call.query.size(-2) > 1 else None, _causal_said),
     "scale": Fact(lambda seen: seen.scale, _scale_said),
-    "weights": Fact(
-        lambda seen: seen.sums,
-        lambda seen, value, usual: (
-            "weights-not-normalized",
-            "its weights do not sum to one",
-            f"those of the last query sum to {float(seen.call.weights[0, 0, -1].sum()):.3g}",
-        ),
-        follows=True,
-        good=True,
-    ),
+    "weights": Fact(lambda seen: seen.sums, lambda seen, value, usual: (
+        "weights-not-normalized", "its weights do not sum to one",
+        f"those of the last query sum to {float(seen.call.weights[0, 0, -1].sum()):.3g}"), follows=True, good=True),
     "softmax": Fact(lambda seen: (seen.call.over, seen.unchanged), _softmax_said, follows=True),
-    "reads": Fact(
-        lambda seen: tuple(sorted(seen.wires.reads.items())) if len(seen.wires.reads) == 3 else None, _reads_said
-    ),
-    "tokens": Fact(
-        lambda seen: tuple(sorted(seen.wires.tokens.items())) or None,
-        lambda seen, value, usual: (
-            None,
-            "its heads read other tokens than those of the others",
-            ", ".join(f"its {role} {tokens}" for role, tokens in value),
-        ),
-        follows=True,
-    ),
-    "sources": Fact(
-        lambda seen: seen.wires.own,
-        lambda seen, value, usual: (
-            None,
-            f"its keys are made of {'its own tokens' if value else 'another sequence'}",
-            f"those of the others are made of {'their own tokens' if usual else 'another sequence'}",
-        ),
-    ),
-    "merge": Fact(
-        lambda seen: None if seen.wires.merge is None else (seen.wires.merge, seen.wires.order),
-        lambda seen, value, usual: (
-            None,
-            "its heads are merged in another order" if value[0] == usual[0] else "its merged heads mix several tokens",
-            "the next layer reads other features",
-        ),
-        follows=True,
-    ),
-    "bias": Fact(
-        lambda seen: _Bias(seen.rest, seen.call.softmax > 0) if seen.bias else None,
-        lambda seen, value, usual: (
-            None,
-            "it adds something else to its scores",
-            "what its scores have beside the products is not what those of the others have",
-        ),
-    ),
-    "pairs": Fact(
-        lambda seen: tuple(turn.pair for turn in seen.wires.turns.values()) if _is_turned(seen) else None,
-        lambda seen, value, usual: (
-            "rope-pairing",
-            "its rotation pairs other features",
-            f"they lie {value[0]} apart, not {usual[0]}",
-        ),
-    ),
-    "padding": Fact(
-        lambda seen: seen.hides_padding,
-        lambda seen, value, usual: (
-            "padding-ignored",
-            "it attends to padding, which attention_mask hides in the other layers",
-            "its weights are not zero where tokens are padding",
-        ),
-        good=True,
-    ),
-    "positions": Fact(
-        lambda seen: seen.by_distance,
-        lambda seen, value, usual: (
-            None,
-            "where all tokens are the same, its scores depend on more than the distance",
-            "those of the others depend on it alone",
-        ),
-        follows=True,
-        good=True,
-    ),
-}
+    "reads": Fact(lambda seen: tuple(sorted(seen.wires.reads.items())) if len(seen.wires.reads) == 3 else None,
+                  _reads_said),
+    "tokens": Fact(lambda seen: tuple(sorted(seen.wires.tokens.items())) or None, lambda seen, value, usual: (
+        None, "its heads read other tokens than those of the others",
+        ", ".join(f"its {role} {tokens}" for role, tokens in value)), follows=True),
+    "sources": Fact(lambda seen: seen.wires.own, lambda seen, value, usual: (
+        None, f"its keys are made of {'its own tokens' if value else 'another sequence'}",
+        f"those of the others are made of {'their own tokens' if usual else 'another sequence'}")),
+    "merge": Fact(lambda seen: seen.wires.merge and (seen.wires.merge, seen.wires.order), lambda seen, value, usual: (
+        None,
+        "its heads are merged in another order" if value[0] == usual[0] else "its merged heads mix several tokens",
+        "the next layer reads other features"), follows=True),
+    "bias": Fact(lambda seen: _Bias(seen.rest, seen.call.softmax > 0) if seen.bias else None,
+                 lambda seen, value, usual: (
+        None, "it adds something else to its scores",
+        "what its scores have beside the products is not what those of the others have")),
+    "pairs": Fact(lambda seen: tuple(turn.pair for turn in seen.wires.turns.values()) if _is_turned(seen) else None,
+                  lambda seen, value, usual: (
+        "rope-pairing", "its rotation pairs other features", f"they lie {value[0]} apart, not {usual[0]}")),
+    "padding": Fact(lambda seen: seen.hides_padding, lambda seen, value, usual: (
+        "padding-ignored", "it attends to padding, which attention_mask hides in the other layers",
+        "its weights are not zero where tokens are padding"), good=True),
+    "positions": Fact(lambda seen: seen.by_distance, lambda seen, value, usual: (
+        None, "where all tokens are the same, its scores depend on more than the distance",
+        "those of the others depend on it alone"), follows=True, good=True),
+}  # fmt: skip

@@ -9,23 +9,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from unmasked.doctor._call import LAYOUTS, Call, calls_of, joined, layout_of
+from unmasked.doctor._call import Call, calls_of, joined
 from unmasked.doctor._hear import Event, heard
 from unmasked.doctor._report import Finding, Open, Standing
 from unmasked.doctor._subject import Case, Subject
 
-__all__ = [
-    "EQUALITY",
-    "Run",
-    "Unseen",
-    "View",
-    "changed",
-    "drawn",
-    "elsewhere",
-    "moved",
-    "other_token",
-    "unclear",
-]
+__all__ = ["EQUALITY", "Run", "Unseen", "View", "changed", "drawn", "elsewhere", "moved", "other_token", "unclear"]
 
 EQUALITY = "equality with the reference"
 # How far two results of one computation may lie apart, as a part of their size: float64, whose constants may have been
@@ -86,11 +75,6 @@ class View:
         events, output = heard(lambda: self.subject.answer(case), put)
         run = Run(case, events, output.detach())
         return self.again(run) if put is None else run
-
-    def layouts(self, run: Run) -> list[int]:
-        """The layout that its axes tell, or else all to try."""
-        told = layout_of(run.events, run.case.sizes)
-        return list(range(len(LAYOUTS))) if told is None else [told]
 
     def again(self, run: Run) -> Run:
         """The same run in the present layout."""
@@ -166,10 +150,8 @@ def other_token(x: Tensor) -> Tensor:
 
 
 def drawn(like: Tensor, seed: int = 4) -> Tensor:
-    """Numbers without a pattern, as many as these, wherever they are: no generator has to be there."""
-    place = torch.arange(like.numel(), dtype=torch.float64).view(like.shape)
-    wave = (place * 12.9898 + seed * 78.233).sin() * 43758.5453
-    return (3.4 * (wave - wave.floor() - 0.5)).to(like)
+    """Numbers without a pattern, as many as these, where they are."""
+    return torch.randn(like.shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(like)
 
 
 def moved(before: Tensor, after: Tensor) -> Tensor:
