@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from unmasked.doctor._hear import Event, Facts
+from unmasked.doctor._hear import Event, Facts, product_of
 
 __all__ = ["LAYOUTS", "PLURAL", "ROLES", "Call", "Found", "calls_of", "found_in", "joined", "laid", "layout_of"]
 
@@ -86,14 +86,10 @@ def _one(events: list[Event], place: int, side: int) -> Found | None:
     known = ids[ids >= 0]
     if not known.numel():
         return None
-    low, high = int(known.min()), int(known.max())
-    start = next((n for n in range(place - 1, -1, -1)
-                  if events[n].kind == "product" and events[n].first <= low), None)  # fmt: skip
-    if start is None:
+    start = product_of(events[:place], int(known.min()))
+    if start is None or int(known.max()) >= events[start].first + events[start].result.numel():
         return None
     first = events[start]
-    if high >= first.first + first.result.numel():
-        return None
     at = facts.softmax if facts.softmax is not None else place
     if at == place and (facts.turned or not _by_hand(event.given[side], first)):
         return None

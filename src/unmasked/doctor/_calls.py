@@ -316,19 +316,15 @@ def _why_no_average(subject: Subject) -> Iterator[Because]:
     yield Because(None, told, open=True)
 
 
-def _copies(subject: Subject, counts: Iterable[int]) -> list[Tensor]:
-    x = subject.noise(1, 1)
-    return [subject.f(x.expand(-1, n, -1).clone())[:, -1] for n in counts]
-
-
 def _grows(subject: Subject) -> bool:
     """Whether the output grows with every copy of a token alike, and no softmax is called that would prevent it.
 
     What a learned key adds to the sum weighs less with every copy; and heads that are mixed with a bias after the
     softmax grow as well, though the softmax did its work.
     """
-    first, second, fourth, eighth = _copies(subject, (1, 2, 4, 8))
+    x = subject.noise(1, 1)
+    first, second, fourth, eighth = (subject.f(x.expand(-1, n, -1).clone())[:, -1] for n in (1, 2, 4, 8))
     step = second - first
     linear = not differs(fourth - second, 2 * step) and not differs(eighth - fourth, 4 * step)
     grows = bool(linear and differs(second, first))
-    return grows and not _softmaxed(subject, subject.noise(1, 1))
+    return grows and not _softmaxed(subject, x)

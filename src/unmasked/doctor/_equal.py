@@ -7,6 +7,7 @@ A mistake is one step of it done otherwise; ``weights`` that were named must be 
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -91,7 +92,6 @@ def _affine(x: Tensor, matrix: Tensor) -> Tensor:
     return x @ matrix[:, :-1].mT + matrix[:, -1]
 
 
-_AFTER = Steps(weigh=lambda s, h: s.softmax(-1) * ~h)
 _MISTAKES: dict[str, tuple[Steps, ...]] = {
     "missing-scale": (Steps(scale=1.0),),
     "merge-without-transpose": (Steps(merge=lambda c: c.reshape(c.size(0), c.size(2), -1)),),
@@ -103,82 +103,64 @@ _MISTAKES: dict[str, tuple[Steps, ...]] = {
     "boolean-mask-added": (Steps(weigh=lambda s, h: (s + h.to(s)).softmax(-1)),),
     "float-mask-of-ones": (Steps(weigh=lambda s, h: (s + (~h).to(s)).softmax(-1)),
                            Steps(weigh=lambda s, h: (s * (~h).to(s)).softmax(-1))),
-    "mask-after-softmax": (_AFTER,),
+    "mask-after-softmax": (Steps(weigh=lambda s, h: s.softmax(-1) * ~h),),
     "weights-not-normalized": (Steps(weigh=lambda s, h: s.exp().masked_fill(h, 0.0)),
                                Steps(weigh=lambda s, h: s.softmax(1)), Steps(weigh=lambda s, h: s.softmax(0))),
 }  # fmt: skip
 
 
+_SCALED = ("wrong-d-in-scale", "global-d-k")  # mistakes that are another scale, which was seen
+
+
 def compared(subject: Subject, inside: Inside) -> Iterator[Outcome]:
     """Compare the target with an independent attention, and with the one mistake that was found in it."""
     wrong = [each for each in inside.findings if each.how != "open"]
-    known = inside.run is not None and inside.made is not None and not inside.opens
-    names = {each.cause for each in wrong}
-    if not known or len(wrong) > 1 or (wrong and not names & (_MISTAKES.keys() | {"wrong-d-in-scale", "global-d-k"})):
-        yield from _unsaid(subject, inside)
-        return
-    steps: tuple[Steps, ...] = (Steps(),)
-    if wrong and wrong[0].cause in _MISTAKES:
-        steps = _MISTAKES[wrong[0].cause]
-    view = View(subject)
-    try:
-        found = list(_read(view, inside, scaled=bool(names & {"wrong-d-in-scale", "global-d-k"}), steps=steps))
-    except (RuntimeError, ValueError):  # what was read does not go together: then nothing is said of the whole
-        found = []
-    if not found:
-        yield from _unsaid(subject, inside)
-        return
-    if not wrong and (mistake := _ordered(subject, found[0])) is not None:
-        yield mistake
-        return
-    if wrong:
-        yield replace(wrong[0], how="equal")
-    else:
-        yield Passed(EQUALITY)
-
-
-def _unsaid(subject: Subject, inside: Inside) -> Iterator[Outcome]:
-    if inside.right:
+    cause = wrong[0].cause if wrong else None
+    known = not inside.opens and len(wrong) < 2 and (not wrong or cause in _MISTAKES or cause in _SCALED)
+    maps = None
+    if known and inside.run is not None and inside.made is not None:
+        with contextlib.suppress(RuntimeError, ValueError):  # what was read does not go together
+            maps = _read(View(subject), inside, inside.run, cause)
+    if maps is None and inside.right:
         yield Passed(f"{EQUALITY}, step by step")
-    if subject.options.weights and inside.right:
-        yield Given("the order of its rows, with which weights= was not compared")
+        if subject.options.weights:
+            yield Given("the order of its rows, with which weights= was not compared")
+    elif maps is not None:
+        yield replace(wrong[0], how="equal") if wrong else _ordered(subject, maps) or Passed(EQUALITY)
 
 
-def _read(view: View, inside: Inside, *, scaled: bool, steps: tuple[Steps, ...]) -> Iterator[Maps]:
-    """Solve for the maps, and keep those with which the target's outputs come out for other inputs."""
-    base, subject = inside.run, view.subject
-    assert base is not None
+def _read(view: View, inside: Inside, base: Run, cause: str | None) -> Maps | None:
+    """Solve for the maps with which the target's outputs come out, for other inputs too: rightly, or by a mistake."""
     view.layout, view.longer = inside.layout, inside.longer
     run = view.run(view.case(max(base.call.query.size(0), _items(base))))
     if len(run.calls) != len(base.calls):
-        return
+        return None
     raw = run.call
     run = view.without_memory(run)
     call, case = run.call, run.case
-    heads = call.query.size(1)
     maps = {}
     for role in ROLES:
         found = _solved(getattr(case, role), getattr(call, role).transpose(1, 2).flatten(2))
         if found is None:
-            return
+            return None
         maps[role] = found / call.gain if role == "query" and call.gain else found  # which may be the scale
     more = None
     if raw.key.size(2) != call.key.size(2):
         kept = ~raw.tokens_own[0]
         more = (raw.key[:1, :, kept], raw.value[:1, :, kept])
+    steps = _MISTAKES.get(cause or "", (Steps(),))
+    if cause in _SCALED and inside.scale is not None:
+        steps = (Steps(float(inside.scale[0]) * call.gain),)
     for each in steps:
         merged = each.merge(call.context)
         for given in ([merged], [merged, case.query]):
             out = _solved(torch.cat(given, -1), run.output) if given[-1].shape[:2] == run.output.shape[:2] else None
             if out is None:
                 continue
-            whole = Maps(maps["query"], maps["key"], maps["value"], out, heads, more)
-            scale = None
-            if scaled and inside.scale is not None:
-                scale = float(inside.scale[0]) * call.gain
-            if _agrees(subject, whole, replace(each, scale=scale if scaled else each.scale), inside):
-                yield whole
-                return
+            whole = Maps(maps["query"], maps["key"], maps["value"], out, call.query.size(1), more)
+            if _agrees(view.subject, whole, each, inside):
+                return whole
+    return None
 
 
 def _items(base: Run) -> int:

@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
 
-__all__ = ["Event", "Facts", "Listener", "heard", "uncompiled"]
+__all__ = ["Event", "Facts", "Listener", "heard", "product_of", "uncompiled"]
 
 Put = Mapping[int, Callable[[Tensor], Tensor]]
 _aten = torch.ops.aten
@@ -312,18 +312,19 @@ class Listener(TorchDispatchMode):
     def _summed(self, ids: Tensor, facts: Facts, other: Any) -> Facts:
         """What is known of a sum: of two numbers of one product, as a rotation adds them, how far these lie apart."""
         _, others, more = other
-        mine, theirs = (self._product_of(int(i.reshape(-1)[0])) if i.numel() else None for i in (ids, others))
+        mine, theirs = (product_of(self.events, int(i.flatten()[0])) if i.numel() else None for i in (ids, others))
         if mine is None or mine != theirs or more.softmax != facts.softmax:
             return facts
         gap = int((others.expand(ids.shape) - ids).flatten()[0])
         return replace(facts, varied=facts.varied and more.varied, turned=facts.turned or abs(gap))
 
-    def _product_of(self, number: int) -> int | None:
-        """The event that made this number."""
-        if number < 0:
-            return None
-        return next((n for n in range(len(self.events) - 1, -1, -1)
-                     if self.events[n].kind == "product" and self.events[n].first <= number), None)  # fmt: skip
+
+def product_of(events: list[Event], number: int) -> int | None:
+    """The product that gave this number; None where none did."""
+    if number < 0:
+        return None
+    places = range(len(events) - 1, -1, -1)
+    return next((n for n in places if events[n].kind == "product" and events[n].first <= number), None)
 
 
 def _joined(one: Facts, other: Facts) -> Facts:

@@ -183,7 +183,8 @@ class _Examination:
         self.cautions: list[Finding] = []
         self.passed: list[str] = []
         self.open: list[Open] = []
-        self.unwatched = [f"{what}, {_times(count)}" for what, count in run.missed.items()]
+        missed = run.missed.items()
+        self.unwatched = [f"{what}, {'once' if count == 1 else f'{count} times'}" for what, count in missed]
         self.seen = run.calls
         self.groups: dict[str, list[Seen]] = {}
         for seen in self.seen:
@@ -435,7 +436,3 @@ class _Examination:
             verdict=seen.verdict,
             given=tuple(name for name, holds in choices.items() if holds and seen.verdict != "open"),
         )
-
-
-def _times(count: int) -> str:
-    return "once" if count == 1 else f"{count} times"

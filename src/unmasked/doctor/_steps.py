@@ -74,11 +74,10 @@ class Scores:
     @cached_property
     def hidden(self) -> Tensor | None:
         """What should be hidden, as far as that is known: (batch, heads, queries, keys)."""
-        may = self.view.subject.may(self.run.case, *self.shut.shape[-2:]) if self._fits_mask() else None
+        if self.allowed is not None and self.allowed.shape[-2:] != self.shut.shape[-2:]:
+            return None
+        may = self.view.subject.may(self.run.case, *self.shut.shape[-2:])
         return None if may is None else ~may.unsqueeze(1).expand_as(self.shut)
-
-    def _fits_mask(self) -> bool:
-        return self.allowed is None or self.allowed.shape[-2:] == self.shut.shape[-2:]
 
     @property
     def should(self) -> Tensor:

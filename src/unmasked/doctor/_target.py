@@ -215,7 +215,10 @@ class Target:
 
     def read(self, result: Any, query: Tensor, keys: int) -> Tensor:
         """Find the output in what it returned, and the weights beside it, if there are any."""
-        output, *rest = self._tensors(result)
+        tensors = [part.to("cpu") for part in _parts(result) if isinstance(part, Tensor)]
+        if not tensors:
+            raise WrongShape(f"it returned {type(result).__name__}, and no tensor in it")
+        output, *rest = tensors
         items, queries = query.shape[:2]
         self.weights = next((w for w in rest if _are_weights(w, queries, keys)), None)
         wanted = (items, queries) if self.batch_first else (queries, items)
@@ -229,12 +232,6 @@ class Target:
                 output.size(axis) if pooled else None,
             )
         return output if self.batch_first else output.transpose(0, 1)
-
-    def _tensors(self, result: Any) -> list[Tensor]:
-        tensors = [part.to("cpu") for part in _parts(result) if isinstance(part, Tensor)]
-        if not tensors:
-            raise WrongShape(f"it returned {type(result).__name__}, and no tensor in it")
-        return tensors
 
     def raw(self, *given: Tensor, allowed: Tensor | None = None, **more: Any) -> Any:
         """Call it with these very tensors, (batch, tokens, features), and return what it returns."""
@@ -268,7 +265,8 @@ class Target:
         """Where its parameters are, to which its inputs go."""
         tensors: dict[str, Tensor] = {}
         for name, thing in found.items():
-            held = dict((*thing.named_parameters(), *thing.named_buffers())) if _is_module(thing) else {"": thing}
+            module = isinstance(thing, nn.Module)
+            held = dict((*thing.named_parameters(), *thing.named_buffers())) if module else {"": thing}
             tensors |= {f"{name}.{inner}".strip("."): t for inner, t in held.items() if isinstance(t, Tensor)}
         for name, tensor in tensors.items():
             if tensor.is_meta:
@@ -391,10 +389,6 @@ def a(thing: object) -> str:
     """What kind of thing it is, with its article."""
     name = type(thing).__name__
     return f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}"
-
-
-def _is_module(thing: Any) -> bool:
-    return isinstance(thing, nn.Module)
 
 
 def _uncompiled(target: Any) -> Any:

@@ -83,10 +83,6 @@ class Seen:
         return bool(self.call.query.isfinite().all() and self.call.key.isfinite().all())
 
     @property
-    def root(self) -> float:
-        return float(f"{self.call.query.size(-1) ** -0.5:.4g}")
-
-    @property
     def sums(self) -> bool:
         total = self.call.weights.sum(-1)
         return bool(((total - 1).abs().lt(1e-3) | total.eq(0) | total.isnan()).all()) or self.call.dropout > 0
@@ -191,7 +187,8 @@ def _reads_said(seen: Seen, value: Any, usual: Any) -> Said:
 
 def _scale_said(seen: Seen, value: Any, usual: Any) -> Said:
     evidence = f"they are multiplied by {value:g}, not by {usual:g}"
-    if usual == seen.root and abs(value - 1) < 1e-3:
+    root = float(f"{seen.call.query.size(-1) ** -0.5:.4g}")
+    if usual == root and abs(value - 1) < 1e-3:
         return "missing-scale", "its scores are not divided by the root of head_dim", evidence
     return "wrong-d-in-scale", "its scores are scaled by another number", evidence
 

@@ -110,11 +110,9 @@ class View:
         less["sinks"] = False
         return replace(run, calls=[replace(call, **less)]) if len(run.calls) == 1 else run
 
-    def evidence(self) -> str:
-        return self.subject.sized("seen in what its own forward pass multiplies")
-
     def wrong(self, cause: str | None, told: str, how: Standing = "followed", **more: Any) -> Finding:
-        return Finding(EQUALITY, cause, told, self.evidence(), how=how, **more)
+        evidence = self.subject.sized("seen in what its own forward pass multiplies")
+        return Finding(EQUALITY, cause, told, evidence, how=how, **more)
 
     def constants(self, *words: str) -> list[float]:
         """Numbers that its modules keep as attributes, whose names have one of these words."""

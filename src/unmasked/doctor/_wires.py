@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from unmasked.doctor._call import ROLES, Call
-from unmasked.doctor._hear import Event
+from unmasked.doctor._hear import Event, product_of
 
 __all__ = ["Turn", "Wires", "wires_of"]
 
@@ -83,11 +83,10 @@ def wires_of(events: list[Event], call: Call, module: str) -> Wires:
 
 def _source(events: list[Event], ids: Tensor) -> int | None:
     """The product that made all of these numbers."""
-    low, high = int(ids.min()), int(ids.max())
-    if low < 0:
+    number = product_of(events, int(ids.min()))
+    if number is None or int(ids.max()) >= events[number].first + events[number].result.numel():
         return None
-    number = next(n for n in range(len(events) - 1, -1, -1) if events[n].kind == "product" and events[n].first <= low)
-    return number if high < events[number].first + events[number].result.numel() else None
+    return number
 
 
 def _reads(wires: Wires, role: str, event: Event, ids: Tensor, module: str) -> None:
