@@ -19,7 +19,6 @@ from torch import Tensor, nn
 from unmasked import masks
 from unmasked.doctor._call import ROLES
 from unmasked.doctor._inside import Inside
-from unmasked.doctor._made import originals
 from unmasked.doctor._report import Finding, Given, Outcome, Passed, Standing
 from unmasked.doctor._subject import Case, Subject
 from unmasked.doctor._target import Target, a
@@ -215,7 +214,7 @@ def named(target: Target, weights: Mapping[str, Any]) -> dict[str, Tensor]:
 
     A value may be a tensor (a parameter of the target, or a view of one), a name, or an nn.Linear.
     """
-    own = originals(target)
+    own = target.untouched
     roles = (*ROLES, "out", "qkv")
     allowed = {*roles, *(f"{role}_bias" for role in roles)}
     found: dict[str, Tensor] = {}

@@ -15,7 +15,7 @@ from unmasked.doctor._subject import gradients
 from unmasked.doctor._target import Target
 from unmasked.doctor._view import Run, View
 
-__all__ = ["Made", "declared_heads", "originals", "role_of"]
+__all__ = ["Made", "declared_heads", "role_of"]
 
 _EXACT, _EXACT_ROUGH = 1e-9, 1e-3  # of two directions, by how much their cosine may miss one
 _INVERSE, _INVERSE_ROUGH = 1e-9, 1e-4  # of a matrix, from which part of its size on a singular value counts
@@ -56,18 +56,6 @@ def declared_heads(target: Target) -> int | None:
             if isinstance(count, int) and not isinstance(count, bool) and count > 0:
                 return count
     return None
-
-
-def originals(target: Target) -> dict[str, Tensor]:
-    """The target's own tensors, by the names that their copies have."""
-    found: dict[str, Tensor] = {}
-    for name, thing in target.originals.items():
-        if isinstance(thing, Tensor):
-            found[name] = thing
-        else:
-            named = thing.named_parameters(remove_duplicate=False)
-            found |= {f"{name}.{inner}" if name else inner: p for inner, p in named}
-    return found
 
 
 class _Block(NamedTuple):
@@ -204,7 +192,7 @@ class Made:
 
     def begins_small(self) -> bool:
         """Whether queries or keys began with smaller weights than values, as those do that are to replace a scale."""
-        own, sizes = originals(self.view.target), {}
+        own, sizes = self.view.target.untouched, {}
         for role in ROLES:
             rows = []
             for name in self.names(role) & own.keys():

@@ -195,14 +195,11 @@ class Subject:
         """What it raises at these sizes, with any axes of a mask; asked on the CPU first, where an index is checked."""
         first: Exception | None = None
         for count in (4, 3, 2, 1) if self.options.masked else (4,):
-            error = None
             for target in filter(None, (self.trial, self.target)):
                 target.mask_axes = count
                 error = _raised(target, self.noise(items, tokens))
-                if error is not None and (target is self.target or isinstance(error, IndexError)):
+                if isinstance(error, IndexError):
                     break
-            else:
-                error = None
             if error is None:
                 return None
             first = first or error

@@ -167,15 +167,8 @@ class Target:
             self._materialize()
             for thing in self.modules.values():
                 _draw(thing)
-        for name, thing in found.items():
-            if isinstance(thing, nn.Module):
-                owners = dict(thing.named_modules(remove_duplicate=False))
-                for inner, parameter in thing.named_parameters(remove_duplicate=False):
-                    full = f"{name}.{inner}" if name else inner
-                    self.tensors[full] = parameter
-                    self.owners[full] = owners[inner.rpartition(".")[0]]
-            elif isinstance(thing, Tensor) and thing.is_floating_point():
-                self.tensors[name], self.owners[name] = thing, None
+        for name, tensor, owner in _named(found):
+            self.tensors[name], self.owners[name] = tensor, owner
         if not self.copied:
             self.dtype = next((t.dtype for t in self.tensors.values()), dtype)
 
@@ -188,6 +181,11 @@ class Target:
         given = self.given(query, key, value)
         kept = {id(x): x.clone() for x in given}  # the target may write into them
         return self.read(self.raw(*(kept[id(x)] for x in given), allowed=allowed), query, key.size(1))
+
+    @property
+    def untouched(self) -> dict[str, Tensor]:
+        """The target's own tensors, by the names that their copies have."""
+        return {name: tensor for name, tensor, _ in _named(self.originals)}
 
     @property
     def trained(self) -> list[str]:
@@ -389,6 +387,17 @@ def a(thing: object) -> str:
     """What kind of thing it is, with its article."""
     name = type(thing).__name__
     return f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}"
+
+
+def _named(things: Mapping[str, nn.Module | Tensor]) -> Iterator[tuple[str, Tensor, nn.Module | None]]:
+    """Every parameter and tensor by its name, with the module that holds it."""
+    for name, thing in things.items():
+        if isinstance(thing, Tensor):
+            yield name, thing, None
+            continue
+        owners = dict(thing.named_modules(remove_duplicate=False))
+        for inner, parameter in thing.named_parameters(remove_duplicate=False):
+            yield f"{name}.{inner}" if name else inner, parameter, owners[inner.rpartition(".")[0]]
 
 
 def _uncompiled(target: Any) -> Any:
