@@ -18,7 +18,6 @@ from unmasked.doctor._view import Run, View
 __all__ = ["Made", "declared_heads", "role_of"]
 
 _EXACT, _EXACT_ROUGH = 1e-9, 1e-3  # of two directions, by how much their cosine may miss one
-_INVERSE, _INVERSE_ROUGH = 1e-9, 1e-4  # of a matrix, from which part of its size on a singular value counts
 _WORDS = {
     "query": {"q", "query", "queries"},
     "key": {"k", "key", "keys"},
