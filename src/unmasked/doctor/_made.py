@@ -15,7 +15,7 @@ from unmasked.doctor._subject import gradients
 from unmasked.doctor._target import Target
 from unmasked.doctor._view import Run, View
 
-__all__ = ["Made", "declared_heads", "role_of"]
+__all__ = ["Made", "declared_heads", "listed", "role_of"]
 
 _EXACT, _EXACT_ROUGH = 1e-9, 1e-3  # of two directions, by how much their cosine may miss one
 _WORDS = {
@@ -55,6 +55,14 @@ def declared_heads(target: Target) -> int | None:
             if isinstance(count, int) and not isinstance(count, bool) and count > 0:
                 return count
     return None
+
+
+def listed(target: Target) -> set[str]:
+    """Parameters of layers that stand several times in one list that repeats them."""
+    places: dict[tuple[str, int], list[str]] = {}
+    for name, tensor in target.tensors.items():
+        places.setdefault((re.sub(r"\d+(?=\.[^.]*$)", "*", name), id(tensor)), []).append(name)
+    return {name for names in places.values() if len(names) > 1 for name in names}
 
 
 class _Block(NamedTuple):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterator
 
 import torch
 from torch import Tensor, nn
 
 from unmasked.doctor._call import ROLES
-from unmasked.doctor._made import Made, declared_heads, role_of
+from unmasked.doctor._made import Made, declared_heads, listed, role_of
 from unmasked.doctor._report import Finding, Given, Outcome
 from unmasked.doctor._steps import Scores
 from unmasked.doctor._target import Target
@@ -41,12 +42,16 @@ def projections(made: Made, scores: Scores, *, clear: bool) -> Iterator[Outcome]
 
 
 def _never_used(made: Made) -> Iterator[Outcome]:
-    """Find a bias or a transpose that was forgotten."""
+    """Find a bias, a norm or a transpose that was forgotten."""
     view, tensors, unused = made.view, made.view.target.tensors, made.unused
     for name in sorted(unused):
         weight = name.removesuffix("bias") + "weight"
         if name.endswith("bias") and weight in tensors.keys() - unused:
             yield view.wrong("zero-bias-parity", f"{name} is never added, which biases of zero hide")
+        twins = [other for one, two in (("q", "k"), ("k", "q"), ("query", "key"), ("key", "query"))
+                 if (other := re.sub(rf"(?<![a-z]){one}(?=_|\d|norm)", two, name)) != name]  # fmt: skip
+        if "norm" in name.lower() and any(twin in tensors.keys() - unused for twin in twins):
+            yield view.wrong(None, f"{name} is never used, and its twin is: only one of queries and keys is normalized")
     if made.flipped:
         yield view.wrong("weight-not-transposed", f"multiplied by {made.flipped} as it is kept, not by its transpose")
 
@@ -61,6 +66,10 @@ def _exchanged(made: Made) -> Iterator[Outcome]:
                 told = f"the {other}'s projection passed as the {role}'s, which is never used"
                 yield view.wrong("wrong-value" if role == "value" else None, told)
     for one, two in itertools.combinations(ROLES, 2):
+        same_rows = made.full(one) and torch.equal(made.ids[one].sort(-1)[0], made.ids[two].sort(-1)[0])
+        if same_rows and made.names(one) <= listed(view.target):
+            told = f"{one} and {two} are made by one layer, which stands in its list several times: `[layer] * n`"
+            yield view.wrong(None, f"{told} copies none")
         shared = made.rows(one) & made.rows(two)
         if shared and shared != made.rows(one) and made.full(one) and made.full(two):
             yield view.wrong(None, f"a part of the {two} is made by rows that make the {one}", "open")
