@@ -87,6 +87,14 @@ def test_where_nobody_said_whether_it_is_causal_a_window_into_the_future_is_aske
     assert not diagnose(ahead, embed_dim=E, causal=True).ok
 
 
+def test_the_width_of_a_head_is_not_taken_for_the_length_of_a_window() -> None:
+    windowed = Style(
+        Attention, dim=E, heads=H, causal=True, sees=lambda at, keys: (keys <= at[:, None]) & (keys > at[:, None] - 3)
+    )
+    assert windowed.make().width != 3
+    assert windowed.examine().verdict == "followed"
+
+
 def test_what_does_not_run_is_told_with_its_line() -> None:
     def fails(x: Tensor) -> Tensor:
         return x[:, 99]
