@@ -35,7 +35,6 @@ from unmasked.parallel import ring as _ring
 from unmasked.parallel.ranks import joined
 from unmasked.positions import Rotary
 
-from .helpers import shaken
 from .refusals import refused
 
 LAYOUTS = ("zigzag", "striped", "contiguous")
@@ -142,7 +141,9 @@ def heads() -> dict[object, object]:
     found: dict[object, object] = {}
     for name, make in layers().items():
         torch.manual_seed(100 + dist.get_rank())  # other weights on every rank, as without a common seed
-        layer = shaken(make().double())
+        layer = make().double()
+        for parameter in layer.parameters():
+            nn.init.uniform_(parameter)
         shared = HeadParallel(layer)  # which gives all ranks the weights of the first
         width = shared.qkv_weight.size(1)
         x = torch.randn(2, 5, width, dtype=torch.float64, generator=torch.Generator().manual_seed(7))
