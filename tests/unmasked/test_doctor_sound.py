@@ -95,6 +95,12 @@ def test_the_width_of_a_head_is_not_taken_for_the_length_of_a_window() -> None:
     assert windowed.examine().verdict == "followed"
 
 
+@pytest.mark.parametrize("style", [STEPS(causal=True), STEPS(inputs="x_allowed")], ids=["its own", "given"])
+def test_of_a_mask_of_the_other_polarity_nothing_else_is_said_where_a_token_then_sees_nothing(style: Style) -> None:
+    report = style(show=lambda s, allowed: s.masked_fill(allowed, -math.inf)).examine()
+    assert [finding.cause for finding in report.findings] == ["mask-polarity"]
+
+
 def test_what_does_not_run_is_told_with_its_line() -> None:
     def fails(x: Tensor) -> Tensor:
         return x[:, 99]

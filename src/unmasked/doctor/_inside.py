@@ -350,6 +350,9 @@ def _merging(view: View, base: Run) -> Iterator[Outcome]:
     """Change one token's context, and ask which outputs move."""
     if any(call.context.size(2) < 2 for call in base.calls):
         return
+    if base.output[0, 1].isnan().any():
+        yield unclear("the token that is changed has no output but NaN")
+        return
     after = view.run(base.case, {call.place: _put(call.index[0, :, 1]) for call in base.calls})
     which = moved(base.output, after.output)
     heads, count = base.call.context.shape[1:3]

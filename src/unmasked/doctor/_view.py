@@ -153,10 +153,13 @@ def drawn(like: Tensor, seed: int = 4) -> Tensor:
 
 
 def moved(before: Tensor, after: Tensor) -> Tensor:
-    """Which tokens differ: without the axis of features, and of heads if there is one."""
-    size = before.abs().max().item()
+    """Which tokens differ: without the axis of features, and of heads if there is one. What is NaN in both does not."""
+    size = before.nan_to_num(0.0, 0.0, 0.0).abs().max().item()
     limit = MOVED if before.dtype == torch.float64 else MOVED_ROUGH
-    return ((before - after).abs() > limit * max(size, _SMALLEST)).any(-1)
+    same = (
+        ((before - after).abs() <= limit * max(size, _SMALLEST)) | (before.isnan() & after.isnan()) | (before == after)
+    )
+    return ~same.all(-1)
 
 
 def elsewhere(before: Tensor, after: Tensor) -> bool:
