@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 from unmasked import diagnose
 from unmasked.doctor import Finding, Open, Report
-from unmasked.doctor._calls import behaviour, obeys_its_mask
 from unmasked.doctor._kept import caches, keeps_nothing
 from unmasked.doctor._numbers import large, trained
+from unmasked.doctor._questions import behaviour, obeys_its_mask
 from unmasked.doctor._subject import Subject, runs, still
 from unmasked.doctor._target import Options
 from unmasked.doctor._used import trainable

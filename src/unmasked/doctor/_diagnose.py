@@ -11,12 +11,12 @@ from typing import Any
 import torch
 
 from unmasked import _generators
-from unmasked.doctor._calls import behaviour
 from unmasked.doctor._equal import compared, named
 from unmasked.doctor._hear import uncompiled
 from unmasked.doctor._inside import look
 from unmasked.doctor._kept import caches, keeps_nothing
-from unmasked.doctor._numbers import TRAINING, leaves_inputs, numbers
+from unmasked.doctor._numbers import TRAINING, numbers
+from unmasked.doctor._questions import behaviour, leaves_inputs
 from unmasked.doctor._report import Finding, Given, Open, Outcome, Passed, Report, Standing, standing_of
 from unmasked.doctor._structure import structure
 from unmasked.doctor._subject import Subject, precise, runs, still

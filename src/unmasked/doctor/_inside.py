@@ -15,7 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from unmasked.doctor._call import LAYOUTS, PLURAL, ROLES, Call, found_in, layout_of
-from unmasked.doctor._made import Made, role_of
+from unmasked.doctor._made import Made
+from unmasked.doctor._names import role_of
 from unmasked.doctor._report import Finding, Given, Open, Outcome
 from unmasked.doctor._rows import projections
 from unmasked.doctor._steps import Scores, judged

@@ -1,4 +1,4 @@
-"""Numbers that only some inputs show: what it writes into, large and small inputs, training, half precision."""
+"""Numbers that only some inputs show: large and small inputs, training, half precision."""
 
 from __future__ import annotations
 
@@ -10,24 +10,12 @@ import torch
 from unmasked import probes
 from unmasked.doctor._hear import heard
 from unmasked.doctor._report import Finding, Open, Outcome, Passed
-from unmasked.doctor._subject import Because, Subject, said
+from unmasked.doctor._subject import Subject, said
 from unmasked.doctor._used import trainable
-from unmasked.probes import Evidence
 
-__all__ = ["TRAINING", "leaves_inputs", "numbers"]
+__all__ = ["TRAINING", "numbers"]
 
 TRAINING = "in training, on average the same as in evaluation"
-
-
-def leaves_inputs(subject: Subject) -> Outcome:
-    check = "inputs left as they were"
-
-    def question(items: int, tokens: int) -> Evidence | None:
-        three = (subject.noise(items, tokens, place, place) for place in range(3))
-        given = (x.to(subject.target.device) for x in subject.target.given(*three))  # a copy would be written into
-        return probes.overwrites_inputs(subject.target.raw, *given)
-
-    return subject.ask(check, question, [Because("input-overwritten", "it writes into its input")])
 
 
 def numbers(subject: Subject, found: list[Finding], *, equal: bool) -> Iterator[Outcome]:

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from unmasked.doctor._call import ROLES
-from unmasked.doctor._made import Made, declared_heads, listed, role_of
+from unmasked.doctor._made import Made
+from unmasked.doctor._names import declared_heads, listed, role_of
 from unmasked.doctor._report import Finding, Given, Outcome
 from unmasked.doctor._steps import Scores
 from unmasked.doctor._target import Target

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from unmasked import probes
-from unmasked.doctor._made import role_of
+from unmasked.doctor._names import role_of
 from unmasked.doctor._report import Finding, Open, Outcome, Passed
 from unmasked.doctor._subject import Subject, gradients, said
 

@@ -1,4 +1,4 @@
-"""What calls alone tell of whom an output depends on: its mask, its item, other tokens, their order; and its weights.
+"""What calls alone tell: whether inputs stay, and whom an output depends on: mask, item, other tokens, their order.
 
 Each question is asked of a target about which nothing was found yet. Where the answer is evidence of a mistake, the
 first row that fits it names the cause; a row is made only where none before it fits.
@@ -19,7 +19,7 @@ from unmasked.doctor._report import Finding, Open, Outcome, Passed
 from unmasked.doctor._subject import Because, Subject, explained
 from unmasked.probes import Evidence, changed, differs, moved
 
-__all__ = ["behaviour", "obeys_its_mask"]
+__all__ = ["behaviour", "leaves_inputs", "obeys_its_mask"]
 
 Question = Callable[[Subject], Iterator[Outcome]]
 Probe = Callable[[Callable[[Tensor], Tensor], Tensor], Evidence | None]
@@ -27,6 +27,17 @@ _MASK = "mask polarity, and padding respected"
 _SUM = "weights sum to one"
 _FUTURE = "no leak from the future, in value and gradient"
 _CLEAR = 1e-3  # a leak of so much, or a part of another gap so small, is no rounding
+
+
+def leaves_inputs(subject: Subject) -> Outcome:
+    check = "inputs left as they were"
+
+    def question(items: int, tokens: int) -> Evidence | None:
+        three = (subject.noise(items, tokens, place, place) for place in range(3))
+        given = (x.to(subject.target.device) for x in subject.target.given(*three))  # a copy would be written into
+        return probes.overwrites_inputs(subject.target.raw, *given)
+
+    return subject.ask(check, question, [Because("input-overwritten", "it writes into its input")])
 
 
 def behaviour(subject: Subject, *, equal: bool) -> Iterator[Outcome]:
