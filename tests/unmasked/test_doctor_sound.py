@@ -174,6 +174,10 @@ WRONG: dict[str, tuple[Style, str]] = {
     ),
     "one norm of two": (Style(KeysNormed, dim=E, causal=False), "only one of queries and keys is normalized"),
     "a window one too long": (Style(Window, dim=E, causal=True, positions=True), ""),
+    "a mask of ones that is added before a cap": (
+        STEPS(causal=True, show=lambda s, allowed: 20 * ((s + ~allowed) / 20).tanh()),
+        "the mask of what is hidden is added",
+    ),
     "returned weights transposed": (
         STEPS(returns=lambda y, w: (y, w.mean(1).mT)),
         "the weights that it returns are transposed",

@@ -150,6 +150,7 @@ class Call:
         index: Where each number of the context stands in that event's result.
         gain: What single numbers multiplied query and key by, the last thing before their product.
         dropout: The probability with which weights were dropped.
+        booleans: Whether a boolean tensor was added to the scores.
         sources: For query, key and value, the numbers that theirs came from, as each is laid out; None if unknown.
     """
 
@@ -172,6 +173,7 @@ class Call:
     index: Tensor
     gain: float
     dropout: float
+    booleans: bool
     used: frozenset[int] = frozenset()
     sources: dict[str, Tensor | None] = field(default_factory=dict)
 
@@ -250,7 +252,7 @@ def _laid(events: list[Event], found: Found, sizes: tuple[int, int, int], layout
         scores, over = _logarithms(weights)
         if not over:
             return None
-        softmax, sinks = weights, False
+        softmax, sinks, booleans = weights, False, False
     else:
         soft = events[found.at]
         ids = soft.ids[0]
@@ -262,11 +264,11 @@ def _laid(events: list[Event], found: Found, sizes: tuple[int, int, int], layout
         scores, softmax = soft.given[0].reshape(-1)[laid], soft.result.reshape(-1)[laid]
         over = _over(numbers, soft.axis, first, found)
         sinks = soft.axis == numbers.dim() - 1 and bool(((numbers >= 0).sum(-1) < numbers.size(-1)).all())
+        booleans = soft.facts[0].booleans
     gains = [facts.gain for facts in first.facts]
     return Call(query, key, product, scores, over, softmax, weights, value, context, found.key.size(0) == batch,
                 sinks, cut, found.at, found.start, number, found.place, index, gains[0] * gains[1],
-                found.facts.dropout, frozenset({found.start, found.at, found.place}),
-                sources)  # fmt: skip
+                found.facts.dropout, booleans, frozenset({found.start, found.at, found.place}), sources)  # fmt: skip
 
 
 def _rows(batch: int, rows: int, items: int, queries: int, layout: int) -> Tensor:

@@ -44,6 +44,7 @@ class Facts:
         turned: How far the numbers of the same product lie that were added to them, as a rotation does; 0 if none were.
         varied: Whether they were multiplied by what is no single number: a norm, a mask, a gate.
         dropout: The probability with which one was dropped.
+        booleans: Whether a boolean tensor was added to them, as zeros and ones.
     """
 
     softmax: int | None = None
@@ -51,6 +52,7 @@ class Facts:
     turned: int = 0
     varied: bool = False
     dropout: float = 0.0
+    booleans: bool = False
 
 
 @dataclass
@@ -305,6 +307,8 @@ class Listener(TorchDispatchMode):
             facts = replace(facts, gain=-facts.gain)
         elif stem in ("add", "sub") and len(whole) > 1:
             facts = self._summed(ids, facts, whole[1])
+        elif stem == "add" and any(y.dtype == torch.bool for y in rest):
+            facts = replace(facts, booleans=True)
         elif stem in ("native_dropout", "dropout"):
             facts = replace(facts, dropout=float(args[1]))
         self._learn(result, ids, facts)
@@ -330,8 +334,8 @@ def product_of(events: list[Event], number: int) -> int | None:
 def _joined(one: Facts, other: Facts) -> Facts:
     gain = one.gain if math.isclose(one.gain, other.gain) else math.nan
     softmax = one.softmax if one.softmax is not None else other.softmax
-    varied = one.varied or other.varied
-    return Facts(softmax, gain, max(one.turned, other.turned), varied, max(one.dropout, other.dropout))
+    varied, booleans = one.varied or other.varied, one.booleans or other.booleans
+    return Facts(softmax, gain, max(one.turned, other.turned), varied, max(one.dropout, other.dropout), booleans)
 
 
 def _key(x: Any) -> tuple[int, int] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from functools import cached_property
 from typing import NamedTuple
 
@@ -99,12 +100,25 @@ class Made:
         return ids, ratio
 
     @cached_property
-    def unused(self) -> set[str]:
-        """Names of the parameters that the output does not hang on, as far as autograd sees."""
+    def gradients(self) -> Mapping[str, Tensor | None]:
+        """Of each parameter, as far as autograd sees."""
         try:
-            return {name for name, grad in gradients(self.view.subject).items() if grad is None}
+            return gradients(self.view.subject)
         except Exception:  # which is asked about elsewhere
-            return set()
+            return {}
+
+    @property
+    def unused(self) -> set[str]:
+        """Names of the parameters that the output does not hang on."""
+        return {name for name, grad in self.gradients.items() if grad is None}
+
+    def left(self, role: str) -> bool:
+        """Whether what should make it is never used: a parameter of its own, or rows of one that makes others too."""
+        packed = (
+            grad for name in self.names(role) if (grad := self.gradients.get(name)) is not None and grad.dim() == 2
+        )
+        idle = any(bool((grad == 0).all(axis).any()) for grad in packed for axis in (0, 1))
+        return idle or any(role_of(name) == role for name in self.unused)
 
     @property
     def flipped(self) -> str | None:

@@ -62,8 +62,7 @@ def _exchanged(made: Made) -> Iterator[Outcome]:
     view, tensors, unused = made.view, made.view.target.tensors, made.unused
     for role, others in (("value", ("query", "key")), ("key", ("query",)), ("query", ("key",))):
         for other in others:
-            left = any(role_of(name) == role for name in unused)
-            if left and made.full(role) and torch.equal(made.ids[role], made.ids[other]):
+            if made.left(role) and made.full(role) and torch.equal(made.ids[role], made.ids[other]):
                 told = f"the {other}'s projection passed as the {role}'s, which is never used"
                 yield view.wrong("wrong-value" if role == "value" else None, told)
     for one, two in itertools.combinations(ROLES, 2):

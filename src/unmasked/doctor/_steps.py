@@ -117,22 +117,23 @@ class Scores:
             return None
         return c, means[1] - c[:, None, None] * means[0]
 
-    def take(self, fitted: tuple[Tensor, Tensor] | None) -> bool:
-        """Keep what the scores are made of, if that was found."""
+    def take(self, scores: Tensor, shut: Tensor) -> bool:
+        """Find what scores are made of, and keep it if that was found."""
+        fitted = self.fitted(self.call.product, scores, shut)
         if fitted is None:
             return False
         self.scale, self.added = fitted
-        self.rest = self.call.scores - fitted[0][:, None, None] * self.call.product
+        self.rest = scores - fitted[0][:, None, None] * self.call.product
         return True
 
     def plain(self) -> bool:
-        return self.take(self.fitted(self.call.product, self.call.scores, self.shut))
+        return self.take(self.call.scores, self.shut)
 
     def capped(self) -> bool:
         for cap in self.caps:
             if bool((self.call.scores[~self.shut].abs() < cap * (1 - 1e-12)).all()):
                 uncapped = cap * (self.call.scores / cap).clamp(-1, 1).atanh()
-                if self.take(self.fitted(self.call.product, uncapped, self.shut)):
+                if self.take(uncapped, self.shut):
                     self.cap = cap
                     return True
         return False
@@ -146,7 +147,7 @@ class Scores:
         """Whether what should be seen is made of the products, whatever is done to the rest."""
         if self.hidden is None:
             return False
-        return self.take(self.fitted(self.call.product, self.call.scores, self.hidden | ~self.call.scores.isfinite()))
+        return self.take(self.call.scores, self.hidden | ~self.call.scores.isfinite())
 
     def filled(self, value: float | None) -> bool:
         """Whether what should be hidden has one finite score: this one, or any."""
@@ -415,6 +416,8 @@ HIDDEN = (
         Scores.of_other_items),
     Row("wrong", "the mask of what is hidden is added: those scores grow by one",
         lambda s: s.levels(1.0, 0.0), "boolean-mask-added"),
+    Row("wrong", "the mask of what may be seen is added: what is hidden stays only one behind",
+        lambda s: s.call.booleans and s.levels(0.0, 1.0), "boolean-mask-added"),
     Row("wrong", "zeros and ones are added: what is hidden stays only one behind",
         lambda s: s.levels(0.0, 1.0), "float-mask-of-ones"),
     Row("open", "what should be hidden is only lowered", Scores.lowered),

@@ -184,6 +184,7 @@ wrong(
     "tri-polarity", CAUSAL(dim=18, show=very_low, **EINSUM), "mask-polarity", sees=lambda at, keys: keys >= at[:, None]
 )
 wrong("bool-mask-added", LLAMA(dim=18, show=fill_least), "boolean-mask-added", show=lambda s, a: s + ~a)
+wrong("visible-bool-added", LLAMA(dim=18, heads=3, show=fill_least), "boolean-mask-added", show=lambda s, a: s + a)
 wrong(
     "float-future-added-as-ones",
     LLAMA(dim=21, show=fill_large, returns=in_dict),

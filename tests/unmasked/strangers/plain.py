@@ -673,6 +673,7 @@ right("own-shared-and-plain", Style(SharedLayer))
 right("one-projection", Style(SharedLayer, heads=4, values=True, out=True))
 wrong("cross-k-v-exchanged", HF(inputs="x_context", **SDPA), made=lambda q, k, v: (q, v, k))
 wrong("bert-value", BERT(heads=3, returns=in_dict), "wrong-value", headed=lambda q, k, v: (q, k, k))
+wrong("packed-key-as-value", VIT(heads=2), "wrong-value", made=lambda q, k, v: (q, k, k))
 wrong("value-from-key-input", COURSE(dim=20, heads=2), "wrong-value", taken=lambda q, k, v: (q, k, k))
 wrong("annotated-key-and-value-swapped", COURSE(dim=16, heads=2, returns=alone), taken=lambda q, k, v: (q, v, k))
 wrong(
