@@ -398,7 +398,7 @@ assert apart.diagonal().max() < 1e-9 < smallest_other, (
 # ## What it cannot see
 #
 # In November 2026<!--~ when it was --> it was tried on 80<!--~ the trial --> modules whose author knew nothing of it.
-# Of the 40<!--~ the trial --> wrong ones it found 39<!--~ the trial -->, and named 34<!--~ the trial --> of these; of
+# Of the 40<!--~ the trial --> wrong ones it found 39<!--~ the trial -->, and named 30<!--~ the trial --> of these; of
 # the 40<!--~ the trial --> right ones it accused none. Nor did it accuse any of 183<!--~ the trial --> models of
 # transformers with random weights.
 #
