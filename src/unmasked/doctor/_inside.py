@@ -232,7 +232,7 @@ def _places(view: View, base: Run, other: Run) -> Iterator[Outcome]:
             return
         if heads > 1 and not elsewhere(*flat):
             spread.append(name)
-        elif name != "value" and (_even(before, 2) or _even(before - before.mean(2, keepdim=True), 2)):
+        elif name != "value" and (_even(before) or _even(before - before.mean(2, keepdim=True))):
             yield view.wrong(None, "queries and keys are normalized over the tokens, not over the features")
             return
         elif name == "key" and not elsewhere(*(x.mT.reshape(x.shape) for x in (before, after))):
@@ -268,9 +268,9 @@ def _misplaced(view: View, base: Run, other: Run) -> Iterator[Outcome]:
         yield view.wrong(None, told)
 
 
-def _even(x: Tensor, axis: int) -> bool:
-    """Whether squares along this axis sum to the same in every item, as a norm over it makes them."""
-    sums = x.square().sum(axis)
+def _even(x: Tensor) -> bool:
+    """Whether a head's squares sum to the same in every item, as a norm over the tokens makes them, turned or not."""
+    sums = x.square().sum((2, 3))
     return x.size(0) > 2 and bool((sums.std(0) < 1e-3 * sums.mean(0)).all())
 
 

@@ -438,6 +438,11 @@ wrong(
     LLAMA(returns=with_none, **SDPA_CAUSAL),
     placed=lambda q, k, v, at: (rope(q, at), rope(k, at), rope(v, at)),
 )
+wrong(
+    "rotary-behind-norms-over-tokens",
+    LLAMA(names=separate("w"), qk_norm=RMSNorm),
+    qk_norm=lambda width: RMSNorm(width, axis=-2),
+)
 wrong("encoder-rotary-q-only", ROPE(**rotary(pairs=True)), placed=lambda q, k, v, at: (rope(q, at, pairs=True), k, v))
 wrong(
     "gqa-rotary-k-only",
