@@ -31,7 +31,6 @@ BUDGETS = {
     "pytorch": EVERY | {"boxes": 20, "lines": 30},
     "doctor": EVERY | {"boxes": 20, "lines": 30},
     "museum": EVERY | {"lines": 30},
-    "reference": EVERY | {"columns": 112},  # its code is the package's own, whose lines are longer
 }
 
 # Pages that exceed their budget so far, and by how much at most. They may get better, and never worse; who meets the
@@ -44,6 +43,26 @@ EXCEPTIONS: dict[str, dict[str, int]] = {
     "proofread/elsewhere": {"columns": 98},
     "pytorch/masks": {"columns": 159},
     "pytorch/watching": {"boxes": 21},
+    "reference/bypass": {"columns": 112},
+    "reference/cache": {"columns": 80},
+    "reference/doctor": {"columns": 83},
+    "reference/embeddings": {"columns": 109},
+    "reference/functional": {"columns": 97},
+    "reference/gradients": {"columns": 88},
+    "reference/heads": {"columns": 97},
+    "reference/kernels": {"columns": 98},
+    "reference/latent": {"columns": 96},
+    "reference/layouts": {"columns": 99},
+    "reference/masks": {"columns": 110},
+    "reference/measure": {"columns": 99},
+    "reference/parallel": {"columns": 92},
+    "reference/plot": {"columns": 111},
+    "reference/positions": {"columns": 93},
+    "reference/probes": {"columns": 110},
+    "reference/teaching": {"columns": 101},
+    "reference/tiles": {"columns": 97},
+    "reference/trace": {"columns": 110},
+    "reference/watching": {"columns": 91},
 }
 
 

@@ -51,6 +51,16 @@ PRINTED = {
 0.3466, 0.4178, 0.4068, 0.4853, 0.5401, 0.3791, 1.0000, 0.4586, 0.5401,
 0.3791, 0.7848
 """,
+    "the sum weighted by cosines of two digits": """
+3.2289,   0.6422,   1.4712,  -2.3538,   2.2414,  -0.4237,  -4.1052,
+2.6216,   0.1719,  -2.4324,   1.3882,   3.7241,  -1.9721,   1.1893,
+2.2511,   0.9502,  -0.7646,   1.0289,  -3.0553,  -3.6306,   0.8305,
+2.9299,   1.3221,  -0.7092,   2.9745, -10.5959,  -1.3168,   0.2059,
+3.5457,  -2.7711,  18.2672,   2.4817,  -3.5887,   0.3297,   1.2718,
+0.6539,   1.5873,   0.0195,   0.7724,  -1.4620,  -0.2067,  -1.2464,
+2.1504,  -0.1811,  -0.5026,  -0.2888,  -0.5060,  -1.9676,  -0.0605,
+-0.6725
+""",
     "the sum weighted by the cosines of ship": """
 3.2319e+00,  6.4082e-01,  1.4718e+00, -2.3434e+00,  2.2358e+00,
 -4.1877e-01, -4.1002e+00,  2.6211e+00,  1.8010e-01, -2.4360e+00,
@@ -79,6 +89,15 @@ PRINTED = {
     "the weights of ship in the Odyssey": """
 0.0303, 0.0302, 0.0276, 0.0407, 0.0459, 0.0343, 0.5530, 0.0297, 0.0459,
 0.0343, 0.1281
+""",
+    "the sum weighted by weights of two digits": """
+1.0442,  0.0966,  0.3467, -0.4238,  0.2203, -0.0956, -0.9915,  0.6637,
+0.4368, -0.7943,  0.5639,  0.9838,  0.0240,  0.5066,  0.0732, -0.1740,
+-0.3322,  0.5614, -1.1613, -0.5717,  0.4356,  0.4120, -0.0659, -0.3336,
+0.6579, -1.7421, -0.0344,  0.1440,  0.8547, -0.1430,  2.6614, -0.0553,
+-0.5376,  0.3057,  0.4068,  0.2231,  0.3959, -0.2940, -0.1163, -0.1340,
+0.1709, -0.5332,  0.9552, -0.4178, -0.1058, -0.1715, -0.2251, -0.3923,
+0.2098, -0.3625
 """,
     "the context of ship in the Odyssey": """
 1.0387,  0.1033,  0.3426, -0.4320,  0.2237, -0.0958, -0.9926,  0.6662,
@@ -138,9 +157,11 @@ def computed(attend: Attend, dtype: torch.dtype) -> dict[str, Tensor]:
         "the first ten numbers of i": x[0][:10],
         "the cosines of the Odyssey": cosines.weights,
         "the cosines of ship": cosines.weights[6],
+        "the sum weighted by cosines of two digits": cosines.weights[6].round(decimals=2) @ x,
         "the sum weighted by the cosines of ship": cosines.context[6],
         "the weights of the Odyssey": weights,
         "the weights of ship in the Odyssey": weights[6],
+        "the sum weighted by weights of two digits": weights[6].round(decimals=2) @ x,
         "the context of ship in the Odyssey": context[6],
         "the weights of the order": order_weights,
         "the weights of ship in the order": order_weights[3],
