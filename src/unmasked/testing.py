@@ -40,7 +40,7 @@ def assert_attention(
     Examples:
         >>> from unmasked import CausalSelfAttention as MyLayer
         >>> def test_my_layer_attends():
-        ...     assert_attention(MyLayer(12, 12, 3), embed_dim=12, num_heads=3, causal=True)
+        ...     assert_attention(MyLayer(12, 12, 3), embed_dim=12, causal=True)
         >>> test_my_layer_attends()
     """
     __tracebackhide__ = True
