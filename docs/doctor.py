@@ -275,7 +275,7 @@ def attended(
     return suspect.to_out(merge(context))
 
 
-# %%
+# %% tags=["any-version"]
 hypotheses = {
     "right": attended(),
     "missing-scale": attended(scale=1.0),
@@ -335,7 +335,7 @@ plot.table(("correct implementation", "the doctor", "cautions"), rows)
 # **Complete**: each planted mistake is named. *Equal* says that the mistake gave the module's own numbers, and
 # *followed* that its step was recognized.
 
-# %% tags=["check"]
+# %% tags=["check", "any-version"]
 #| timeout: 300
 torch.manual_seed(5)
 chosen = [
@@ -405,7 +405,7 @@ assert apart.diagonal().max() < 1e-9 < smallest_other, (
 # Of the museum's {{ len(museum.ENTRIES) }} mistakes, {{ len(NOT_SEEN) }} do not show in a module's behavior. The fold
 # at the end of this section names each of them and says why.
 
-# %% tags=["check"]
+# %% tags=["check", "any-version"]
 plot.table(("mistake", "why not"), list(NOT_SEEN.items()))
 
 # %% [markdown]

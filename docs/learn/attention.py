@@ -116,7 +116,7 @@ plot.grid(three, title, rows=three_words, columns=features)
 # divided by that is the weight of *cat*. So *mouse* takes 32%<!--= shares[2] --> from *cat*, and keeps 64%<!--=
 # shares[1] --> of itself.
 
-# %% tags=["remove-cell"]
+# %% tags=["remove-cell", "any-version"]
 names = [f"*{name}*" for name in three_words]
 dots = (three @ three[1]).tolist()
 scored = [dot / math.sqrt(three.size(1)) for dot in dots]
@@ -139,7 +139,7 @@ by_hand = plot.table(
 #
 # {{ averaged }}
 
-# %% tags=["remove-cell"]
+# %% tags=["remove-cell", "any-version"]
 new = torch.tensor(shares) @ three.float()
 rows = {"*mouse*, before": three[1].tolist(), "*mouse*, after": new.tolist()}
 averaged = plot.table(["", *features], rows, "{:.4f}").markdown()

@@ -213,7 +213,7 @@ assert block(
 # The singer of the pages before is a block like this one, with places, a mask and two heads. Take a part away from it
 # after its training, and hear what it does to the song:
 
-# %% tags=["hide-input"]
+# %% tags=["hide-input", "any-version"]
 #| caption: What the singer of one block sings after *la la la nine green*, whole and without a part, and how many
 #|   verses it sings without a mistake.
 #| script: ../../src/unmasked/figures/parts.js

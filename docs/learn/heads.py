@@ -51,7 +51,7 @@ half_each @ numbers
 # Two models learn such riddles, with one head and with two. The question is the query, and each box has a key and a
 # value. Then both answer {{ len(answers["one head"]) :,}} new riddles:
 
-# %% tags=["hide-input"]
+# %% tags=["hide-input", "any-version"]
 #| caption: How many answers are right. The numbers go from zero to nine, so a blind guess is right one time in ten, and
 #|   for both one time in a hundred. The model with one head favors one side: it gets one number mostly right, and the
 #|   other mostly wrong.
@@ -135,7 +135,7 @@ on_first_line = seen[1, again, 4]  # on its green
 # Weights only hint at what a head does. To find out, *silence* the head: put zeros in place of what it found, and
 # listen for what is lost:
 
-# %% tags=["hide-input"]
+# %% tags=["hide-input", "any-version"]
 #| caption: What the singer sings with both heads, and with one of them silenced. It is given the *la*, the number and
 #|   *green*.
 #| script: ../../src/unmasked/figures/silence.js
@@ -242,7 +242,7 @@ assert apart and (mixed.abs() > 1e-6).all(), (
 #
 # They cost no more multiplications, because each head works with a thinner slice:
 
-# %% tags=["hide-input"]
+# %% tags=["hide-input", "any-version"]
 #| caption: Attention of width {{ WIDTH }} over {{ tokens }} words. Parameters and multiplications stay the same. Each
 #|   head has a table of weights of its own, so there are more weights.
 tokens = 10

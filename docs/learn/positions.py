@@ -105,7 +105,7 @@ assert probes.breaks_equivariance(
 # How bad is that? Train the singer of the last pages again, but let no word know its place. Of the next words in new
 # texts it guesses more than nine in ten, with positions and without. That looks like no great loss, until it sings:
 
-# %% tags=["hide-input"]
+# %% tags=["hide-input", "any-version"]
 #| caption: What comes after *la la la nine green*, and how many of {{ tried }} verses are right when the singer sings
 #|   on. Without positions it leaves out the second line.
 from unmasked.teaching import Singer

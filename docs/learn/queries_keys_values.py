@@ -257,7 +257,7 @@ assert (
 #   are random numbers, right only by luck.
 
 
-# %% tags=["check"]
+# %% tags=["check", "any-version"]
 def trained(*left):
     """Matrices drawn anew, after a training of all but those that are left as they were drawn."""
     matrices = dict(zip(["W_q", "W_k", "W_v"], new_matrices(1)))

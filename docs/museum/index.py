@@ -205,7 +205,7 @@ for slug, f in WRONG.items():
 survivors = [slug for slug, names in found.items() if not names]
 assert not survivors
 
-# %% tags=["hide-input"]
+# %% tags=["hide-input", "any-version"]
 marks = [
     (slug, *("found" if name in names else "" for name in checks))
     for slug, names in found.items()

@@ -365,7 +365,7 @@ assert 2 * ring.bytes < cache.bytes, (
 # A token leaves a key and a value in each layer, for each head of keys. All models below keep numbers of two bytes<!--=
 # torch.bfloat16.itemsize -->:
 
-# %% tags=["hide-input"]
+# %% tags=["hide-input", "any-version"]
 #| caption: What the cache takes. Fewer heads of keys make it smaller, in proportion.
 sizes = figures.sizes((32, 8, 1), tokens=8192)
 plot.table(

@@ -63,7 +63,7 @@ mistakes = [
 # It pays where a rule hides most of the matrix. Here is what a window of {{ record["window"] }} keys costs on a CPU, in
 # a text of 8,192<!--~ the record's --> tokens:
 
-# %% tags=["hide-input"]
+# %% tags=["hide-input", "any-version"]
 #| caption: Time and memory of one call, from the record: {{ record["measured"] }}, {{ record["threads"] }} threads,
 #|   8<!--~ the record's --> heads of 64<!--~ the record's --> features in float32. Compare the rows with each other,
 #|   not the digits with those of another machine.

@@ -128,7 +128,7 @@ assert min(cost["bool mask"], cost["float mask"]) > 2 * cost["causal"], (
 # rounds only the weights and the result. And by hand, float32 with TF32<!--~ a format --> switched on, as in many
 # training scripts, is about as exact as float16.
 
-# %% tags=["check"]
+# %% tags=["check", "any-version"]
 WAYS = ["math", "efficient", "flash", "cudnn", "by hand"]
 
 

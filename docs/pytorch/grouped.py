@@ -18,7 +18,7 @@ from unmasked.figures import grouped as figures
 from unmasked.latent import LatentAttention
 from unmasked.positions import Rotary
 
-# %% tags=["hide-input"]
+# %% tags=["hide-input", "any-version"]
 #| caption: What four kinds of attention keep of a token, and of a sequence of {{ tokens :,}} tokens. Where groups of
 #|   four<!--= heads // kinds["grouped (GQA)"] --> share, the cache is a
 #|   quarter<!--= table["grouped (GQA)"] / table["every head its own (MHA)"] -->; the latent is smaller than that, and

@@ -279,7 +279,7 @@ def multi_head(x, w_q, w_k, w_v, w_o, allowed):
     return F.linear(context.reshape(batch, tokens, embed_dim), w_o)
 
 
-# %% tags=["hide-input"]
+# %% tags=["hide-input", "any-version"]
 #| caption: The steps of `multi_head`, as `unmasked.trace` records them, and the shape that each gives.
 torch.manual_seed(4)
 layer = CausalSelfAttention(

@@ -136,7 +136,7 @@ torch.allclose(context, by_loop, atol=1e-9)
 # Write pairs into a memory, each a random key of length one with a random value, and ask for each of them. As many keys
 # as the memory has rows could stand at right angles to each other, but random ones do not, so the answers blur:
 
-# %% tags=["hide-input"]
+# %% tags=["hide-input", "any-version"]
 #| caption: How far the answer of a memory of {{ SIZE }} x {{ SIZE }} numbers is from the value that was written, as a
 #|   share of its length, on average.
 SIZE, counts = 32, [4, 8, 16, 32, 64, 128]

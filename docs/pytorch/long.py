@@ -196,7 +196,7 @@ assert kernels_of(fused_with_sinks, *batch, sinks).names == ("flash",), (
 # The order matters. A hidden score is minus infinity. If it is capped *after* the mask, it becomes minus the cap, a
 # score like any other, and the future leaks in:
 
-# %% tags=["hide-input"]
+# %% tags=["hide-input", "any-version"]
 #| caption: The weight of the future in the first row, if scores are capped after the mask. The smaller the cap, the
 #|   larger the leak; at Gemma's it is too small to be seen in a test.
 future = ~masks.causal(9)

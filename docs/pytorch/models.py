@@ -211,7 +211,7 @@ def qwen3_next(x, w, config, layer=0):
 # Gemma 4 does not attend like Gemma 3: its scale is one, and its values are normed, too. DeepSeek-V3.2 [chooses some
 # keys](linear.py#sparse-attention-choose-then-attend) first.
 
-# %% tags=["check"]
+# %% tags=["check", "any-version"]
 from unmasked.figures import models as figures
 
 FUNCTIONS = {

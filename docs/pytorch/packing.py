@@ -135,7 +135,7 @@ assert not masks.documents(torch.tensor([5, 7, 5]))[2, 0], (
 # still wrong, as people [have measured](https://github.com/huggingface/nanoVLM/pull/204) in their own training code.
 # With the right mask in place, what is left to do depends on the kind of positions:
 
-# %% tags=["hide-input"]
+# %% tags=["hide-input", "any-version"]
 #| caption: How far the outputs of packed documents, with the mask of documents, lie from those of each document alone.
 #|   RoPE depends on offsets, which stay the same; sinusoids and learned tables must begin anew.
 ways_to_place = {"RoPE": attention, "sinusoids": figures.with_sinusoids}

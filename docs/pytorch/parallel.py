@@ -40,7 +40,7 @@ from unmasked.parallel.__main__ import demonstrate
 from unmasked.positions import Rotary
 from unmasked.tiles import attention, merge
 
-# %% tags=["hide-input"]
+# %% tags=["hide-input", "any-version"]
 #| caption: Causal attention on two ranks, in float32<!--= str(torch.get_default_dtype()).removeprefix("torch.") -->:
 #|   how far outputs and gradients are off, as a share of their size, and how many bytes a rank sends, or hands over to
 #|   be summed, in a forward and a backward pass, as counted and by formula.
@@ -288,7 +288,7 @@ assert not torch.allclose(wrong, right, atol=1e-5), (
 # parallel, each rank hands over the whole output, however many ranks there are. Here is a layer as large as Llama's
 # with eight heads of keys, in bfloat16:
 
-# %% tags=["hide-input"]
+# %% tags=["hide-input", "any-version"]
 #| caption: What each of {{ ranks }} ranks sends in a ring, or hands over to be summed, in one forward pass of one layer
 #|   of {{ width :,}} features.
 width, head_dim, ranks = 4096, 128, 8

@@ -96,7 +96,7 @@ def added_waves(x, places):
     return x + sinusoids(places, 64)
 
 
-# %% tags=["hide-input"]
+# %% tags=["hide-input", "any-version"]
 #| caption: Scores of two vectors, {{ offset }} positions apart. With RoPE the score stays; with coarse angles, and with
 #|   sinusoids that are added, it moves.
 torch.manual_seed(2)
@@ -419,7 +419,7 @@ assert probes.turns_otherwise(of_config, lambda x, places: x, x[0]), (
 # two<!--= angles_off -->. The table of scores shows what comes of it. All of these lines look harmless, and all but the
 # third merge positions:
 
-# %% tags=["hide-input"]
+# %% tags=["hide-input", "any-version"]
 #| caption: What a model's angles are computed in.
 rates = 10_000 ** (-torch.arange(0, 8, 2) / 8)
 positions = torch.arange(1000, 1004)

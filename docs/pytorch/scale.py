@@ -101,7 +101,7 @@ def variance(outcomes):
 # Features that are minus one or one have unit variance. This is the variance of the dot products of such vectors, plain
 # and divided by the root:
 
-# %%
+# %% tags=["any-version"]
 #| caption: The exact variance of the dot products of vectors of {{ min(exact) }} to {{ max(exact) }} features that are
 #|   minus one or one. Plain, it is the number of features. Divided by the root, it is one.
 exact = {}
@@ -312,7 +312,7 @@ figure
 # move. What gets through then reaches the query undivided. So measure what arrives there, the gradient of each query,
 # for random values and a random gradient of the contexts:
 
-# %% tags=["hide-input"]
+# %% tags=["hide-input", "any-version"]
 #| caption: With {{ big }} features, of {{ draws :,}} draws: the mean weight of the best key, the median norm of the
 #|   gradients, the norm of all gradients together, and the share of the sum of their squares that belongs to the
 #|   largest tenth.
@@ -424,7 +424,7 @@ def evenly(bound, steps=100_000):
 # variance that the rule asks for. Other layers have other bounds:
 
 
-# %% tags=["hide-input"]
+# %% tags=["hide-input", "any-version"]
 #| caption: The bound of fresh matrices of width {{ width }}, the variance that equation (2.6) gives for the
 #|   projections, and the variances that were measured of projections and of scores.
 torch.manual_seed(8)
@@ -459,7 +459,7 @@ odd = {name: variance(each.T @ each).item() for name, each in vectors.items()}
 # self-attention therefore keeps more of itself the wider it is: 3%<!--= alone[4][2] --> on average with four features,
 # and nearly all with 512<!--= big -->:
 
-# %%
+# %% tags=["any-version"]
 #| caption: The mean score of {{ len(x) }} random tokens with themselves, the root of d, and the weight that they keep.
 torch.manual_seed(9)
 alone = {}
@@ -615,7 +615,7 @@ def own_score(scores, d, heads=3):
     return scores(ones, ones).mean().item()
 
 
-# %% tags=["hide-input"]
+# %% tags=["hide-input", "any-version"]
 #| caption: The score of a token of ones with itself, scaled in six ways, and what it must be.
 candidates = {
     "right": attention_scores,

@@ -297,7 +297,7 @@ for layer in range(2):
             without = model(ids)
         effects[layer, head] = (without - scores)[0, -1], without[0, -1]
 
-# %% tags=["hide-input"]
+# %% tags=["hide-input", "any-version"]
 #| caption: The entropy of each head, how much the scores of the coming word change without it, and what is expected
 #|   then. The head that looks at the first word has the smallest entropy, and no effect.
 jobs = ["the word before", "the first word", "induction", "all words so far"]
