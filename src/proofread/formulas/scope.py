@@ -101,7 +101,7 @@ class Scope:
 
     def _random(self, *shapes: str) -> Any:
         """``random`` in a `where`: see the package's conventions."""
-        sizes = [[math.prod(map(self._size, axis.split("*"))) for axis in shape.split()] for shape in shapes]
+        sizes = [[math.prod(map(self._size, axis.split("*"))) for axis in axes.split()] for axes in shapes]
         drawn = [self._normal(each) for each in sizes]
         values = [value if shape(value) else float(value) for value in drawn]
         return values[0] if len(values) == 1 else values
