@@ -22,7 +22,7 @@ from ..settings import Settings
 from . import mathematics as math
 from .extra import demand
 from .layout import parts
-from .notebook import caption, relink
+from .notebook import caption, relink, relink_html
 from .render import Picture, pictures, shown
 
 # What says that a folder was made here, and may be made anew. MkDocs leaves hidden files alone.
@@ -156,14 +156,14 @@ def page(
                 picture = drawn.get((index, place))
                 captioned = captions.get((index, place))
                 pieces += [f'<a id="figure-{captioned[0]}"></a>'] if captioned else []
-                pieces.append(_image(picture, folder) if picture else _output(output, tex))
-                pieces += [caption(*captioned)] if captioned else []
+                pieces.append(_image(picture, folder) if picture else _output(output, tex, link))
+                pieces += [relink(caption(*captioned), link)] if captioned else []
     pieces += ["</details>"] if inside else []
     text = "\n\n".join(piece for piece in pieces if piece)
     return f"{text}\n", {f"{folder}/{name}": data for picture in drawn.values() for name, data in picture.files.items()}
 
 
-def _output(output: Output, tex: bool) -> str:
+def _output(output: Output, tex: bool, link: Callable[[str], str]) -> str:
     if "text" in output:
         return _fenced(output["text"], "text")
     if "traceback" in output:
@@ -174,8 +174,10 @@ def _output(output: Output, tex: bool) -> str:
     data = "".join(output["data"].get(kind, ""))
     if kind == "text/html":
         # A blank line would end the HTML, as most Markdown has it.
-        return "<div>\n" + re.sub(r"^[ \t]*$", "<!-- -->", data.strip(), flags=re.MULTILINE) + "\n</div>"
+        html = relink_html(data.strip(), link)
+        return "<div>\n" + re.sub(r"^[ \t]*$", "<!-- -->", html, flags=re.MULTILINE) + "\n</div>"
     if kind == "text/markdown":
+        data = relink(data, link)
         return data if tex else _mathml(data)
     if kind == "text/latex":
         latex = data.strip() if data.lstrip().startswith("$") else f"$$\n{data.strip()}\n$$"

@@ -17,7 +17,6 @@ from html import escape
 from importlib import metadata
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
-from urllib.parse import urljoin
 
 from jinja2 import Environment
 from markdown import Extension, Markdown
@@ -43,7 +42,7 @@ from ..runs.cache import CacheError
 from ..runs.server import warm
 from ..runs.steps import Task
 from ..settings import Settings, SettingsError
-from . import equations, figures, fonts, layout, reading, render
+from . import equations, figures, fonts, layout, links, reading, render
 from . import mathematics as math
 from .deferred import defer
 from .extra import MissingError, demand
@@ -242,7 +241,7 @@ class ProofreadPlugin(BasePlugin[ProofreadConfig]):
                 make,
                 markdown=_converter(config),
                 latex=render.from_latex,
-                link=functools.partial(_absolute, page, files, config),
+                link=functools.partial(links.from_download, f"{folder}/{notebook}", page, files, config),
             )
         except (render.RenderError, PageError) as error:
             before = "the pages cannot be published:\n" if isinstance(error, PageError) else ""
@@ -258,8 +257,8 @@ class ProofreadPlugin(BasePlugin[ProofreadConfig]):
                 place = f"{github['name']}/blob/{config.remote_branch}/{folder}/{notebook}"
                 offered["Open in Colab"] = f"https://colab.research.google.com/github/{place}"
             tags = {label: f'href="{url}"' + " download" * ("://" not in url) for label, url in offered.items()}
-            links = (f"<a {tag}>{label}</a>" for label, tag in tags.items())
-            downloads = f'<p class="proofread-downloads" data-search-exclude="true">{" ".join(links)}</p>\n'
+            told = " ".join(f"<a {tag}>{label}</a>" for label, tag in tags.items())
+            downloads = f'<p class="proofread-downloads" data-search-exclude="true">{told}</p>\n'
         for name, content in made["files"].items():
             files.append(File.generated(config, f"{folder}/{name}", content=content.encode("latin-1")))
         return _Shown(checked, {int(place): cell for place, cell in made["cells"].items()}, folder, beside, downloads)
@@ -293,13 +292,15 @@ class ProofreadPlugin(BasePlugin[ProofreadConfig]):
         html = equations.link(html, functools.partial(_equation, self._pages, page, files), bracketed)
         if shown is None:
             return html
+        paths = links.Paths(page.file, files, config)
         for index, cell in shown.cells.items():
             before, mark, after = html.partition(_placeholder(index))
             if not mark:
                 where = f"{shown.checked.page.at(shown.checked.page.cells[index].line)}: cell {index + 1}"
                 what = f"a plugin took {_placeholder(index)} out of the page's Markdown"
                 raise PluginError(f"{where} has no place: {what}")
-            html = before + cell + after
+            html = before + paths.of_cell(cell) + after
+        paths.tell(page)
         for fold, tags in _FOLD.items():
             for mark, tag in zip(_fold(fold), tags, strict=True):
                 html = html.replace(mark, tag)
@@ -493,15 +494,6 @@ def _converter(config: MkDocsConfig) -> Callable[[str], str]:
         return str(markdown.convert(text))
 
     return convert
-
-
-def _absolute(page: File, files: Files, config: MkDocsConfig, target: str) -> str:
-    """Where a link of a page leads from anywhere; the same text if that is not known."""
-    path, anchor, fragment = target.partition("#")
-    if not config.site_url or not path or re.match(r"[a-z][a-z0-9+.-]*:|/", path):
-        return target
-    found = files.get_file_from_path(posixpath.normpath(posixpath.join(posixpath.dirname(page.src_uri), path)))
-    return urljoin(config.site_url, found.url) + anchor + fragment if found else target
 
 
 def _equation(pages: Mapping[str, _Shown], page: Page, files: Files, number: str) -> str | None:

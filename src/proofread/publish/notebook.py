@@ -4,6 +4,7 @@ import ast
 import re
 import textwrap
 from collections.abc import Callable
+from html import escape, unescape
 from typing import TYPE_CHECKING
 
 from ..checks.checked import Checked
@@ -23,6 +24,8 @@ _BOX = re.compile(r'(?:!!!|\?\?\?\+?)[ ]+(?P<kind>[\w-]+)[\w -]*?(?:[ ]+"(?P<tit
 _TAB = re.compile(r'===[!+]?[ ]+"(?P<title>.*)"[ ]*')
 _CODE = rf"(?ms:{FENCE})|(?s:(?<!`)(?P<ticks>`+)(?!`).+?(?<!`)(?P=ticks)(?!`))"
 _LINK = re.compile(rf"{_CODE}|(?<=\]\()(?P<inline>[^()\s<>]+)|(?m:^[ ]{{0,3}}\[(?!\^)[^\]\n]+\]:[ ]+(?P<named>\S+))")
+_HTML_LINK = re.compile(r'(?P<before><(?:a|img)\b[^<>]*?\s(?:href|src)=")(?P<target>[^"]+)')
+_TO_PAGE = re.compile(r"(?<!!)\[((?:[^\[\]]|\[[^\[\]]*\])+)\]\((?:\w+://|[^()\s]+\.(?:md|py|ipynb)\b)[^()\s]*\)")
 # Classes and names that Markdown gives to what stands before; TeX has braces of its own.
 _ATTRIBUTES = re.compile(rf"(?m){_CODE}|(?:(?<=[)\]`*])|[ \t]+(?=\{{[^{{}}\n]*\}}$))\{{:?[ ]*[.#][A-Za-z][^{{}}\n]*\}}")
 
@@ -63,6 +66,11 @@ def as_notebook(checked: Checked, link: Callable[[str], str] = str, installing: 
     for cell in made.cells:
         if cell["cell_type"] == "markdown":
             cell["source"] = for_jupyter(cell["source"], link)
+        for output in cell.get("outputs", []):
+            data = output.get("data", {})
+            for kind, changed in (("text/markdown", relink), ("text/html", relink_html)):
+                if kind in data:
+                    data[kind] = changed("".join(data[kind]), link)
     if source := installing.cell():
         made.cells.insert(1, nbformat.v4.new_code_cell(source, id="install"))
     return str(nbformat.writes(made))
@@ -127,6 +135,24 @@ def relink(markdown: str, link: Callable[[str], str]) -> str:
         return found[0].removesuffix(target) + link(target) if target else found[0]
 
     return _LINK.sub(changed, markdown)
+
+
+def relink_html(html: str, link: Callable[[str], str]) -> str:
+    """Change the targets of the links and pictures in HTML.
+
+    >>> relink_html('<p>See <a class="x" href="b.py#c">b</a>', str.upper)
+    '<p>See <a class="x" href="B.PY#C">b</a>'
+    """
+    return _HTML_LINK.sub(lambda found: found["before"] + escape(link(unescape(found["target"]))), html)
+
+
+def unlinked(markdown: str) -> str:
+    """The text without its links to pages, where none can stand: as what a picture shows is told.
+
+    >>> unlinked("the [heads](heads.py#two) of `x[0](1)`")
+    'the heads of `x[0](1)`'
+    """
+    return _TO_PAGE.sub(r"\1", markdown)
 
 
 def _boxes(markdown: str) -> str:

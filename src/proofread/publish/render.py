@@ -18,7 +18,7 @@ from ..pages.page import PageError, leading_imports
 from ..runs.steps import Output
 from . import mathematics as math
 from .installing import UNKNOWN, Installing
-from .notebook import notebook
+from .notebook import notebook, unlinked
 
 if TYPE_CHECKING:  # it takes a second to import, and a build in which no cell has changed needs it not at all
     from nbconvert.exporters import HTMLExporter
@@ -190,7 +190,7 @@ def pictures(checked: Checked) -> dict[tuple[int, int], Picture]:
         for place, output in enumerate(checked.outputs(index)):
             if not any(kind in output.get("data", {}) for kind in PICTURES):
                 continue
-            alt = next(alts, "")
+            alt = unlinked(next(alts, ""))
             if (kind := shown(output)) in PICTURES:
                 found[index, place] = _picture(f"figure-{len(found) + 1}", kind, output, alt)
     return found
