@@ -1,5 +1,6 @@
 /* The worker of the search. It takes out of a query what says nothing, and leaves the rest to the theme's worker, whose
-   name stands behind the question mark. Error messages are full of numbers, and of words that every page has.
+   name the build writes in. Error messages are full of numbers, and of words that every page has. What the theme's search
+   takes for operators are signs of code here: ~mask, -inf, a*b, q^T and x:y are looked for, and exclude nothing.
    The index is more than all else that a visit loads: the theme's worker is given it once somebody searches. */
 
 const [SETUP, READY, QUERY, RESULT] = [0, 1, 2, 3] // the theme's messages
@@ -9,9 +10,9 @@ const IDLE = new Set(
     "should so than that the then there this to was what when where which who why will with you your").split(" "))
 
 function telling(query) {
-  const words = query.split(/[\s()[\]{}"'`,;:=<>!?]+|\.(?=\s|$)/)
-  const kept = words.filter((word) => word && !IDLE.has(word.toLowerCase()) && !/^[\d.x*+-]+$/.test(word))
-  return kept.length ? kept.join(" ") : query
+  const words = query.split(/[\s()[\]{}"'`,;:=<>!?~^*+\\|&/]+|(?<![\p{L}\p{N}_])[-−–]+|[-−–]+(?![\p{L}\p{N}_])|\.(?=\s|$)/u)
+  const kept = words.filter((word) => word && !IDLE.has(word.toLowerCase()) && !/^[\d.x]+$/.test(word))
+  return (kept.length ? kept : words).join(" ").trim()
 }
 
 const pass = (type, data) => dispatchEvent(new MessageEvent("message", { data: { type, data } }))
@@ -29,9 +30,14 @@ addEventListener("message", async (event) => {
   event.stopImmediatePropagation()
   const { type, data } = event.data
   if (type !== QUERY) return
-  if (!data.trim()) return postMessage({ type: RESULT, data: { items: [] } })
-  await (ready ??= load())
-  pass(QUERY, telling(data))
+  const words = telling(data)
+  if (!words) return postMessage({ type: RESULT, data: { items: [] } })
+  try {
+    await (ready ??= load())
+  } catch {
+    return (ready = undefined) // the page tells that the index did not come
+  }
+  pass(QUERY, words)
 })
-importScripts(location.search.slice(1))
+importScripts("THEMES_WORKER")
 postMessage({ type: READY })

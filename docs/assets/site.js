@@ -12,15 +12,27 @@ new MutationObserver((changes) => {
     }
 }).observe(document.documentElement, { childList: true, subtree: true })
 
-/* What is wider than its place is scrolled by keys, too: it can be reached as long as it goes on. The theme, which takes
-   that from code on screens that are touched, has had its turn when all is loaded. */
-const sideways = new ResizeObserver((entries) => {
-  for (const { target } of entries)
-    if (target.scrollWidth > target.clientWidth) target.tabIndex = 0
-    else target.removeAttribute("tabindex")
-})
+/* What is wider than its place is scrolled by keys, too: it can be reached as long as it goes on. The theme takes that from
+   code on screens that are touched, as soon as the code is seen. */
+function reach(target) {
+  if (target.scrollWidth <= target.clientWidth) target.removeAttribute("tabindex")
+  else if (target.tabIndex !== 0) target.tabIndex = 0
+}
+const sideways = new ResizeObserver((entries) => entries.forEach(({ target }) => reach(target)))
 addEventListener("load", () => {
-  document.querySelectorAll(".md-typeset :is(pre > code, .tensors)").forEach((each) => sideways.observe(each))
+  const taken = new MutationObserver((changes) => changes.forEach(({ target }) => reach(target)))
+  for (const each of document.querySelectorAll(".md-typeset :is(pre > code, .tensors)")) {
+    sideways.observe(each)
+    taken.observe(each, { attributeFilter: ["tabindex"] })
+  }
+})
+
+/* The keys of the theme for the next page and the one before lead where the footer leads: see security.py. */
+addEventListener("keydown", (event) => {
+  const way = { n: "next", ".": "next", p: "prev", ",": "prev" }[event.key]
+  const typing = event.target.closest?.("input, select, textarea, [contenteditable]") || document.getElementById("__search").checked
+  if (!way || typing || event.metaKey || event.ctrlKey || event.altKey) return
+  document.querySelector(`.md-footer__link--${way}`)?.click()
 })
 
 /* A picture opens larger, with its caption: at a click on it, or by the button in its corner. */
@@ -127,13 +139,30 @@ addEventListener("load", () => {
   })
 })()
 
-/* The index of the search is on its way before the first letter is typed; the worker of the search asks for it again. What
-   is pasted, said or chosen is asked for as well: the theme listens to keys alone. */
+/* The index of the search is on its way before the first letter is typed; the worker of the search asks for it again. Where
+   it does not come, as to a page that no server serves, the search says so. What is pasted, said or chosen is asked for as
+   well: the theme listens to keys alone. After Escape the focus is where it was before. */
 ;(() => {
-  const input = document.querySelector(".md-search__input")
-  input?.addEventListener("input", () => input.dispatchEvent(new Event("keyup")))
-  input?.addEventListener("focus", () => {
-    const { base } = JSON.parse(document.getElementById("__config").textContent)
-    fetch(new URL(`${base}/search/search_index.json`, location))
-  }, { once: true })
+  const search = document.querySelector(".md-search"), toggle = document.getElementById("__search")
+  const input = search?.querySelector(".md-search__input"), told = search?.querySelector(".md-search-result__meta")
+  if (!input || !toggle) return
+  const { base } = JSON.parse(document.getElementById("__config").textContent)
+  const missing = location.protocol === "file:"
+    ? "The search needs a server: run python -m http.server in the folder of this site."
+    : "The index of the search could not be loaded."
+  search.hidden = false // the theme hides it where it can start no worker
+  if (location.protocol === "file:") told.textContent = missing
+
+  let before, loaded
+  input.addEventListener("input", () => input.dispatchEvent(new Event("keyup")))
+  input.addEventListener("focus", async ({ relatedTarget }) => {
+    if (!search.contains(relatedTarget)) before = relatedTarget
+    const { ok } = (await (loaded ??= fetch(new URL(`${base}/search/search_index.json`, location)).catch(() => {}))) ?? {}
+    if (!ok) (told.textContent = missing), (loaded = undefined)
+  })
+  document.addEventListener("keydown", ({ key }) => {
+    if (key !== "Escape" || !toggle.checked) return
+    const places = [before, ...document.querySelectorAll(".md-header [for=__search], .md-header .md-logo")]
+    setTimeout(() => places.find((each) => each?.isConnected && each.checkVisibility())?.focus({ preventScroll: true }))
+  })
 })()

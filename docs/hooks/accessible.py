@@ -7,7 +7,11 @@ from mkdocs.structure.pages import Page
 
 _EMPTY = re.compile(r"<th(?: [^>]*)?>\s*</th>")
 _PATH = re.compile(r'<span title="[\w.]+">')
-_SEARCH = re.compile(r'(<div class="md-search"[^>]*) role="dialog">')
+_SEARCH = {
+    r'(<div class="md-search"[^>]*) role="dialog">': r'\1 role="dialog" aria-label="Search">',
+    '<div class="md-search-result__meta">': '<div class="md-search-result__meta" role="status">',
+    '(<div class="md-search__scrollwrap") tabindex="0"': r"\1",  # while nothing is searched, nothing is in it
+}
 
 
 def on_page_content(html: str, **_: Any) -> str:
@@ -16,9 +20,16 @@ def on_page_content(html: str, **_: Any) -> str:
 
 
 def on_post_page(output: str, page: Page, **_: Any) -> str:
-    """The search is a dialog, and says so by name; in the reference a type carries no path, which may be private.
+    """In the reference a type carries no path, which may be private.
 
     The paths come after the page's content: they are what is left of references that lead nowhere.
     """
-    output = _SEARCH.sub(r'\1 role="dialog" aria-label="Search">', output)
+    output = on_post_template(output)
     return _PATH.sub("<span>", output) if page.file.src_uri.startswith("reference/") else output
+
+
+def on_post_template(output_content: str, **_: Any) -> str:
+    """The search is a dialog, and says so by name, and what it finds is told, on the page of what is missing, too."""
+    for said, better in _SEARCH.items():
+        output_content = re.sub(said, better, output_content)
+    return output_content

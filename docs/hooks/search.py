@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import Files
 
-ALIASES, INDEX = "search.toml", "search/search_index.json"
+ALIASES, INDEX, WORKER = "search.toml", "search/search_index.json", "assets/search.js"
 _FORM = '<form class="md-search__form" name="search">'
-_WORKER = re.compile(r'("search": ?"[^"]*?assets/)(javascripts/workers/[\w.]+\.js")')
+_WORKER = re.compile(r'("search": ?"[^"]*?assets/)javascripts/workers/[\w.]+\.js"')
+_PLACE = "THEMES_WORKER"
 _urls: dict[str, list[str]] = {}
 
 
@@ -54,7 +56,7 @@ def on_post_page(output: str, **_: Any) -> str:
 
     That worker loads the index. The theme would load it on every page that has a form of this name.
     """
-    return _WORKER.sub(r"\1search.js?\2", output).replace(_FORM, _FORM.replace(' name="search"', ""))
+    return _WORKER.sub(r'\1search.js"', output).replace(_FORM, _FORM.replace(' name="search"', ""))
 
 
 def on_post_template(output_content: str, **_: Any) -> str:
@@ -62,8 +64,24 @@ def on_post_template(output_content: str, **_: Any) -> str:
     return on_post_page(output_content)
 
 
+def asking(script: str, names: list[str]) -> str:
+    """The site's worker, with the name of the theme's: it runs that and no other, whatever its address says.
+
+    Raises:
+        PluginError: The theme has none, or several.
+    """
+    if len(names) != 1 or _PLACE not in script:
+        raise PluginError(f"{WORKER} runs the worker of the theme's search at {_PLACE}, and there is {names}")
+    return script.replace(_PLACE, names[0])
+
+
 def on_post_build(*, config: MkDocsConfig) -> None:
-    """Put it into the index, once the search has written it."""
+    """Put it into the index, once the search has written it, and what the search runs into its worker."""
+    worker = Path(config.site_dir, WORKER)
+    names = [
+        file.relative_to(worker.parent).as_posix() for file in worker.parent.glob("javascripts/workers/search.*.js")
+    ]
+    worker.write_text(asking(worker.read_text(encoding="utf-8"), names), encoding="utf-8")
     file = Path(config.site_dir, INDEX)
     index = json.loads(file.read_text(encoding="utf-8"))
     named(index, _urls)

@@ -16,6 +16,7 @@ _INLINE = re.compile(
     re.DOTALL,
 )
 _DATA = re.compile(r'\btype="(?!module|text/javascript)[^"]*"')
+_AHEAD = re.compile(r'<link rel="(?:prev|next)"[^>]*>\s*')
 _PLACE = re.compile(r"<meta charset=[^>]*>", re.IGNORECASE)
 _served = False
 
@@ -49,7 +50,11 @@ def policy(html: str) -> str:
 
 
 def guarded(html: str, name: str) -> str:
-    """The page with its policy, before anything that is loaded."""
+    """The page with its policy, before anything that is loaded.
+
+    It names no next page in its head: Firefox would load that ahead, which the policy forbids. The footer has it.
+    """
+    html = _AHEAD.sub("", html)
     place = _PLACE.search(html)
     if not place:
         raise ValueError(f"{name} has no <meta charset>, after which its Content-Security-Policy could stand")

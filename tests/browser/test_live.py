@@ -174,10 +174,15 @@ def test_unknown_words_are_named_and_stay_out(page: Page):
 def test_a_word_is_known_in_capitals_too_and_what_is_short_for_two_is_read_as_both(page: Page):
     figure = typed(page, "The cat sat on THE mat")
     told = figure.locator(".live-told")
-    taken = "mat keeps 53% of itself. Of the other words it takes most from The: 14%"
-    assert told.inner_text() == f"{taken}, because nobody trained it to look past common words."
+    assert told.inner_text() == "mat keeps 53% of itself. Of the other words it takes most from sat: 13%."
     figure.locator(".live-words button").first.click()
-    assert told.inner_text().startswith("The keeps 67% of itself. Of the other words it takes most from on: 23%")
+    # Each *the* is a word of its own, as its bar says.
+    taken = "The keeps 34% of itself. Of the other words it takes most from on: 23%"
+    assert told.inner_text() == f"{taken}, because nobody trained it to look past common words."
+    assert shares(figure)[0] == shares(figure)[4] == "34%"
+    figure.locator(".live-words button").nth(3).click()
+    assert "takes most from The: 26% each of 2 times" in told.inner_text()
+    assert figure.locator(".live-most").count() == 4, "both are marked, and both arcs"
     (expected,) = ask("mat", "the cat sat on the mat")
     assert near(figure) == [*expected.near[0]]
 
@@ -189,6 +194,28 @@ def test_a_word_is_known_in_capitals_too_and_what_is_short_for_two_is_read_as_bo
         "“Don’t” is read as “do not”. “it's” is read as “it is”. “Alice's” is read as “alice”. "
         "“can't” is read as “can not”. “they'll” is read as “they will”."
     )
+
+
+def test_a_box_without_a_word_shows_the_pages_sentence_again_and_says_why(page: Page):
+    figure = typed(page, "river bank")
+    words, status = figure.locator(".live-word"), figure.locator("[role=status]")
+    field = figure.get_by_label("Or type a sentence")
+    field.fill("!!!")
+    assert status.inner_text() == "“!!!” has no word in it. Above is the page’s sentence."
+    assert words.first.inner_text() == "i"
+    typed(page, "river bank")
+    field.fill("")
+    assert (words.first.inner_text(), status.inner_text()) == ("i", "")
+    assert figure.locator(".live-choices [aria-pressed=true]").inner_text().startswith("i must go")
+
+
+@pytest.mark.parametrize("word", ["constructor", "toString", "__proto__", "hasOwnProperty", "valueOf"])
+def test_names_of_the_language_are_words_like_others(page: Page, word: str):
+    figure = page.locator("[data-live=sentence]").first
+    figure.get_by_label("Or type a sentence").fill(f"the {word} ship")
+    figure.locator("[role=status]").filter(has_text="stays out").wait_for()
+    assert figure.locator(".live-word").all_inner_texts()[-1] == "ship"
+    assert figure.locator(".live-words [aria-pressed=true] .live-word").inner_text() == "ship"
 
 
 def test_a_word_that_hardly_moves_is_told(page: Page):

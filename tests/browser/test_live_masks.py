@@ -212,6 +212,29 @@ def test_the_pointer_paints_what_it_is_drawn_over_and_so_does_a_finger(opened: O
     assert phone.evaluate(SHOWN)["mask"][0] == ["True", "True", "False", "True"], "the finger is up"
 
 
+@pytest.mark.parametrize("figure", ["painter", "stages"])
+def test_it_is_told_which_mask_one_has_begun_with_until_it_is_another(opened: Open, figure: str):
+    page = opened(f"{figure}.html")
+    begin = page.get_by_role("group", name="Begin with")
+    on = begin.locator("button[aria-pressed=true]")
+    assert on.all_inner_texts() == ["causal"]
+    begin.get_by_role("button", name="everything").click()
+    assert on.all_inner_texts() == ["everything"]
+    page.locator(".live-mask td button").first.press("Enter")
+    assert on.count() == 0
+    assert begin.locator("button[aria-pressed=false]").count() == 4
+
+
+def test_a_text_under_a_finger_stays_the_node_that_was_touched(opened: Open):
+    for figure in ("painter", "stages"):
+        page = opened(f"{figure}.html")
+        page.evaluate("window.nodes = [...document.querySelectorAll('.live-mask td button')].map((b) => b.firstChild)")
+        for cell in page.locator(".live-mask td button:visible").all():
+            cell.press("Enter")
+        kept = "nodes.every((node, k) => node === document.querySelectorAll('.live-mask td button')[k].firstChild)"
+        assert page.evaluate(kept)
+
+
 def test_what_is_copied_runs_alone(opened: Open):
     page = opened("painter.html", permissions=CLIPBOARD)
     for kind in page.locator("[aria-label=Interface] button").all():

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from mkdocs.exceptions import PluginError
 
 from .hooks import hook
 
@@ -26,8 +27,18 @@ def test_other_names_stand_at_the_page_and_not_at_its_sections():
 @pytest.mark.parametrize("quoted", ['"search": "../assets/{}"', '"search":"assets/{}"'])
 def test_the_search_asks_the_worker_of_the_site(quoted: str):
     theirs = "javascripts/workers/search.a7633da7.min.js"
-    assert search.on_post_page(quoted.format(theirs)) == quoted.format(f"search.js?{theirs}")
-    assert search.on_post_template(quoted.format(theirs)) == quoted.format(f"search.js?{theirs}")
+    assert search.on_post_page(quoted.format(theirs)) == quoted.format("search.js")
+    assert search.on_post_template(quoted.format(theirs)) == quoted.format("search.js")
+
+
+def test_the_worker_of_the_site_runs_that_of_the_theme_and_nothing_that_an_address_says():
+    script = (ROOT / "docs/assets/search.js").read_text(encoding="utf-8")
+    named = search.asking(script, ["javascripts/workers/search.a7.min.js"])
+    assert named.count('importScripts("javascripts/workers/search.a7.min.js")') == named.count("importScripts") == 1
+    assert "location.search" not in script
+    for names in ([], ["a.js", "b.js"]):
+        with pytest.raises(PluginError, match=r"assets/search\.js runs the worker of the theme's search at"):
+            search.asking(script, names)
 
 
 def test_the_theme_meets_no_form_for_which_it_would_load_the_index_at_once():

@@ -4,7 +4,7 @@
 // page's run made of them, "weights" and "context", is what is computed here until an arrow is moved.
 
 import { attention } from "./attention.js"
-import { figures, fixed, html, percent, svg } from "./figure.js"
+import { figures, fixed, html, percent, svg, write } from "./figure.js"
 
 const SIZE = 320 // of the plane, in its own units
 
@@ -88,7 +88,7 @@ function draw(figure, { names, vectors, scale, start = 0, axes = ["first number"
   function move(place, x, y) {
     const inside = (value) => Math.max(-bound, Math.min(bound, +(Math.round(value / step) * step).toFixed(6)))
     arrows[place] = [inside(x), inside(y)]
-    said.at(-1).textContent = ""
+    write(said.at(-1), "")
     show()
   }
 
@@ -126,7 +126,7 @@ function draw(figure, { names, vectors, scale, start = 0, axes = ["first number"
       names.forEach((_, i) => {
         rows[i].classList.toggle("live-chosen", i === chosen)
         names.forEach((_, j) => {
-          cells[i][j].textContent = table ? percent(weights[i][j]) : fixed(products[i][j])
+          write(cells[i][j], table ? percent(weights[i][j]) : fixed(products[i][j]))
           cells[i][j].style.setProperty("--share", table ? weights[i][j] : 0)
         })
       }),

@@ -14,6 +14,14 @@ const make = (element, attributes, children) => {
 export const html = (tag, attributes = {}, ...children) => make(document.createElement(tag), attributes, children)
 export const svg = (tag, attributes = {}, ...children) => make(document.createElementNS(SVG, tag), attributes, children)
 
+// Writes a text into an element that may be under a finger. Its text node stays: Firefox sends the moves of a finger to the
+// node on which it came down, and to nobody once that is gone.
+export function write(element, text) {
+  const { firstChild: node } = element
+  if (!(node instanceof Text) || node.nextSibling) element.textContent = text
+  else if (node.data !== text) node.data = text
+}
+
 // Draws each figure of a module, once its data and the styles are there. A figure that cannot be drawn stays as it was.
 export async function figures(name, draw) {
   const found = [...document.querySelectorAll(`[data-live="${name}"]`)]

@@ -4,7 +4,7 @@
 // of a query that may see nothing are, "zeros" or "NaN". Another interface gets another mask: who sees whom stays.
 
 import { weights } from "./attention.js"
-import { figures, html, percent } from "./figure.js"
+import { figures, html, percent, write } from "./figure.js"
 
 const CALLS = {
   boolean: "context = F.scaled_dot_product_attention(query, key, value, attn_mask=mask)",
@@ -62,11 +62,14 @@ const STARTS = {
   everything: () => true,
 }
 
-// Buttons that fill a mask in; they call back with it.
-export const starts = (words, take) =>
-  Object.entries(STARTS).map(([name, rule]) =>
-    html("button", { type: "button", click: () => take(words.map((_, query) => words.map((_, key) => rule(query, key)))) }, name),
-  )
+// Buttons that fill a mask in, and call back with it; and what tells which of these a mask is.
+export function starts(words, take) {
+  const filled = Object.values(STARTS).map((rule) => words.map((_, query) => words.map((_, key) => rule(query, key))))
+  const buttons = Object.keys(STARTS).map((name, k) => html("button", { type: "button", click: () => take(filled[k]) }, name))
+  const is = (one, other) => one.every((row, query) => row.every((sees, key) => sees === other[query][key]))
+  const tell = (seen) => buttons.forEach((button, k) => button.setAttribute("aria-pressed", is(filled[k], seen)))
+  return { buttons, tell }
+}
 
 // The cells of a mask, in rows: they are painted by the pointer, or one by one by key, and the arrow keys lead on.
 // sees says what a query sees now; paint is called with what it shall see.
@@ -109,7 +112,7 @@ export function canvas(words, sees, paint) {
 
 // What stands in the cell of a weight.
 export function fill(cell, share, sees, leak) {
-  cell.textContent = Number.isNaN(share) ? "NaN" : share || sees ? percent(share) : ""
+  write(cell, Number.isNaN(share) ? "NaN" : share || sees ? percent(share) : "")
   cell.style.setProperty("--share", share || 0)
   cell.className = Number.isNaN(share) ? "live-nan" : leak ? "live-leak" : sees ? "" : "live-blocked"
 }
@@ -119,6 +122,7 @@ function draw(figure, { words, scores, mask, interfaces }) {
   let chosen = interfaces[0]
   let seen = mask.map((row) => [...row])
 
+  const begin = starts(words, (filled) => take(chosen, filled))
   const choose = interfaces.map((each) => html("button", { type: "button", click: () => take(each, seen) }, each.name))
   const turn = html("button", { type: "button", click: () => take(chosen, seen.map((row) => row.map((sees) => !sees))) }, "the opposite: ~mask")
 
@@ -136,7 +140,7 @@ function draw(figure, { words, scores, mask, interfaces }) {
   const group = (label, ...inside) => html("div", { class: "live-choices", role: "group", "aria-label": label }, ...inside)
   figure.append(
     group("Interface", ...choose),
-    group("Begin with", html("span", { class: "live-said" }, "begin with"), ...starts(words, (filled) => take(chosen, filled)), turn),
+    group("Begin with", html("span", { class: "live-said" }, "begin with"), ...begin.buttons, turn),
     html("div", { class: "live-pair" },
       html("div", {}, html("span", { class: "live-axis-name" }, "rows are queries, columns are keys"), table("live-mask", captions[0], rows)),
       html("div", {}, html("span", { class: "live-axis-name" }, "rows are queries, columns are keys"), table("live-out", captions[1], results))),
@@ -163,6 +167,7 @@ function draw(figure, { words, scores, mask, interfaces }) {
     const one = given.length === 1
     const name = one ? "key_padding_mask" : "attn_mask"
     captions[0].textContent = `${name}: click, or draw over the cells`
+    begin.tell(seen)
     interfaces.forEach((each, place) => choose[place].setAttribute("aria-pressed", each === chosen))
     rows.forEach((row, query) => {
       row.hidden = query >= given.length
@@ -173,7 +178,7 @@ function draw(figure, { words, scores, mask, interfaces }) {
       row.forEach((entry, key) => {
         const text = typeof entry === "boolean" ? (entry ? "True" : "False") : entry ? "−inf" : "0"
         const button = buttons[query][key]
-        button.textContent = text
+        write(button, text)
         button.classList.toggle("live-sees", seen[query][key])
         button.setAttribute("aria-label", `${one ? "all queries" : `query ${words[query]}`}, key ${words[key]}: ${text}`)
       }),

@@ -3,16 +3,16 @@
 // The page gives its sentences with what its run gave: {"sentences": [{"words", "weights", "start", "near"}], "common",
 // "nearest", "compact"}; "start" is the word that is chosen first. What a typed sentence takes is loaded when it is typed.
 
-import { figures, html, onWidth, percent, roving, svg } from "./figure.js"
+import { figures, html, onWidth, percent, roving, svg, write } from "./figure.js"
 
 const MOST = 20 // words
 const name = (word) => word.toLowerCase()
 
 // The word that has most to tell: of those that are not so common that they are near to all, the one that takes most from
-// others of these.
+// others of these. One that is unknown tells nothing.
 function telling({ words, weights, common = [], start }) {
   const taken = weights.map((row, i) =>
-    common[i] ? -1 : row.reduce((sum, weight = 0, j) => sum + (common[j] || name(words[i]) === name(words[j]) ? 0 : weight), 0),
+    row[i] === undefined ? -2 : common[i] ? -1 : row.reduce((sum, weight = 0, j) => sum + (common[j] || name(words[i]) === name(words[j]) ? 0 : weight), 0),
   )
   return start ?? taken.indexOf(Math.max(...taken))
 }
@@ -29,7 +29,7 @@ function draw(figure, { sentences, compact, ...counts }) {
   const said = html("p", { class: "live-said", role: "status" })
   const input = html("input", { type: "text", maxlength: 160, autocomplete: "off", spellcheck: "false", input: typed })
   const choices = sentences.map((sentence) =>
-    html("button", { type: "button", click: () => ((input.value = ""), (said.textContent = ""), choose(sentence)) }, sentence.words.join(" ")),
+    html("button", { type: "button", click: () => ((input.value = ""), (said.textContent = ""), choose((given = sentence))) }, sentence.words.join(" ")),
   )
   figure.append(
     html("div", { class: "live-choices", role: "group", "aria-label": "Sentences" }, ...choices),
@@ -41,6 +41,7 @@ function draw(figure, { sentences, compact, ...counts }) {
   )
 
   let sentence, buttons, pinned, shown, known
+  let given = sentences[0] // the page's sentence that was chosen last
 
   function choose(chosen) {
     sentence = chosen
@@ -78,19 +79,18 @@ function draw(figure, { sentences, compact, ...counts }) {
     shown = place
     const { words, weights } = sentence
     const taken = weights[place]
-    const same = words.map((word) => words.findIndex((each) => name(each) === name(word)))
-    const sums = words.map((_, j) => taken.reduce((sum, weight = 0, k) => sum + (same[k] === same[j] ? weight : 0), 0))
-    const others = words.flatMap((_, j) => (same[j] === same[place] || taken[j] === undefined ? [] : [j]))
-    const most = others.length ? others.reduce((a, b) => (sums[b] > sums[a] ? b : a)) : -1
+    const others = words.flatMap((word, j) => (name(word) === name(words[place]) || taken[j] === undefined ? [] : [j]))
+    const most = others.length ? others.reduce((a, b) => (taken[b] > taken[a] ? b : a)) : -1
+    const isMost = (j) => most >= 0 && name(words[j]) === name(words[most]) // it may stand there more than once
     buttons.forEach((button, j) => {
-      button.firstChild.textContent = taken[j] === undefined ? "" : percent(taken[j])
+      write(button.firstChild, taken[j] === undefined ? "" : percent(taken[j]))
       button.style.setProperty("--share", taken[j] ?? 0)
       button.setAttribute("aria-pressed", j === place)
-      button.classList.toggle("live-most", same[j] === same[most])
+      button.classList.toggle("live-most", isMost(j))
     })
     bend(place, most)
     const unknown = taken[place] === undefined
-    const takings = unknown ? [" has no vector here, so it takes nothing."] : takes(sums[place], most, sums[most])
+    const takings = unknown ? [" has no vector here, so it takes nothing."] : takes(place, most, taken)
     told.replaceChildren(html("b", {}, words[place]), ...takings)
     const found = Array.isArray(sentence.near) ? sentence.near[place] : unknown ? undefined : sentence.near(place)
     list.hidden = !found
@@ -103,13 +103,18 @@ function draw(figure, { sentences, compact, ...counts }) {
   }
 
   // What a word takes, in words. The vectors have never been trained to look at what matters, which some sentences show.
-  function takes(own, most, share) {
-    const keeps = ` keeps ${percent(own)} of itself`
+  function takes(place, most, taken) {
+    const each = (at) => {
+      const times = sentence.words.filter((word) => name(word) === name(sentence.words[at])).length
+      return `${percent(taken[at])}${times > 1 ? ` each of ${times} times` : ""}`
+    }
+    const keeps = ` keeps ${percent(taken[place])} of itself`
     if (most < 0) return [`${keeps}.`]
     const other = html("b", {}, sentence.words[most])
-    if (own > 0.9 && !sentence.common?.[most]) return [`${keeps} and hardly moves: nobody trained it to look at `, other, ` (${percent(share)}).`]
+    const [own, share] = [taken[place], each(most)]
+    if (own > 0.9 && !sentence.common?.[most]) return [`${keeps} and hardly moves: nobody trained it to look at `, other, ` (${share}).`]
     const ends = sentence.common?.[most] ? ", because nobody trained it to look past common words." : "."
-    return [`${keeps}. Of the other words it takes most from `, other, `: ${percent(share)}${ends}`]
+    return [`${keeps}. Of the other words it takes most from `, other, `: ${share}${ends}`]
   }
 
   // Arcs from a word to the others: below a sentence that fits a line, beside one whose words stand in a column.
@@ -132,8 +137,8 @@ function draw(figure, { sentences, compact, ...counts }) {
         const d = upright
           ? `M${width} ${from}C${width - depth} ${from} ${width - depth} ${to} ${width} ${to}`
           : `M${from} 0C${from} ${depth} ${to} ${depth} ${to} 0`
-        const name = sentence.words[j] === sentence.words[most] ? "live-most" : ""
-        return svg("path", { d, class: name, "stroke-width": 1 + 30 * weight })
+        const isMost = most >= 0 && name(sentence.words[j]) === name(sentence.words[most])
+        return svg("path", { d, class: isMost && "live-most", "stroke-width": 1 + 30 * weight })
       }),
     )
   }
@@ -146,7 +151,10 @@ function draw(figure, { sentences, compact, ...counts }) {
 
   async function typed() {
     const text = input.value
-    if (!/[\p{L}\p{N}]/u.test(text)) return (said.textContent = "")
+    if (!/[\p{L}\p{N}]/u.test(text)) {
+      said.textContent = text.trim() && `“${text.trim()}” has no word in it. Above is the page’s sentence.`
+      return sentence === given || choose(given)
+    }
     if (!known) said.textContent = "The words are on their way …"
     let table
     try {

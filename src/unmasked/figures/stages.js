@@ -4,7 +4,7 @@
 // of the values, and the mask to begin with, true where a query may see a key.
 
 import { average, scores, weights } from "./attention.js"
-import { figures, fixed, html } from "./figure.js"
+import { figures, fixed, html, write } from "./figure.js"
 import { canvas, fill, starts } from "./painter.js"
 
 // What a query that may see nothing gets is what the softmax gives it, zero divided by zero.
@@ -38,7 +38,7 @@ function draw(figure, data) {
   const told = html("p", { class: "live-told", "aria-live": "polite" })
   const begin = starts(words, (filled) => ((seen = filled), show()))
   figure.append(
-    html("div", { class: "live-choices", role: "group", "aria-label": "Begin with" }, html("span", { class: "live-said" }, "mask"), ...begin),
+    html("div", { class: "live-choices", role: "group", "aria-label": "Begin with" }, html("span", { class: "live-said" }, "mask"), ...begin.buttons),
     told,
     html("span", { class: "live-axis-name" }, "rows are queries, columns are keys"),
     html("div", { class: "live-tower" }, ...grids),
@@ -58,16 +58,17 @@ function draw(figure, data) {
 
   function show() {
     const found = stages(data, seen)
-    const write = (into, table, digits) =>
-      table.forEach((row, i) => row.forEach((each, j) => (into[i][j].textContent = fixed(each, Number.isInteger(each) ? 0 : digits))))
-    write(products, found.products, 2)
-    write(scaled, found.scores, 2)
-    write(context, found.context, 2)
+    const put = (into, table) =>
+      table.forEach((row, i) => row.forEach((each, j) => write(into[i][j], fixed(each, Number.isInteger(each) ? 0 : 2))))
+    put(products, found.products)
+    put(scaled, found.scores)
+    put(context, found.context)
+    begin.tell(seen)
     found.weights.forEach((row, i) =>
       row.forEach((share, j) => {
         fill(shares[i][j], share, seen[i][j], false)
         const button = buttons[i][j]
-        button.textContent = seen[i][j] ? scaled[i][j].textContent : "−∞"
+        write(button, seen[i][j] ? scaled[i][j].textContent : "−∞")
         button.classList.toggle("live-sees", seen[i][j])
         button.setAttribute("aria-label", `query ${words[i]}, key ${words[j]}: ${seen[i][j] ? `score ${button.textContent}` : "hidden"}`)
       }),

@@ -4,8 +4,8 @@ import { attention, dot } from "./attention.js"
 
 const VECTORS = new URL("../assets/glove.6B.50d.u8", import.meta.url)
 // What is short for two words is read as both. What ends otherwise in 's is read without it: "the cat's tail".
-const SHORT = { "can't": "can not", "won't": "will not", "shan't": "shall not", "let's": "let us" }
-const ENDS = { "n't": " not", "'re": " are", "'ve": " have", "'ll": " will", "'d": " would", "'m": " am" }
+const SHORT = new Map([["can't", "can not"], ["won't", "will not"], ["shan't", "shall not"], ["let's", "let us"]])
+const ENDS = [["n't", " not"], ["'re", " are"], ["'ve", " have"], ["'ll", " will"], ["'d", " would"], ["'m", " am"]]
 const IS = /^(it|he|she|that|what|who|where|when|why|how|there|here)'s$/
 
 let loading
@@ -28,9 +28,9 @@ export function read(text, { places }) {
   const changed = new Map()
   const words = (text.match(/[\p{L}\p{N}]+(?:['’]\p{L}+)*/gu) ?? []).flatMap((typed) => {
     const word = typed.toLowerCase().replaceAll("’", "'")
-    const end = Object.keys(ENDS).find((each) => word.endsWith(each))
-    const longer = end ? word.slice(0, -end.length) + ENDS[end] : word.replace(IS, "$1 is").replace(/'s$/, "")
-    const whole = SHORT[word] ?? longer
+    const [end, spoken] = ENDS.find(([each]) => word.endsWith(each)) ?? []
+    const longer = end ? word.slice(0, -end.length) + spoken : word.replace(IS, "$1 is").replace(/'s$/, "")
+    const whole = SHORT.get(word) ?? longer
     if (places.has(word) || whole === word) return [typed]
     changed.set(typed, whole)
     return whole.split(" ")
