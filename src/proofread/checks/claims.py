@@ -1,6 +1,7 @@
 """Holds what a text says, its figures, formulas and sentences, against what the page gave."""
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -113,9 +114,9 @@ def quotations(checked: Checked) -> tuple[Mapping[int, list[tuple[int, int]]], l
         text = checked.texts[number]
         held = [figure.span[0] for figure in text.asked] + [formula.start for formula in spans(text.prose.text)]
         held += [start for start, _ in places.get(number, ())]
-        sentences = [*each.sentences()]
+        sentences, held = [*each.sentences()], sorted(held)
         every += len(sentences)
-        silent += sum(not any(start <= place < end for place in held) for start, end in sentences)
+        silent += sum(bisect_left(held, start) == bisect_left(held, end) for start, end in sentences)
     checked.sentences = silent, every
     return places, findings
 
@@ -229,6 +230,8 @@ def _written(page: Page, text: Text, claim: Claim, new: str) -> Edit | None:
 
 def _in_file(page: Page, text: Text, place: int) -> tuple[int, int] | None:
     """Where a place of a text stands in the file: whose lines have marks, indents, quotes around it."""
-    number, said = text.at(place), text.prose.text.split("\n")[text.prose.line(place)]
+    number, written = text.at(place), text.prose.text
+    begin, end = written.rfind("\n", 0, place) + 1, written.find("\n", place)
+    said = written[begin : end if end >= 0 else len(written)]
     before = page.lines[number - 1].rfind(said) if number <= len(page.lines) else -1
-    return (number, before + place - (text.prose.text.rfind("\n", 0, place) + 1)) if before >= 0 else None
+    return (number, before + place - begin) if before >= 0 else None

@@ -7,13 +7,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from ..formulas.finding import TICKS, without_open
 from ..keep.shelf import Shelf
-from ..pages.page import FENCE, Page, PageError, is_page, read
+from ..pages.page import FENCE, OPEN, Page, PageError, is_page, read
 from .checked import Checked
 from .findings import Finding
 
 _LINK = re.compile(
-    rf"(?ms:{FENCE})|(?<!`)(?P<ticks>`+)(?!`)(?s:.+?)(?<!`)(?P=ticks)(?!`)|(?P<shown><!--(?s:.*?)-->)"
+    rf"(?ms:{FENCE})|{TICKS}(?s:.+?)(?<!`)(?P=ticks)(?!`)|(?P<shown><!--(?s:.*?)-->)"
     r"|(?<!!)\[(?P<said>(?:[^\[\]]|\[[^\[\]]*\])+)\]\((?P<path>[^()\s#:]*)(?:#(?P<anchor>[^()\s]+))?(?:\s[^()]*)?\)"
     r"(?P<waived>\s*<!--~\s*link:)?"
 )
@@ -28,7 +29,7 @@ def faults(pages: Sequence[Checked], root: Path, shelf: Shelf | None = None) -> 
     }
     for checked in (each for each in pages if each.mode == "check"):
         for text in checked.texts:
-            for link in _LINK.finditer(text.prose.text):
+            for link in _LINK.finditer(without_open(text.prose.text, OPEN)):
                 anchor = link["anchor"] or ""
                 if link["said"] is None or link["waived"] or anchor.startswith("eq-") or not (link["path"] or anchor):
                     continue
@@ -62,7 +63,7 @@ def _headings(page: Page) -> Mapping[str, str]:
     found: dict[str, str] = {}
     for cell in page.cells:
         said = "" if cell.is_code else cell.source
-        for heading in _HEADING.finditer(_SILENT.sub("", said)):
+        for heading in _HEADING.finditer(_SILENT.sub("", without_open(said, OPEN))):
             title = re.sub(r"[*`]", "", heading["title"])
             found.setdefault("", title)
             found.setdefault(heading["anchor"] or _slug(title), title)

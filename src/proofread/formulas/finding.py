@@ -1,16 +1,19 @@
 """Where mathematics stands in Markdown, and what its author says about it."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+# What begins a code span. More than nine marks begin none: each number of them would be looked for to the text's end.
+TICKS = r"(?<!`)(?P<ticks>`{1,9}+)(?!`)"
 _SKIPPED = (
-    r"^[ \t>]*(?P<fence>`{3,}|~{3,})[^\n]*\n.*?(?:^[ \t>]*(?P=fence)[`~]*[ \t]*$|\Z)",
-    r"(?<!`)(?P<ticks>`+)(?!`)(?:(?!\n[ \t]*\n).)*?(?<!`)(?P=ticks)(?!`)",
+    r"^[ \t>]*(?P<fence>`{3,}+|~{3,}+)[^\n]*\n.*?(?:^[ \t>]*(?P=fence)[`~]*[ \t]*$|\Z)",
+    rf"{TICKS}(?:(?!\n[ \t]*\n).)*?(?<!`)(?P=ticks)(?!`)",
     r"<!--.*?-->",
     r"<(?P<element>code|pre|script|style)\b.*?</(?P=element)>",
     r"\\[\\$`]",
 )
+_OPEN = {"<!--": "-->"} | {f"<{name}": f"</{name}>" for name in ("code", "pre", "script", "style")}
 _DISPLAY = r"(?<!\$)\$\$(?P<display>[^$]+)\$\$(?!\$)"
 _INLINE = r"(?<!\$)\$(?P<inline>[^\s$](?:\\.|[^$\\\n]|\n(?![ \t]*\n))*?(?<!\s))\$(?![\d$])"
 _UNCLOSED = r"(?P<unclosed>\$\$)"
@@ -56,16 +59,31 @@ class Formula:
     tag: str | None = None
 
 
+def without_open(text: str, pairs: Mapping[str, str]) -> str:
+    r"""A text in which all that opens and is nowhere closed is hidden by as many characters.
+
+    Of each such beginning a pattern would look for the end through all that follows.
+
+    >>> without_open("a <!-- b --> <!-- c", {"<!--": "-->"})
+    'a <!-- b --> \x00\x00\x00\x00 c'
+    """
+    for begin, end in pairs.items():
+        last = text.rfind(end) + 1
+        text = text[:last] + text[last:].replace(begin, "\0" * len(begin))
+    return text
+
+
 def spans(markdown: str) -> Iterator[Span]:
     """Yield the mathematics of a Markdown text in order; code, HTML comments and escaped dollars hold none.
 
     A ``$$`` that is never closed is a span that does not close.
     """
-    for match in _TOKENS.finditer(markdown):
+    for match in _TOKENS.finditer(without_open(markdown, _OPEN)):
         display = match["inline"] is None
-        latex = match["display"] or match["inline"] or match["unclosed"]
-        if latex is None:
+        name = next((name for name in ("display", "inline", "unclosed") if match[name]), None)
+        if name is None:
             continue
+        latex = markdown[slice(*match.span(name))]
         if markdown[markdown.rfind("\n", 0, match.start()) + 1 : match.start()].lstrip().startswith(">"):
             latex = re.sub(r"\n[ \t]*>", "\n", latex)  # a block quote's marker is not a "greater than"
         tags = _TAG.findall(latex)

@@ -12,6 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from ..formulas.finding import without_open
 from ..keep.files import relative
 from ..keep.shelf import Shelf
 
@@ -25,9 +26,12 @@ _OPTION = re.compile(
 _OPTIONS = re.compile(r"\A\s*(?:#\|.*\n?)+")
 _MAGIC = re.compile(r"^([ \t]*)[%!?].*$", re.MULTILINE)
 BYTE_ORDER_MARK = "\ufeff"  # with which some editors begin a file
-FENCE = r"^(?P<indent>[ \t>]*)(?P<fence>`{3,}|~{3,})(?P<info>[^\n]*)\n(?P<body>.*?)(?:^(?P=indent)(?P=fence)[ \t]*$|\Z)"
+FENCE = (
+    r"^(?P<indent>[ \t>]*)(?P<fence>`{3,}+|~{3,}+)(?P<info>[^\n]*)\n(?P<body>.*?)(?:^(?P=indent)(?P=fence)[ \t]*$|\Z)"
+)
 # A fence that stands in a comment is hidden wherever the file is read; a comment around anything else is prose.
 _FENCE = re.compile(rf"(?P<open><!--[ \t]*\n)?{FENCE}(?(open)\s*?-->)", re.MULTILINE | re.DOTALL)
+OPEN = {"<!--": "-->", "{{": "}}"}  # what begins a directive, and what ends it
 FRONT_MATTER = re.compile(r"\A---[ \t]*\n.*?\n(?:---|\.\.\.)[ \t]*(?:\n|\Z)", re.DOTALL)
 _SCRIPT_HEAD = re.compile(r"\A(?:#!.*\n)?\s*(?:# ?%%.*\n)?")
 _MODE = re.compile(r"""^proofread:[ \t]*["']?(.*?)["']?[ \t]*(?:[ ]#.*)?$""", re.MULTILINE)
@@ -289,13 +293,14 @@ def _markdown(text: str) -> tuple[Cell, ...]:
     The asserts of a ```claims fence prove what the page says; no reader sees it.
     """
     cells, end = [], 0
-    for fence in _FENCE.finditer(text):
+    for fence in _FENCE.finditer(without_open(text, OPEN)):
         kind = re.match(r"\s*(python|claims)\b", fence["info"])
         if not kind or fence["indent"]:
             continue
         cells.append(Cell(text[end : fence.start()], text.count("\n", 0, end) + 1, is_code=False))
         line = text.count("\n", 0, fence.start("body")) + 1
-        code = Cell(fence["body"].rstrip("\n"), line, is_code=True, fence=fence[0])
+        body, whole = (text[slice(*fence.span(part))] for part in ("body", 0))
+        code = Cell(body.rstrip("\n"), line, is_code=True, fence=whole)
         tags = re.findall(r"[\w-]+", code.option("tags") or "") if kind[1] == "python" else ["claims"]
         cells.append(replace(code, tags=tuple(tags)))
         end = fence.end()

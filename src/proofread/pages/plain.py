@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from functools import cache, cached_property
 from html import unescape
 
+from ..formulas.finding import without_open
 from .page import FENCE
 from .prose import Figure, Prose
 
@@ -124,7 +125,7 @@ def plain(fragment: str) -> str:
 
 def _read(text: str, filled: Mapping[int, str]) -> Iterator[_Piece]:
     end = 0
-    for found in [*_MARKUP.finditer(text), None]:
+    for found in [*_MARKUP.finditer(without_open(text, {"{{": "}}"})), None]:
         start = found.start() if found else len(text)
         if start > end:
             yield text[end:start].replace("’", "'"), end, 1
@@ -139,5 +140,5 @@ def _read(text: str, filled: Mapping[int, str]) -> Iterator[_Piece]:
             yield from ((said, start, 0) for said, _, _ in _read(filled.get(start, ""), {}))
         elif found["tag"] and not _INLINE.fullmatch(found["name"]):
             parted = " " if _WITHIN.fullmatch(found["name"]) else "\n"
-            said = [plain(spoken[2]) for spoken in _SPOKEN.finditer(found[0])]
+            said = [plain(spoken[2]) for spoken in _SPOKEN.finditer(text[start:end])]
             yield from ((each, start, 0) for spoken in ("", *said) for each in (spoken, parted))

@@ -15,19 +15,24 @@ import ast
 import builtins
 import re
 import tokenize
-from collections.abc import Iterator, Mapping
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Mapping, Set
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import accumulate
+from operator import itemgetter
 from tokenize import generate_tokens
 
 from ..formulas import spans
+from ..formulas.finding import TICKS, without_open
 from .conditions import parse
 from .equations import BRACKETED, REFERENCE, is_reference
 from .numbers import FIGURE, PRINTED, SPELLED, UNIT, VULGAR, WORDS
-from .page import FENCE, FRONT_MATTER
+from .page import FENCE, FRONT_MATTER, OPEN
 
-_CODE_SPAN = r"(?<!`)(?P<ticks>`+)(?!`)(?P<quoted>(?:(?!\n[ \t>]*\n).)+?)(?<!`)(?P=ticks)(?!`)"  # in one paragraph
-_NAME = rf"_*(?!{VULGAR})[^\W\d_]\w*(?:-\d(?:[\w.]*\w)?)?|\b\d-?D\b"
+_CODE_SPAN = rf"{TICKS}(?P<quoted>(?:(?!\n[ \t>]*\n).)+?)(?<!`)(?P=ticks)(?!`)"  # in one paragraph
+_NAME = rf"(?<!_)_*+(?!{VULGAR})[^\W\d_]\w*(?:-\d(?:[\w.]*\w)?)?|\b\d-?D\b"
 _VALUE = r"""(?:"[^"]*"|'[^']*'|[^\s"'=<>`]+)"""
 _TAG = rf"</?[a-zA-Z][\w-]*(?:\s+[a-zA-Z_:@][\w.:@-]*(?:\s*=\s*{_VALUE})?)*\s*/?>"
 _SPOKEN = re.compile(
@@ -141,7 +146,22 @@ class Prose:
 
     def line(self, place: int) -> int:
         """The line of a place in the text."""
-        return self.text.count("\n", 0, place)
+        return bisect_left(self._breaks, place)
+
+    @cached_property
+    def _breaks(self) -> list[int]:
+        return [found.start() for found in re.finditer("\n", self.text)]
+
+    @cached_property
+    def _ends(self) -> list[int]:
+        """Where paragraphs end."""
+        return [found.start() for found in re.finditer(r"\n(?=[ \t>]*\n)", self.text)]
+
+    def block(self, place: int) -> tuple[int, int]:
+        """From a place to the end of the paragraph that follows it."""
+        begin = len(self.text) - len(self.text[place:].lstrip())
+        following = bisect_left(self._ends, begin)
+        return place, self._ends[following] if following < len(self._ends) else len(self.text)
 
     def bare(self, code: str) -> Iterator[tuple[int, int]]:
         """Where figures stand that nothing accounts for; a code span that quotes the code is accounted for."""
@@ -168,9 +188,7 @@ def read(text: str, *, opens: bool = False) -> Prose:
     """Read a Markdown text for its claims. One that opens a page may begin with front matter."""
     prose = Prose(text)
     loose: list[_Digits] = []
-    masked, fence = text, None
-    for formula in spans(text):
-        masked = masked[: formula.start] + "\0" * (formula.end - formula.start) + masked[formula.end :]
+    masked, fence = _masked(text), None
     for token in _tokens(masked, FRONT_MATTER.match(masked) if opens else None):
         start, end = token.span()
         line = prose.line(start)
@@ -190,13 +208,27 @@ def read(text: str, *, opens: bool = False) -> Prose:
         elif token["figure"] or token["bracketed"]:
             loose.append((start, end, False))
 
+    covered = sorted(prose._covered)
+    reached = [*accumulate((last for _, last in covered), max, initial=0)]
+
     def is_loose(place: tuple[int, ...]) -> bool:
-        return not any(first <= place[0] and place[1] <= last for first, last in prose._covered)
+        return place[1] > reached[bisect_right(covered, place[0], key=itemgetter(0))]
 
     prose._bare, prose.bracketed = [*filter(is_loose, loose)], [*filter(is_loose, prose.bracketed)]
+    waived = set[_Digits]()
     for line, said, within in prose._blocks:
-        _waive(prose, line, said, within)
+        waived |= _waive(prose, line, said, within, waived)
+    prose._bare = [place for place in prose._bare if place not in waived]
     return prose
+
+
+def _masked(text: str) -> str:
+    """The text without its formulas and without what begins a directive and ends none, each character in its place."""
+    parts, end = [], 0
+    for formula in spans(text):
+        parts += [text[end : formula.start], "\0" * (formula.end - formula.start)]
+        end = formula.end
+    return without_open("".join([*parts, text[end:]]), OPEN)
 
 
 def _tokens(text: str, front: re.Match[str] | None) -> Iterator[re.Match[str]]:
@@ -215,12 +247,13 @@ def _spoken(text: str, within: tuple[int, int]) -> Iterator[re.Match[str]]:
         yield from _TOKEN.finditer(text, *said.span(said.lastgroup or 0))
 
 
-def _waive(prose: Prose, line: int, said: str, within: tuple[int, int]) -> None:
-    """Take the figures of a block away that a waiver names."""
+def _waive(prose: Prose, line: int, said: str, within: tuple[int, int], before: Set[_Digits]) -> set[_Digits]:
+    """The figures of a block that a waiver names, but for those that were waived before."""
+    first, last = (bisect_left(prose._bare, place, key=itemgetter(0)) for place in within)
     figures = {
         place: {digits["figure"] for digits in _IN_CODE.finditer(prose.text, *place[:2]) if digits["figure"]}
-        for place in prose._bare
-        if within[0] <= place[0] < within[1]
+        for place in prose._bare[first:last]
+        if place not in before
     }
     named = _NAMED.fullmatch(said)
     waived = set(re.split(", ", named["figures"])) if named else set()
@@ -239,7 +272,7 @@ def _waive(prose: Prose, line: int, said: str, within: tuple[int, int]) -> None:
         prose.problems.append((line, f"the waiver ({said}) covers no figure; remove it"))
     else:
         prose.waivers.append((line, said))
-    prose._bare = [place for place in prose._bare if not figures.get(place) or not figures[place] <= waived]
+    return {place for place, said_there in figures.items() if said_there and said_there <= waived}
 
 
 def _comment(prose: Prose, token: re.Match[str], line: int, printed: tuple[int, int] | None) -> None:
@@ -260,8 +293,7 @@ def _comment(prose: Prose, token: re.Match[str], line: int, printed: tuple[int, 
     elif not waives and printed:
         _claim(prose, said, printed, line)
     elif waives and alone:
-        block = re.compile(r"\s*(.*?)(?=\n[ \t>]*\n|\Z)", re.DOTALL).match(text, end)
-        prose._blocks.append((line, said, block.span() if block else (end, end)))
+        prose._blocks.append((line, said, prose.block(end)))
     elif waives and said.startswith("link: ") and text[:start].rstrip().endswith(")"):
         prose.waivers.append((line, said))
     else:
