@@ -1,8 +1,10 @@
-"""``python -m proofread`` is the command ``proofread``."""
+"""``python -m proofread`` is the command ``proofread``: pages import the same under both."""
 
 import sys
 
 from .cli import main
 
 if __name__ == "__main__":
+    if not sys.flags.safe_path:
+        del sys.path[0]  # the working directory, which -m puts there; the setting `imports` names what pages import
     sys.exit(main())

@@ -49,6 +49,8 @@ class Settings:
     # What is held of the packages' docstrings: nothing (off), only the equations that they cite
     # (equations), or all (check).
     docstrings: str = "check"
+    # Folders, relative to the project, from which pages import beside what is installed.
+    imports: tuple[str, ...] = ()
 
     def mode(self, path: str) -> str:
         """What the project says of a page, named relative to it; see `mode`."""
@@ -205,6 +207,7 @@ _READERS: dict[str, Callable[[Any], object]] = {
     "frozen": _folder,
     "pages": _list(str.strip, 'must be a list of files and folders, such as ["docs"]'),
     "data": _size,
+    "imports": _list(str.strip, 'must be a list of folders, such as ["lib"]'),
     "docstrings": _reader(
         DOCSTRINGS.__contains__, 'must be one of "off", "equations" and "check": set docstrings = "equations"', str
     ),

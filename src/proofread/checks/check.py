@@ -6,6 +6,7 @@
 """
 
 import re
+import sys
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -67,6 +68,7 @@ def check(
     """
     root = (root or Path.cwd()).resolve()
     settings = settings or Settings.load(root)
+    _import_from(settings, root)
     kept, shelf = (Cache(root / settings.cache), Shelf(root / settings.cache)) if keep and not freeze else (None, None)
     _unmatched(settings, root)
     report = Report([])
@@ -204,6 +206,16 @@ def _elsewhere(paths: Iterable[Path], root: Path, shelf: Shelf | None) -> Iterat
                 page = read(path.resolve(), root, shelf)
                 said = ((place, cell) for place, cell in enumerate(page.cells) if not cell.is_code)
                 yield Checked(page, texts=[Text(n, cell.line, Prose(""), find(cell.source)) for n, cell in said])
+
+
+def _import_from(settings: Settings, root: Path) -> None:
+    """Let pages import from the folders that the settings name; the processes that run them take over where from."""
+    for name in settings.imports:
+        if not (root / name).is_dir():
+            told = f"{root / 'pyproject.toml'}: [tool.proofread] imports names {name}, which is no folder"
+            raise SettingsError(f"{told}; name folders as they are seen from there, or take it out")
+    folders = [str(root / name) for name in settings.imports]
+    sys.path[:0] = [folder for folder in folders if folder not in sys.path]
 
 
 def _unmatched(settings: Settings, root: Path) -> None:
