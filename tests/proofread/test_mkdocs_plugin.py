@@ -370,6 +370,29 @@ def test_a_cell_whose_place_another_plugin_takes_away_is_named(tmp_path: Path, e
     assert 'docs/page.py:5: cell 2 has no place: a plugin took <div data-cell="2"></div> out of' in ended(root)
 
 
+def test_another_plugin_may_read_the_sources_as_mkdocs_jupyter_does_from_0_27_on(tmp_path: Path, caplog) -> None:
+    hook = """
+        def on_page_read_source(page, config):
+            return "---\\ntitle: Theirs\\n---\\n" if page.file.src_uri == "page.py" else None
+    """
+    page = "# %% [markdown]\n# ---\n# title: Ours\n# template: mine.html\n# ---\n# # Page\n\n# %%\n2 + 3\n"
+    files = {"docs/index.md": "# Home\n", "docs/page.py": page, "hook.py": hook}
+    files["theme/mine.html"] = "{{ page.title }}: {{ page.content }}"
+    files["mkdocs.yml"] = """
+        site_name: Site
+        theme: {name: mkdocs, custom_dir: theme}
+        hooks: [hook.py]
+        plugins: [proofread, mkdocs-jupyter: {include: ["*.py"]}]
+    """
+    for name, text in files.items():
+        Project(tmp_path).write(name, text)
+    build_site(tmp_path)
+    shown = (tmp_path / "site/page/index.html").read_text(encoding="utf-8")
+    assert shown.startswith("Ours: ")
+    assert "<pre>5</pre>" in shown
+    assert "on_page_read_source" not in caplog.text
+
+
 def test_latex_that_a_cell_shows_and_none_can_read_is_named(tmp_path: Path, ended: Ended) -> None:
     root = small(tmp_path, '# %%\nfrom IPython.display import Latex\n\nLatex("$\\\\frac{1$")\n')
     assert "docs/page.py:2: cell 1 shows $\\frac{1$ is not TeX" in ended(root)

@@ -31,6 +31,7 @@ from mkdocs.structure.files import File, Files, InclusionLevel
 from mkdocs.structure.nav import Navigation
 from mkdocs.structure.pages import Page
 from mkdocs.utils import get_relative_url
+from mkdocs.utils.meta import get_data
 
 from ..checks.check import check, project_pages, sources_of
 from ..checks.checked import Checked, ordered
@@ -275,12 +276,16 @@ class ProofreadPlugin(BasePlugin[ProofreadConfig]):
                 raise PluginError(f"mkdocs-jupyter {version} does not leave its pages to MkDocs as 0.26 did")
         return page
 
-    def on_page_read_source(self, *, page: Page, config: MkDocsConfig) -> str | None:
+    # Before all who change it. MkDocs lets one plugin alone read the sources of pages, and mkdocs-jupyter 0.27 does.
+    @event_priority(101)
+    def on_page_markdown(self, markdown: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:
         """The page's Markdown: figures filled in, comments gone, a placeholder for each cell."""
         shown = self._pages.get(page.file.src_uri)
         is_held = shown.checked.mode == "check" if shown else page.file.src_uri not in self._off
         self._mathematics.lenient = not is_held
-        return _markdown(shown) if shown else None
+        if shown:
+            markdown, page.meta = get_data(_markdown(shown))
+        return markdown
 
     def on_page_content(self, html: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:
         """Put the cells in the place of their placeholders, downloads below the title, links on equations' numbers."""
