@@ -198,6 +198,18 @@ BY_NAME = {
     "starts a process": ("import subprocess, sys\nsubprocess.run([sys.executable, '-c', ''], check=True)", {}, True),
     "asks for nothing of it": (f"import torch\n{METADATA}version\nversion('torch')", {}, False),
     "asks for other plugins": (f"{METADATA}entry_points\nentry_points(group='other')", PLUGINS, False),
+    # As triton does, which PyPI's torch for Linux brings.
+    "takes a group of all": (f"{METADATA}entry_points\nentry_points().select(group='late.plugins')", PLUGINS, True),
+    "takes another of all": (
+        f"{METADATA}entry_points\nassert not entry_points().select(group='other')",
+        PLUGINS,
+        False,
+    ),
+    "takes a name of all": (f"{METADATA}entry_points\nentry_points().select(name='name')", PLUGINS, True),
+    "asks for a name": (f"{METADATA}entry_points\nentry_points(name='name')", PLUGINS, True),
+    "lists all groups": (f"{METADATA}entry_points\nassert entry_points().groups", PLUGINS, True),
+    "lists all plugins": (f"{METADATA}entry_points\nassert [*entry_points()]", PLUGINS, True),
+    "counts all plugins": (f"{METADATA}entry_points\nassert len(entry_points())", PLUGINS, True),
 }
 
 

@@ -1,15 +1,18 @@
 """Takes note of what is asked for by name, whether it is installed or not. The fork server imports this first."""
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from importlib import metadata
 from importlib.abc import MetaPathFinder
 from importlib.metadata import Distribution, DistributionFinder
 from types import FrameType, ModuleType
+from typing import Any
 
 from ..keep.installed import EVERYTHING
 
 # These ask for what no page's results depend on: packages that it would not trace, and a bar that shows progress.
 _IDLE = {"torch._dynamo.trace_rules", "torch.hub"}
+_METADATA = ("importlib.metadata", "importlib_metadata")  # the other is its backport
 
 
 class _Asked(MetaPathFinder):
@@ -25,19 +28,47 @@ class _Asked(MetaPathFinder):
     def find_distributions(self, context: DistributionFinder.Context) -> Iterable[Distribution]:
         if context.name is not None:
             self.questions.add(f"distribution {context.name}")
-        else:
-            self.questions.add(_group(sys._getframe(1)) or EVERYTHING)
+        elif (group := _group(sys._getframe(1))) is not None:
+            self.questions.add(group)
         return ()
 
 
-def _group(frame: FrameType | None) -> str:
-    """The entry points that are asked for, if it is these."""
-    while frame and str(frame.f_globals.get("__name__")).startswith("importlib.metadata"):
-        if frame.f_code.co_name == "entry_points":
-            group = frame.f_locals.get("params", {}).get("group")
-            return f"entry points {group}" if group else ""
+def _group(frame: FrameType | None) -> str | None:
+    """The entry points that are asked for, if it is these; None where nobody yet asks who takes a group later."""
+    while frame and str(frame.f_globals.get("__name__")).startswith(_METADATA):
+        if frame.f_code.co_name == "entry_points" and "group" in (params := frame.f_locals.get("params", {})):
+            return f"entry points {params['group']}"
         frame = frame.f_back
-    return ""
+    return None if frame and frame.f_code is _entry_points.__code__ else EVERYTHING
+
+
+def _entry_points(**params: Any) -> Any:
+    """As `importlib.metadata.entry_points`; who takes one group of all, as triton does, asks for that one alone."""
+    found = _all_entry_points(**params)
+    if params:
+        if "group" not in params:
+            _asked.questions.add(EVERYTHING)
+        return found
+    kind: Any = type(found)
+
+    class Noted(kind):  # type: ignore[misc]  # a dict of groups on Python 3.11, a tuple on later ones
+        def __getattribute__(self, name: str) -> Any:
+            if name == "select":
+                return lambda **params: _entry_points(**params) if params else self
+            _asked.questions.add(EVERYTHING)
+            return super().__getattribute__(name)
+
+    for name in {"__contains__", "__getitem__", "__iter__", "__len__"}:  # which Python asks of the class
+        setattr(Noted, name, _noted(getattr(kind, name)))
+    return Noted(found)
+
+
+def _noted(method: Callable[..., Any]) -> Callable[..., Any]:
+    def noted(*arguments: Any) -> Any:
+        _asked.questions.add(EVERYTHING)
+        return method(*arguments)
+
+    return noted
 
 
 def _asker(frame: FrameType | None) -> str:
@@ -52,6 +83,8 @@ def _import(name: str) -> str:
 
 _asked = _Asked()
 sys.meta_path.insert(0, _asked)
+_all_entry_points = metadata.entry_points
+metadata.entry_points = _entry_points
 
 
 def questions() -> list[str]:
