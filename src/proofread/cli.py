@@ -57,7 +57,7 @@ and in code cells stand
 further tags: hide-input, hide-output, remove-cell, no-snippet, solution and check (folded away).
 
 What a project sets stands under [tool.proofread] in its pyproject.toml: timeout, memory, output,
-workers, cache, packages, cite_equations, data, pages, rich, modes, frozen, docstrings. The project
+workers, start, cache, packages, cite_equations, data, pages, rich, modes, frozen, docstrings. The project
 is the nearest folder that has one, seen from where you are; pages run there, and findings name files
 as seen from there.
 """
@@ -156,6 +156,7 @@ def _parser() -> argparse.ArgumentParser:
         _option("--timeout", help="seconds that a cell may take"),
         _option("--memory", help='bytes that a page may take, such as "8 GiB"'),
         _option("--workers", help="pages run side by side (default: one per core)"),
+        _option("--start", help="how pages get their processes: fork, or spawn where forks are missing or distrusted"),
         _option("--no-cache", action="store_true", help="run every page, whatever is kept"),
     )
     running = paths, *settings
@@ -272,7 +273,7 @@ def _project() -> Path:
 
 def _settled(options: argparse.Namespace) -> dict[str, Any]:
     """Where and how pages run."""
-    given = {name: getattr(options, name) for name in ("timeout", "memory", "workers")}
+    given = {name: getattr(options, name) for name in ("timeout", "memory", "workers", "start")}
     parsed = config.parsed({name: text for name, text in given.items() if text is not None})
     settings = replace(Settings.load(_project()), **parsed)
     return {"root": _project(), "settings": settings, "keep": not getattr(options, "no_cache", True)}

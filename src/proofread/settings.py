@@ -51,6 +51,9 @@ class Settings:
     docstrings: str = "check"
     # Folders, relative to the project, from which pages import beside what is installed.
     imports: tuple[str, ...] = ()
+    # How a page gets its process: as a fork of one that has imported what pages need (fork), or as a new one (spawn),
+    # which takes longer. None for fork where the system has it; Windows has not.
+    start: str | None = None
 
     def mode(self, path: str) -> str:
         """What the project says of a page, named relative to it; see `mode`."""
@@ -171,6 +174,17 @@ def _size(value: object) -> int:
     raise ValueError("must be more than nothing")
 
 
+def _start(value: object) -> str:
+    if value not in ("fork", "spawn"):
+        raise ValueError('must be "fork" or "spawn": set start = "spawn"')
+    if value == "fork":
+        from .keep.processes import FORKS
+
+        if not FORKS:
+            raise ValueError('cannot be had on this system, which has no forks; take it out, or set start = "spawn"')
+    return str(value)
+
+
 def _modes(value: object) -> dict[str, str]:
     if not isinstance(value, dict) or not all(isinstance(said, str) for said in value.values()):
         raise ValueError('must be a table of patterns and modes, such as {"docs/changelog.md" = "off"}')
@@ -200,6 +214,7 @@ _READERS: dict[str, Callable[[Any], object]] = {
     "output": _size,
     "rich": _size,
     "workers": _count,
+    "start": _start,
     "cache": _folder,
     "packages": _list(str.isidentifier, 'must be a list of names of packages, such as ["mypackage"]'),
     "cite_equations": _reader(lambda value: isinstance(value, bool), "must be true or false", bool),

@@ -33,13 +33,14 @@ def test_each_setting_is_read(tmp_path: Path) -> None:
     """
     kept, packages = Path("kept"), ("mine", "yours")
     expected = Settings(0.5, 3 * 2**29, 3000, 2, kept, packages, True, 4000, ("docs", "README.md"))
-    expected = replace(expected, rich=20_000_000, docstrings="equations")
+    expected = replace(expected, rich=20_000_000, docstrings="equations", start="spawn")
     assert load(tmp_path, text) == expected
 
 
 @pytest.mark.parametrize(
     ("line", "message"),
     [
+        ("start = 'thread'", 'start (\'thread\') must be "fork" or "spawn": set start = "spawn"'),
         ("timeuot = 3", "has no setting timeuot; there are timeout, memory, output, workers, cache, packages, cite_"),
         ("timeout = 0", "timeout (0) must be a positive number of seconds, such as 300"),
         ("timeout = true", "timeout (True) must be a positive number of seconds"),

@@ -111,7 +111,7 @@ def check(
         if outcome is None:
             if not waiting:
                 # It imports what pages need while the others are read.
-                warm(sources_of(paths, settings), settings.packages)
+                warm(sources_of(paths, settings), settings.packages, settings)
             checked.why = kept.why(task) if kept else "nothing was to be kept"
             waiting.append((checked, owners, task))
             continue

@@ -141,7 +141,7 @@ def _check(sender: Connection, name: str, given: Mapping[str, str], asked: _Aske
         settings = replace(settings, cache=settings.cache / "machines" / name)
     try:
         # What the pages name: else the server would import all that any page might.
-        run.warm(sources_of(paths, settings), settings.packages)
+        run.warm(sources_of(paths, settings), settings.packages, settings)
         sender.send(check(paths, root=root, settings=settings, keep=keep, progress=sender.send))
     except Exception as error:
         sender.send(error)

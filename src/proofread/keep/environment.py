@@ -52,7 +52,11 @@ def sources(*patterns: str) -> str:
     """What tells one version of some of proofread's own files from another."""
     here = Path(__file__).parents[1]
     return sha(
-        " ".join(sorted(f"{path.relative_to(here)} {digest(path)}" for part in patterns for path in here.glob(part)))
+        " ".join(
+            sorted(
+                f"{path.relative_to(here).as_posix()} {digest(path)}" for part in patterns for path in here.glob(part)
+            )
+        )
     )
 
 
@@ -65,6 +69,6 @@ def _processor() -> str:
 def cpuinfo() -> str:
     """What Linux tells of the processors; "" elsewhere."""
     try:
-        return Path("/proc/cpuinfo").read_text()
+        return Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return ""

@@ -1,9 +1,11 @@
 """Files: written whole or not at all, and told apart by what they hold."""
 
+import contextlib
 import hashlib
 import os
 import re
 import tempfile
+import time
 from pathlib import Path
 
 
@@ -15,10 +17,19 @@ def write(file: Path, data: bytes, mode: int = 0o644) -> None:
         with part:
             part.write(data)
         os.chmod(part.name, mode)
-        os.replace(part.name, file)
+        _replace(part.name, file)
     except BaseException:
         Path(part.name).unlink(missing_ok=True)
         raise
+
+
+def _replace(part: str, file: Path) -> None:
+    """Put a file in the place of another; Windows refuses while another program reads that, for a moment."""
+    for _ in range(50 if os.name == "nt" else 0):
+        with contextlib.suppress(PermissionError):
+            return os.replace(part, file)
+        time.sleep(0.02)
+    os.replace(part, file)
 
 
 def sha(text: str) -> str:

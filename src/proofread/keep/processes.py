@@ -8,13 +8,30 @@ import shutil
 import signal
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Callable, Collection
-from multiprocessing import forkserver, process, spawn
+from collections.abc import Callable, Collection, Iterator
+from multiprocessing import process, resource_tracker, spawn, util
 from multiprocessing.connection import wait
-from typing import Any
+from typing import Any, NamedTuple
 
+# Whether this system has what it takes to fork, and to end what a fork has started. Windows has not.
+FORKS = all(hasattr(os, name) for name in ("fork", "setpgid", "killpg"))
+FORKS = FORKS and "forkserver" in multiprocessing.get_all_start_methods()
+_SOCKET = 103 - len("/listener-12345678")  # characters that the name of a socket's folder may have, on macOS
 _END_WITH_PARENT, _ADOPT = 1, 36  # PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER
+
+
+class Failure(NamedTuple):
+    """What a process says that could not begin, for no fault of what it was to run."""
+
+    why: str
+
+    @classmethod
+    def of(cls, error: BaseException) -> "Failure":
+        """What an error says; of a file, with the remedy."""
+        remedy = "; make room, or set TMPDIR to a folder that has some" if isinstance(error, OSError) else ""
+        return cls(f"{type(error).__name__}: {error}{remedy}")
 
 
 def adopt() -> None:
@@ -27,21 +44,63 @@ def as_script(folder: str, page: str = "") -> None:
 
     Args:
         folder: Where what it needs, and what is temporary, is cleared away with us, who may end by a kill.
-        page: The main module's file, if it is no script that its processes can import.
+        page: The main module's file, if it is no script that its processes can import: they get by value what it defines.
     """
     multiprocessing.set_start_method(None, force=True)
-    server: Any = forkserver._forkserver
-    if server._forkserver_alive_fd is not None:
-        os.close(server._forkserver_alive_fd)  # or the server that we come from would live as long as we
-    server.__init__()
+    if FORKS:
+        from multiprocessing import forkserver
+
+        server: Any = forkserver._forkserver
+        if server._forkserver_alive_fd is not None:
+            os.close(server._forkserver_alive_fd)  # or the server that we come from would live as long as we
+        server.__init__()
+    tracker: Any = resource_tracker._resource_tracker
+    if tracker._fd is not None:
+        os.close(tracker._fd)  # that of who started us, who would tell of what is written there
+    tracker.__init__()
     this: Any = process.current_process()
     this._identity, this._name, this._parent_pid, process._parent_process = (), "MainProcess", None, None  # type: ignore[attr-defined]
-    this._config["tempdir"] = tempfile.tempdir = folder
+    tempfile.tempdir = folder
+    this._config["tempdir"] = folder if _is_short(folder) else _short_folder()
     prepare = spawn.get_preparation_data
+
+    def prepared(name: str) -> dict[str, Any]:
+        from . import by_value  # only where a process is started that is no fork
+
+        told = {key: value for key, value in prepare(name).items() if not key.startswith("init_main")}
+        return told | {"init_main_from_name": by_value.__name__}
+
     if page:
-        spawn.get_preparation_data = lambda name: {
-            key: value for key, value in prepare(name).items() if not key.startswith("init_main")
-        }
+        spawn.get_preparation_data = prepared
+
+
+def _is_short(folder: str) -> bool:
+    return len(os.fsencode(folder)) <= _SOCKET
+
+
+def _short_folder() -> str:
+    for folder in ("/tmp", "/var/tmp"):
+        if os.access(folder, os.W_OK | os.X_OK):
+            return folder
+    raise OSError(
+        f"the temporary folder ({tempfile.gettempdir()}) has too long a name for sockets; set TMPDIR to another"
+    )
+
+
+@contextlib.contextmanager
+def room_for_sockets() -> Iterator[None]:
+    """Let multiprocessing begin where the name of the temporary folder is too long for sockets."""
+    folder = tempfile.gettempdir()
+    if not (FORKS and "tempdir" not in process.current_process()._config):  # type: ignore[attr-defined]
+        yield
+        return
+    try:
+        if not _is_short(os.path.join(folder, "pymp-12345678")):
+            tempfile.tempdir = _short_folder()
+            util.get_temp_dir()
+    finally:
+        tempfile.tempdir = folder
+    yield
 
 
 def _prctl(option: int, value: int) -> None:
@@ -77,15 +136,20 @@ def end_family(pid: int, but: Collection[int] = ()) -> None:
 def guard(close: Callable[[], None], folder: str) -> None:
     """Go on in a child. This process stays behind, and at the end of the child ends all that it started, then itself.
 
-    So it does when it is asked to end by SIGTERM, and when who started it is gone.
+    So it does when it is asked to end by SIGTERM, and when who started it is gone. A system that does not fork has no
+    such process: there, this one ends with who started it, and nobody ends what it has started.
 
     Args:
         close: Closes what the child alone shall hold.
         folder: What who started it clears away, and this process if that is gone.
     """
-    os.setpgid(0, 0)  # Ctrl-C is not for us
     parent = multiprocessing.parent_process()
     assert parent is not None
+    if not FORKS:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is not for us
+        threading.Thread(target=_end_with, args=(parent, folder), daemon=True).start()
+        return
+    os.setpgid(0, 0)  # nor here
     heard, told = os.pipe()
     os.set_blocking(told, False)
     signal.set_wakeup_fd(told)
@@ -124,3 +188,9 @@ def guard(close: Callable[[], None], folder: str) -> None:
             signal.signal(-code, signal.SIG_DFL)
         os.kill(os.getpid(), -code)
     os._exit(code)
+
+
+def _end_with(parent: process.BaseProcess, folder: str) -> None:
+    parent.join()
+    shutil.rmtree(folder, ignore_errors=True)
+    os._exit(1)

@@ -133,7 +133,7 @@ class ProofreadPlugin(BasePlugin[ProofreadConfig]):
         with contextlib.suppress(SettingsError):  # which the build tells of
             settings = Settings.load(root := Path(config.config_file_path).parent)
             if not self._begun and (self._serves or not (root / settings.cache / "runs").exists()):
-                warm(sources_of(Path(config.docs_dir).rglob("*"), settings), settings.packages)
+                warm(sources_of(Path(config.docs_dir).rglob("*"), settings), settings.packages, settings)
         self._begun = True
         config.site_dir = self._serving.into(config.site_dir)
         config.extra_css.insert(0, _STYLES)

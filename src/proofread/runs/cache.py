@@ -79,7 +79,7 @@ class Cache:
         """Why the task has to run: what has changed since the latest run of its page."""
         kept, now = list(filter(None, map(_read, self._runs(self._folder(task.path))))), parts(task)
         with suppress(OSError):  # the latest run of all this was not kept, and said why
-            key, _, unkept = (self._folder(task.path) / "unkept").read_text().partition("\n")
+            key, _, unkept = (self._folder(task.path) / "unkept").read_text("utf-8", "replace").partition("\n")
             if key == _key(task):
                 return unkept
         if not kept:
@@ -115,7 +115,8 @@ class Cache:
         file = folder / f"{_key(task)}-{sha(json.dumps([kept['files'], kept['installed']]))[:8]}.json"
         self._write(file, seal(json.dumps(kept).encode()))
         for old in [run for run in self._runs(folder) if run != file][_KEPT - 1 :]:
-            old.unlink(missing_ok=True)
+            with suppress(OSError):  # Windows removes nothing that another program reads
+                old.unlink(missing_ok=True)
         return None
 
     def enter(self, task: Task) -> Outcome | bool:
@@ -157,7 +158,7 @@ class Cache:
     def tried(self, page: str) -> set[str]:
         """The trials of a page's programs that went well."""
         with suppress(OSError):
-            return set((self._folder(page) / "tried").read_text().split())
+            return set((self._folder(page) / "tried").read_text("utf-8", "replace").split())
         return set()
 
     def keep_tried(self, page: str, trials: Iterable[str]) -> None:
@@ -274,7 +275,7 @@ def plain_result(result: Result) -> dict[str, Any]:
 
 
 def _read(file: Path) -> dict[str, Any] | None:
-    with suppress(OSError, ValueError, AttributeError):
+    with suppress(OSError, ValueError, AttributeError, RecursionError):
         kept = json.loads(unsealed(file))
         return kept if kept.keys() >= _KEYS else None
     return None

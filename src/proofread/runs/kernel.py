@@ -13,12 +13,12 @@ import json
 import linecache
 import os
 import platform
-import posix
 import random
 import re
 import sys
 import traceback
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import warnings
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -35,13 +35,14 @@ from ..formulas.libraries import used
 from ..keep.environment import cpuinfo
 from ..keep.installed import EVERYTHING
 from ..keep.late import when_imported
-from ..keep.processes import as_script, guard
+from ..keep.processes import as_script
 from ..pages.numbers import Value
 from ..programs import Recorder, make
-from ..programs.trial import Trial, run_all
+from ..programs.trial import Trial, ready, run, run_all
 from ..settings import Settings
 from . import bits, sides
 from .asked import questions
+from .preload import VARIABLES
 from .steps import Machine, Output, Raised, Result, Step, Task
 from .watch import Watch, asks
 
@@ -50,20 +51,31 @@ _LITERAL = 10_000  # characters of a literal at most
 
 def serve(
     connection: Connection,
+    scratch: str,
     task: Task,
     root: str,
-    scratch: str,
     settings: Settings,
     variables: Mapping[str, str],
-    own: set[str],
+    own: Collection[str],
 ) -> None:
     """Take steps until one fails: send the index before each, the result after it, and at last the files it read."""
+    shell = _set_up(scratch, task, root, settings, variables, own)
+    try:
+        _serve(connection, task, shell)
+    except Exception as error:
+        said = f"{type(error).__name__}: {error}".strip()
+        connection.send(f"changed what runs it, which then failed with {said}; give back what it replaces")
+
+
+def _set_up(
+    scratch: str, task: Task, root: str, settings: Settings, variables: Mapping[str, str], own: Collection[str]
+) -> "_Shell":
+    """Make this process that of a page."""
     sys.dont_write_bytecode = True  # into sources that MkDocs watches: it would build once more for it
-    gc.freeze()  # looking through what the fork server has imported would find nothing, and copy all of it
-    guard(connection.close, scratch)
+    gc.freeze()  # looking through what has been imported would find nothing, and copy all of it
     as_script(scratch, task.path)
     _limit_memory(settings.memory)
-    for name in {*variables, *(os.fsdecode(name) for name in posix.environ)} - own:  # they may have changed since
+    for name in {*variables, *VARIABLES} - {*own}:  # they may have changed since
         if name in variables:
             os.environ[name] = variables[name]
         else:
@@ -77,8 +89,12 @@ def serve(
             lines[line - 1 : line - 1 + len(said)] = said
         linecache.cache[task.path] = 0, None, [f"{line}\n" for line in lines], task.path
     shell.watch = Watch(root, task.path, own)
-    seeding = _Seeding(shell.watch)
     shell.recorder = Recorder(shell.user_ns) if any(step.snippet for step in task.steps) else None
+    return shell
+
+
+def _serve(connection: Connection, task: Task, shell: "_Shell") -> None:
+    seeding = _Seeding(shell.watch)
     gave: list[Result] = []
     for index, step in enumerate(task.steps):
         connection.send(index)
@@ -117,14 +133,20 @@ def _machine(namespace: Mapping[str, object]) -> Machine:
     return Machine(software, named[1] if named else f"CPU ({platform.machine()})")
 
 
-def attempt(connection: Connection, trials: Sequence[Trial], workers: int, folder: str, settings: Settings) -> None:
-    """Run programs, and send the place and the result of each, and at last None."""
-    guard(connection.close, folder)
+def attempt(connection: Connection, folder: str, trials: Sequence[Trial], workers: int, settings: Settings) -> None:
+    """Run programs, and send the place and the result of each."""
     _limit_memory(settings.memory)
-    with contextlib.suppress(OSError):  # nobody is there any more to receive it
-        for tried in run_all(trials, settings.packages, workers, folder):
-            connection.send(tried)
-        connection.send(None)
+    ready(settings.packages)
+    for tried in run_all(trials, workers, folder, connection.close):
+        connection.send(tried)
+
+
+def attempt_one(connection: Connection, _: str, trial: Trial, folder: str, settings: Settings) -> None:
+    """Run one program in this process; send that it begins, and its result."""
+    _limit_memory(settings.memory)
+    ready(())
+    connection.send(True)
+    connection.send(run(trial, Path(folder)))
 
 
 def _limit_memory(allowed: int) -> None:
@@ -136,11 +158,14 @@ def _limit_memory(allowed: int) -> None:
     status = Path("/proc/self/status")
     if not status.exists() or Path("/proc/driver/nvidia").exists():
         return
-    import resource  # there is none on Windows
-
+    try:
+        import resource
+    except ImportError:  # there is none on Windows
+        return
     data = next(line for line in status.read_text().splitlines() if line.startswith("VmData:"))
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    resource.setrlimit(resource.RLIMIT_DATA, (int(data.split()[1]) * 1024 + allowed, hard))
+    most = int(data.split()[1]) * 1024 + allowed
+    resource.setrlimit(resource.RLIMIT_DATA, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
 
 
 class _Compiler(CachingCompiler):
@@ -270,10 +295,14 @@ def _shell(path: str, scratch: str, settings: Settings) -> _Shell:
     main.__file__ = path
     _Compiler.path = path
     _Shell.outputs, _Shell.allowed = [], {False: settings.output, True: settings.rich}
-    shell = _Shell.instance(config=config, ipython_dir=scratch, user_module=main)
+    with warnings.catch_warnings():  # they are no page's, even where pages take warnings for errors
+        warnings.simplefilter("ignore")
+        shell = _Shell.instance(config=config, ipython_dir=scratch, user_module=main)
 
     def set_up(matplotlib: Any) -> None:
-        shell.enable_matplotlib("inline")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            shell.enable_matplotlib("inline")
         # Element ids derive from this salt; without it each build would draw other bytes.
         matplotlib.rcParams["svg.hashsalt"] = "proofread"
 

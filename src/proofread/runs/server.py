@@ -1,8 +1,7 @@
-"""Runs pages, each in a child of its own forked from a server that has imported torch, matplotlib and IPython."""
+"""Runs pages side by side, each in a process of its own, and tries programs."""
 
 import atexit
 import contextlib
-import multiprocessing
 import os
 import re
 import signal
@@ -10,48 +9,26 @@ import sys
 import tempfile
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from importlib.util import find_spec
-from multiprocessing import connection, forkserver
-from multiprocessing.connection import Connection
-from multiprocessing.process import BaseProcess
 from pathlib import Path
-from types import ModuleType
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
-from ..keep.processes import family
+from ..keep.processes import Failure, family
 from ..programs.trial import Ran, Trial
 from ..settings import Settings, written
-from .ahead import FOLDERS
+from .start import ENVIRONMENT as ENVIRONMENT
+from .start import OWN, START, Child, Ended, RunError, forks, prepare, tell_unbound
+from .start import started as started
 from .steps import Machine, Outcome, Result, Task
 
 if TYPE_CHECKING:  # children, which import this, have no need of it
     from .cache import Cache
 
-# What a server imports, and the word of a page or a package by which it is needed; "" if it always is.
-_PRELOADED = {
-    "proofread.runs.asked": "",
-    "torch": "torch",
-    "torch.testing": "torch",
-    "torch.distributed.tensor": "assert_close",  # which imports it when it is first called
-    "torch._dynamo": "optim",  # optimizers import it
-    "numpy.random": "numpy",
-    "matplotlib.pyplot": "matplotlib",
-    "matplotlib_inline.backend_inline": "matplotlib",
-    "matplotlib.backends.backend_svg": "matplotlib",
-    "IPython": "",
-    "proofread.formulas.agreement": "",
-    "proofread.runs.kernel": "",
-    "proofread.runs.ahead": "",
-}
-# One thread a child: as many children run as there are cores. A fixed hash seed keeps the order of sets.
-ENVIRONMENT = {"OMP_NUM_THREADS": "1", "MPLBACKEND": "module://matplotlib_inline.backend_inline", "PYTHONHASHSEED": "0"}
-_TERMINAL = {"COLUMNS", "LINES"}  # how large it is: a page has none, whoever starts it
 _PATIENCE = 0.25  # seconds between two looks at deadlines, memory, and what other programs run
 _PRELOADED_MEMORY = 2**30  # what torch and its companions hold at the very most before a page begins
 MEMORY_REMEDY = 'let it take less, or set memory = "8 GiB" under [tool.proofread] in pyproject.toml'
-_START = 120.0  # seconds until a child must have begun: importing torch from a cold disk takes a while
 
 
 @dataclass(frozen=True)
@@ -63,40 +40,23 @@ class Event:
     outcome: Outcome  # what the run has given so far
 
 
-_own: dict[str, int] = {}  # the process that is our fork server
-
-
-def warm(sources: Iterable[Path] | None = None, packages: Iterable[str] = ()) -> None:
-    """Start the fork server; the first run does so itself, and then waits for it.
+def warm(
+    sources: Iterable[Path] | None = None,
+    packages: Iterable[str] = (),
+    settings: Settings = Settings(),  # noqa: B008  # it is frozen
+) -> None:
+    """Start the fork server, if pages are forks; the first run does so itself, and then waits for it.
 
     Args:
         sources: The files of the pages and packages that will run: only what they name is imported. None: all there is.
         packages: Those that are read ahead for all pages.
+        settings: How pages are run.
     """
     with contextlib.suppress(ValueError):  # not in the main thread
         if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:  # or nothing would be cleared away
             signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
             atexit.register(signal.signal, signal.SIGTERM, signal.SIG_IGN)  # who is clearing away is not interrupted
-    texts = None if sources is None else (path.read_text(errors="replace") for path in sources)
-    words = None if texts is None else {word for text in texts for word in re.findall(r"\w+", text)}
-    needed = [name for name, word in _PRELOADED.items() if not word or words is None or word in words]
-    multiprocessing.get_context("forkserver").set_forkserver_preload(needed)
-    found = filter(None, map(find_spec, packages))
-    folders = [folder for spec in found for folder in spec.submodule_search_locations or ()]
-    before, given = dict(os.environ), ENVIRONMENT | {FOLDERS: os.pathsep.join(folders)}
-    os.environ.update(given)
-    for name in _TERMINAL:
-        os.environ.pop(name, None)
-    server: Any = forkserver._forkserver
-    try:
-        if server._forkserver_pid not in (None, _own.get("pid")):
-            server._stop()  # another's, who is in this process: pages would run with what it has, not with what we give
-        forkserver.ensure_running()
-        _own["pid"] = server._forkserver_pid
-    finally:
-        for name in given.keys() - before.keys():
-            del os.environ[name]
-        os.environ.update({name: before[name] for name in (given.keys() | _TERMINAL) & before.keys()})
+    prepare(sources, packages, forks(settings))
 
 
 def run(
@@ -109,17 +69,22 @@ def run(
     """Run pages side by side, in the folder root, and yield what happens; the last event of each page has step 0.
 
     The cache keeps what they give, and two programs from running one page at once.
+
+    Raises:
+        RunError: No page can be run here.
     """
     if not tasks:
         return
-    warm(packages=settings.packages)
+    tell_unbound(settings)
+    warm(packages=settings.packages, settings=settings)
     workers = settings.workers or cores()
     # The longest first, so that no core waits for one that began late. How long they take is told, roughly, by the time
     # that they ask for, and by the number of their steps.
     length = [(max(step.timeout for step in task.steps), len(task.steps)) for task in tasks]
     waiting = deque(sorted(enumerate(tasks), key=lambda each: length[each[0]], reverse=True))
-    running: dict[Connection, _Child] = {}
-    with tempfile.TemporaryDirectory(prefix="proofread-") as scratch:
+    running: dict[Child, _Page] = {}
+    heard: SimpleQueue[tuple[Child, Any]] = SimpleQueue()
+    with _scratch("proofread-") as scratch:
         try:
             while waiting or running:
                 for _ in range(len(waiting) if len(running) < workers else 0):
@@ -130,86 +95,152 @@ def run(
                     elif not entered:
                         waiting.append((place, task))  # another program runs it
                     else:
-                        child = _Child(place, task, root, scratch, settings)
-                        running[child.receiver] = child
+                        page = _Page(place, task, root, scratch, settings)
+                        running[page.child] = page
+                        page.child.listen(heard)
                         if len(running) >= workers:
                             break
-                for ready in connection.wait(list(running), _PATIENCE):
-                    child = running[ready]  # type: ignore[index]
-                    if child.receive() and not child.finished:
-                        yield Event(child.place, child.step, child.outcome)
-                for receiver, child in list(running.items()):
-                    if child.check():
-                        del running[receiver]
+                for child, said in _heard(heard):
+                    if child in running and running[child].hear(said):
+                        page = running[child]
+                        yield Event(page.place, page.step, page.outcome)
+                for child, page in list(running.items()):
+                    if page.check():
+                        del running[child]
                         if cache:
-                            cache.leave(child.task, child.outcome)
-                        yield Event(child.place, 0, child.outcome)
+                            cache.leave(page.task, page.outcome)
+                        yield Event(page.place, 0, page.outcome)
         finally:
-            for child in running.values():
+            for child in running:
                 child.end()
 
 
+def _heard(heard: "SimpleQueue[tuple[Child, Any]]") -> Iterator[tuple[Child, Any]]:
+    """What children say, once one of them does, or after a while."""
+    with contextlib.suppress(Empty):
+        yield heard.get(timeout=_PATIENCE)
+        while True:
+            yield heard.get_nowait()
+
+
+@contextlib.contextmanager
+def _scratch(prefix: str) -> Iterator[str]:
+    """A folder for what processes need; what one that cannot be ended still has open there stays."""
+    try:
+        folder = tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True)
+    except OSError as error:
+        raise RunError(f"{error}; make room, or set TMPDIR to a folder that has some") from None
+    with folder as made:
+        yield made
+
+
 def attempt(trials: Sequence[Trial], settings: Settings) -> Iterator[tuple[int, Ran]]:
-    """Run programs side by side in forks of a child that has nothing of a page; yield the place and result of each."""
+    """Run programs side by side, with nothing of a page; yield the place and result of each.
+
+    Raises:
+        RunError: No program can be run here.
+    """
     if not trials:
         return
-    warm(packages=settings.packages)
-    with tempfile.TemporaryDirectory(prefix="programs-") as folder:
-        workers = settings.workers or cores()
-        process, receiver = started("forkserver", _in_kernel, "attempt", trials, workers, folder, settings)
+    warm(packages=settings.packages, settings=settings)
+    with _scratch("programs-") as folder:
+        yield from (_attempt_forks if forks(settings) else _attempt_anew)(trials, settings, folder)
+
+
+def _attempt_forks(trials: Sequence[Trial], settings: Settings, folder: str) -> Iterator[tuple[int, Ran]]:
+    """Run programs in forks of one child. If one of them ends it, the rest run one after another, to tell which."""
+    left, workers = dict(enumerate(trials)), settings.workers or cores()
+    while left:
+        places = [*left]
+        heard: SimpleQueue[tuple[Child, Any]] = SimpleQueue()
+        child = Child(True, "", "attempt", folder, [*left.values()], workers, settings)
+        child.listen(heard)
+        why = ""
         try:
-            while (tried := receiver.recv()) is not None:
-                yield tried
-        except EOFError:
-            process.join()
-            raise RuntimeError(f"what tries programs {_death(process.exitcode or 0)}") from None
+            while left and not why:
+                longest = max(trial.seconds for trial in left.values()) + START
+                try:
+                    said = _began(heard.get(timeout=longest)[1])
+                except Empty:
+                    said = Ended("stopped what runs it")
+                if isinstance(said, Ended):
+                    why = child.why(said)
+                else:
+                    place, ran = places[said[0]], _began(said[1])
+                    del left[place]
+                    yield place, ran
         finally:
-            _end(process)
-            receiver.close()
+            child.end()
+        if why and workers == 1:
+            place = next(iter(left))
+            del left[place]
+            yield place, Ran("", f"SystemError: it {why}")
+        workers = 1
 
 
-def started(method: str, target: Callable[..., None], *given: Any) -> tuple[BaseProcess, Connection]:
-    """A process that calls the target with a connection and what is given; and where to hear what it sends."""
-    receiver, sender = multiprocessing.Pipe(duplex=False)
-    context: Any = multiprocessing.get_context(method)
-    process: BaseProcess = context.Process(target=target, args=(sender, *given), daemon=False)
-    with _no_main_module():
-        process.start()
-    sender.close()
-    return process, receiver
+def _attempt_anew(trials: Sequence[Trial], settings: Settings, folder: str) -> Iterator[tuple[int, Ran]]:
+    """Run programs, each in a new process."""
+    waiting, workers = deque(enumerate(trials)), settings.workers or cores()
+    running: dict[Child, tuple[int, float]] = {}
+    heard: SimpleQueue[tuple[Child, Any]] = SimpleQueue()
+    try:
+        while waiting or running:
+            while waiting and len(running) < workers:
+                place, trial = waiting.popleft()
+                child = Child(False, trial.text, "attempt_one", folder, trial, str(Path(folder, str(place))), settings)
+                running[child] = place, time.monotonic() + START
+                child.listen(heard)
+            ended: dict[Child, Ran] = {}
+            for child, said in _heard(heard):
+                if child not in running:
+                    continue
+                if (said := _began(said)) is True:
+                    place, _ = running[child]
+                    running[child] = place, time.monotonic() + trials[place].seconds
+                else:
+                    died = isinstance(said, Ended)
+                    ended.setdefault(child, Ran("", f"SystemError: it {child.why(said)}") if died else said)
+            late = Ran("", "TimeoutError: it ran for too long")
+            overdue = (child for child, (_, deadline) in running.items() if deadline <= time.monotonic())
+            for child, ran in (dict.fromkeys(overdue, late) | ended).items():
+                place, _ = running.pop(child)
+                child.end()
+                yield place, ran
+    finally:
+        for child in running:
+            child.end()
 
 
-def _in_kernel(connection: Connection, task: str, *given: Any) -> None:
-    from . import kernel  # takes IPython, which the fork server has and the caller need not have
+def _began(said: Any) -> Any:
+    """What a child says that has begun; a RunError if it could not."""
+    if isinstance(said, Failure):
+        raise RunError(said.why)
+    return said
 
-    does: dict[str, Callable[..., None]] = {"serve": kernel.serve, "attempt": kernel.attempt}
-    does[task](connection, *given)
 
-
-class _Child:
+class _Page:
     def __init__(self, place: int, task: Task, root: Path, scratch: str, settings: Settings):
         self.place, self.task, self.outcome, self._memory = place, task, Outcome(), settings.memory
         self.step = 0
-        given = task, str(root), scratch, settings, dict(os.environ), {*ENVIRONMENT, *_TERMINAL}
-        self.process, self.receiver = started("forkserver", _in_kernel, "serve", *given)
-        self.deadline, self._look = time.monotonic() + _START, 0.0
-        self._overdue = f"did not begin within {_START:g} s; the machine may be short of memory"
+        code = " ".join(step.code or " ".join(asked for asked, _ in step.expressions) for step in task.steps)
+        given = task, str(root), settings, dict(os.environ), OWN
+        self.child = Child(forks(settings), code, "serve", scratch, *given)
+        self.deadline, self._look = time.monotonic() + START, 0.0
+        self._overdue = f"did not begin within {START:g} s; the machine may be short of memory"
         self.finished = False
 
-    def receive(self) -> bool:
-        """Take one message; a pipe that closes early means that the child has died. Says whether a step begins."""
-        try:
-            message = self.receiver.recv()
-        except EOFError:
-            if not self.finished:
-                self.process.join()
-                self.outcome.stopped, self.finished = _death(self.process.exitcode or 0), True
+    def hear(self, message: Any) -> bool:
+        """Take one message. Says whether a step begins."""
+        if self.finished:
             return False
-        if isinstance(message, int):
+        message = _began(message)
+        if isinstance(message, Ended):
+            self.outcome.stopped, self.finished = self.child.why(message), True
+        elif isinstance(message, int):
             self.step = message + 1
-            timeout = self.task.steps[message].timeout
-            self.deadline = time.monotonic() + timeout
-            self._overdue = f"still running after {timeout:g} s; give it longer with `#| timeout: seconds`"
+            step = self.task.steps[message]
+            self.deadline = time.monotonic() + step.timeout
+            self._overdue = f"still running after {step.timeout:g} s; give it longer with `#| timeout: seconds`"
         elif isinstance(message, Result):
             self.outcome.results.append(message)
         elif isinstance(message, Machine):
@@ -230,26 +261,13 @@ class _Child:
             self.outcome.stopped, self.finished = self._overdue, True
         if not self.finished and now >= self._look:  # at all processes there are: with each message it would cost more
             self._look = now + _PATIENCE
-            if _holds_more(self.process.pid or 0, self._memory + _PRELOADED_MEMORY):
+            if _holds_more(self.child.process.pid or 0, self._memory + _PRELOADED_MEMORY):
                 self.outcome.stopped = f"holds more than {written(self._memory)} of memory; {MEMORY_REMEDY}"
                 self.finished = True
         if self.finished:
             self.outcome.seconds = time.time() - self.outcome.began
-            self.end()
+            self.child.end()
         return self.finished
-
-    def end(self) -> None:
-        """End it with all that it started."""
-        _end(self.process)
-        self.receiver.close()
-
-
-def _end(process: BaseProcess) -> None:
-    """End a child, which ends all that it started."""
-    process.terminate()
-    process.join(_START)
-    process.kill()
-    process.join()
 
 
 def cores() -> int:
@@ -272,22 +290,3 @@ def _holds_more(pid: int, allowed: int) -> bool:
     # What they share, the first counts for each of them; the second does not, and takes longer to tell.
     at_most = held("status", r"Rss(?:Anon|Shmem):\s+(\d+)")
     return at_most > allowed and held("smaps_rollup", r"Pss_(?:Anon|Shmem):\s+(\d+)") > allowed
-
-
-def _death(code: int) -> str:
-    if code == -signal.SIGKILL:
-        return "was killed by the system (SIGKILL), which it does when memory runs out"
-    if code < 0:
-        return f"killed its process by signal {signal.Signals(-code).name}"
-    return f"ended its process with exit code {code}"
-
-
-@contextlib.contextmanager
-def _no_main_module() -> Iterator[None]:
-    """Keep multiprocessing from importing the program that called us, such as mkdocs with all its plugins."""
-    main = sys.modules["__main__"]
-    sys.modules["__main__"] = ModuleType("__main__")
-    try:
-        yield
-    finally:
-        sys.modules["__main__"] = main

@@ -27,9 +27,11 @@ _PREFIXES = tuple(
 )  # fmt: skip
 # Ways to start a process. What it reads is hidden from the process that runs the page.
 _STARTS = {"subprocess.Popen", "os.exec", "os.fork", "os.forkpty", "os.posix_spawn", "os.spawn", "os.system"}
+_STARTS |= {"os.startfile", "_winapi.CreateProcess"}  # on Windows
 # Who looks for modules lists folders too, and what it finds is known as what was imported.
-_IMPORTING = ("<frozen importlib", "<frozen zipimport", "/importlib/", "/pkgutil.py")
-_LOOKING = ("/inspect.py", "/linecache.py", __file__)  # for the source of what runs, which is known already
+_IMPORTING = ("<frozen importlib", "<frozen zipimport", f"{os.sep}importlib{os.sep}", f"{os.sep}pkgutil.py")
+# For the source of what runs, which is known already.
+_LOOKING = (f"{os.sep}inspect.py", f"{os.sep}linecache.py", __file__)
 MISSING = digest(Path(os.devnull, "nothing"))
 
 
@@ -159,7 +161,7 @@ class Watch:
     def _watch_variables(self) -> None:
         """Take note of the variables that the page asks for by name, or a package of the project."""
         listed: set[str] = set()
-        through = ("<frozen os>", "/os.py", "<frozen _collections_abc>", "/_collections_abc.py")
+        through = ("<frozen os>", f"{os.sep}os.py", "<frozen _collections_abc>", f"{os.sep}_collections_abc.py")
 
         def note(name: str, value: str | None) -> None:
             if name in listed:  # a copy is made of all of them

@@ -1,0 +1,261 @@
+"""Starts the processes that pages and programs run in: forks of a server that has imported what they need, or new ones.
+
+A new one takes as long as its imports do. It is for systems without forks, and for who distrusts them.
+"""
+
+import contextlib
+import logging
+import multiprocessing
+import os
+import pickle
+import re
+import signal
+import sys
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from importlib.util import find_spec
+from multiprocessing import connection, util
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from queue import SimpleQueue
+from threading import Thread
+from types import ModuleType
+from typing import Any, NamedTuple
+
+from ..keep.processes import FORKS, Failure, room_for_sockets
+from ..settings import Settings, written
+from .ahead import FOLDERS
+
+# What is imported for pages, and the word of a page or a package by which it is needed; "" if it always is.
+_PRELOADED = {
+    "torch": "torch",
+    "torch.testing": "torch",
+    "torch.distributed.tensor": "assert_close",  # which imports it when it is first called
+    "torch._dynamo": "optim",  # optimizers import it
+    "numpy.random": "numpy",
+    "matplotlib.pyplot": "matplotlib",
+    "matplotlib_inline.backend_inline": "matplotlib",
+    "matplotlib.backends.backend_svg": "matplotlib",
+    "IPython": "",
+    "proofread.formulas.agreement": "",
+    "proofread.runs.kernel": "",
+    "proofread.runs.ahead": "",
+}
+# One thread a child: as many children run as there are cores. A fixed hash seed keeps the order of sets.
+ENVIRONMENT = {"OMP_NUM_THREADS": "1", "MPLBACKEND": "module://matplotlib_inline.backend_inline", "PYTHONHASHSEED": "0"}
+# How large the terminal is: a page has none, whoever starts it. And what would have Python skip the asserts of a page.
+_WITHHELD = {"COLUMNS", "LINES", "PYTHONOPTIMIZE"}
+OWN = frozenset({*ENVIRONMENT, *_WITHHELD})  # the variables that are not those of who starts us
+START = 120.0  # seconds until a child must have begun: importing torch from a cold disk takes a while
+_GRACE = 5.0  # seconds until a process has ended that says nothing more
+_BABBLE = (
+    "sent what cannot be read: it has changed a function of Python's own, or written into a file that it has not opened"
+)
+_DEAF = "closed the pipe by which it tells what it gives; close only what the page has opened"
+_log = logging.getLogger("proofread")
+_needed: list[str] = [*_PRELOADED]  # what pages and packages need
+_own: dict[str, int] = {}  # the process that is our fork server
+
+
+class RunError(OSError):
+    """Pages cannot be run here, whatever they hold."""
+
+    def __init__(self, why: str):
+        super().__init__(f"pages cannot be run: {why}")
+
+
+class Ended(NamedTuple):
+    """A child says nothing more: how it ended, as a finding tells it."""
+
+    why: str
+
+
+def forks(settings: Settings) -> bool:
+    """Whether pages are forks."""
+    return FORKS and settings.start != "spawn"
+
+
+def tell_unbound(settings: Settings) -> None:
+    """Say of a limit that it binds nothing on this system."""
+    if settings.memory != Settings.memory and not Path("/proc/self/status").exists():
+        told = f"memory ({written(settings.memory)}) binds nothing here: this system does not tell what a page holds"
+        _log.warning(f"{told}; check it on Linux")
+
+
+def prepare(sources: Iterable[Path] | None, packages: Iterable[str], is_forked: bool) -> None:
+    """Take note of what pages need, and start the fork server, if pages are forks."""
+    if sources is not None:
+        texts = (path.read_text(encoding="utf-8", errors="replace") for path in sources)
+        words = {word for text in texts for word in re.findall(r"\w+", text)}
+        _needed[:] = [name for name, word in _PRELOADED.items() if not word or word in words]
+    _packages[:] = packages
+    if is_forked:
+        with _surroundings(_needed):
+            _ensure_server()
+
+
+_packages: list[str] = []  # that are read ahead for all pages
+
+
+def _ensure_server() -> None:
+    from multiprocessing import forkserver
+
+    server: Any = forkserver._forkserver
+    if server._forkserver_pid not in (None, _own.get("pid")):
+        server._stop()  # another's, who is in this process: pages would run with what it has, not with what we give
+    multiprocessing.get_context("forkserver").set_forkserver_preload(["proofread.runs.preload"])
+    with room_for_sockets():
+        forkserver.ensure_running()
+    _own["pid"] = server._forkserver_pid
+
+
+@contextlib.contextmanager
+def _surroundings(preload: Iterable[str]) -> Iterator[None]:
+    """Start processes with the variables and the flags that pages have."""
+    from . import preload as ours
+
+    found = filter(None, map(find_spec, _packages))
+    folders = [folder for spec in found for folder in spec.submodule_search_locations or ()]
+    before = dict(os.environ)
+    given = ENVIRONMENT | {FOLDERS: os.pathsep.join(folders), ours.NAMES: " ".join(preload)}
+    os.environ.update(given)
+    for name in _WITHHELD:
+        os.environ.pop(name, None)
+    flags: Any = util._args_from_interpreter_flags  # type: ignore[attr-defined]
+    util._args_from_interpreter_flags = lambda: [each for each in flags() if each.strip("O") != "-"]  # type: ignore[attr-defined]
+    try:
+        yield
+    finally:
+        util._args_from_interpreter_flags = flags  # type: ignore[attr-defined]
+        for name in given.keys() - before.keys():
+            del os.environ[name]
+        os.environ.update({name: before[name] for name in (given.keys() | _WITHHELD) & before.keys()})
+
+
+def started(method: str, target: Callable[..., None], *given: Any) -> tuple[BaseProcess, Connection]:
+    """A process that calls the target with a connection and what is given; and where to hear what it sends."""
+    receiver, sender = multiprocessing.Pipe(duplex=False)
+    context: Any = multiprocessing.get_context(method)
+    process: BaseProcess = context.Process(target=target, args=(sender, *given), daemon=False)
+    try:
+        with _no_main_module():
+            process.start()
+    except BaseException:
+        receiver.close()
+        raise
+    finally:
+        sender.close()
+    return process, receiver
+
+
+class Child:
+    """A process of its own for a page or for programs.
+
+    What it says is heard in a thread: who writes half a message, or what is none, keeps nobody waiting.
+    """
+
+    def __init__(self, is_forked: bool, text: str, does: str, folder: str, *given: Any):
+        words = {*re.findall(r"\w+", text)}
+        every = bool(words & {*_packages})  # which may need all that any package does
+        needed = [name for name in _needed if every or not (word := _PRELOADED[name]) or word in words]
+        asked = _in_child, does, folder, *given
+        if is_forked:
+            self.process, self._receiver = _forked(*asked)
+        else:
+            with _surroundings(needed):
+                self.process, self._receiver = started("spawn", *asked)
+
+    def listen(self, heard: "SimpleQueue[tuple[Child, Any]]") -> None:
+        """Put what it says into a queue, and at last that it has ended."""
+        Thread(target=self._listen, args=(heard,), daemon=True).start()
+
+    def _listen(self, heard: "SimpleQueue[tuple[Child, Any]]") -> None:
+        try:
+            while True:
+                data = self._receiver.recv_bytes()
+                try:
+                    said = pickle.loads(data)
+                except Exception:
+                    return heard.put((self, Ended(_BABBLE)))
+                heard.put((self, said))
+        except (EOFError, OSError):
+            connection.wait([self.process.sentinel], _GRACE)
+            heard.put((self, Ended("")))
+        except Exception:  # no length that a message may have
+            heard.put((self, Ended(_BABBLE)))
+
+    def why(self, ended: Ended) -> str:
+        """How it ended."""
+        self.process.join(0)
+        code = self.process.exitcode
+        return ended.why or (_DEAF if code is None else death(code))
+
+    def end(self) -> None:
+        """End it with all that it started."""
+        if FORKS and self.process.pid:
+            self.process.terminate()  # who stays behind for it ends all
+            with contextlib.suppress(OSError):
+                os.kill(self.process.pid, signal.SIGCONT)  # the page may have stopped it
+            self.process.join(START)
+        self.process.kill()
+        self.process.join(START)
+
+
+def _forked(*asked: Any) -> tuple[BaseProcess, Connection]:
+    """A process that the server forks; the server is started anew if it has ended."""
+    from multiprocessing import forkserver
+
+    code = 0
+    for _ in range(2):
+        with _surroundings(_needed):
+            _ensure_server()
+            with contextlib.suppress(EOFError, ConnectionError):
+                return started("forkserver", *asked)
+        server: Any = forkserver._forkserver
+        with contextlib.suppress(ChildProcessError):
+            code = os.waitstatus_to_exitcode(os.waitpid(server._forkserver_pid, 0)[1])
+        os.close(server._forkserver_alive_fd)
+        server._forkserver_pid = server._forkserver_address = server._forkserver_alive_fd = None
+    tops = ", ".join(dict.fromkeys(name.partition(".")[0] for name in _needed))
+    raise RunError(f"what imports {tops} for them {death(code)}; try each with python -c, and mend what is installed")
+
+
+def _in_child(sender: Connection, does: str, folder: str, *given: Any) -> None:
+    """Do something for who has started this process, and say what keeps it from beginning."""
+    from ..keep.processes import guard
+
+    try:
+        guard(sender.close, folder)  # before anything is imported that no fork survives
+        from . import preload
+
+        with warnings.catch_warnings():  # they are no page's, even where pages take warnings for errors
+            warnings.simplefilter("ignore")
+            from . import kernel
+        if preload.failed:
+            return sender.send(Failure(preload.failed))
+        getattr(kernel, does)(sender, folder, *given)
+    except BaseException as error:
+        with contextlib.suppress(Exception):
+            sender.send(Failure.of(error))
+
+
+def death(code: int) -> str:
+    """How a process ended, by its exit code."""
+    name = signal.Signals(-code).name if -code in {*map(int, signal.Signals)} else str(-code)
+    if name == "SIGKILL":
+        return "was killed (SIGKILL), by its own code or by the system, which does it when memory runs out"
+    if code < 0:
+        return f"killed its process by signal {name}"
+    return f"ended its process with exit code {code}" + f" ({code:#x})" * (code > 255)
+
+
+@contextlib.contextmanager
+def _no_main_module() -> Iterator[None]:
+    """Keep multiprocessing from importing the program that called us, such as mkdocs with all its plugins."""
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
