@@ -26,7 +26,12 @@ def revision(root: Path) -> str:
     asked = ["git", "describe", "--always", "--exclude=*", "--abbrev=12", "--dirty=.dirty"]
     try:
         told = subprocess.run(
-            asked, cwd=root, env=os.environ | {"GIT_OPTIONAL_LOCKS": "0"}, capture_output=True, text=True, check=False
+            asked,
+            cwd=root,
+            env=os.environ | {"GIT_OPTIONAL_LOCKS": "0"},
+            capture_output=True,
+            encoding="utf-8",
+            check=False,
         )
     except OSError:
         return ""

@@ -1,6 +1,5 @@
 """Files: written whole or not at all, and told apart by what they hold."""
 
-import contextlib
 import hashlib
 import os
 import re
@@ -25,11 +24,14 @@ def write(file: Path, data: bytes, mode: int = 0o644) -> None:
 
 def _replace(part: str, file: Path) -> None:
     """Put a file in the place of another; Windows refuses while another program reads that, for a moment."""
-    for _ in range(50 if os.name == "nt" else 0):
-        with contextlib.suppress(PermissionError):
-            return os.replace(part, file)
-        time.sleep(0.02)
-    os.replace(part, file)
+    for more in reversed(range(50 if os.name == "nt" else 1)):
+        try:
+            os.replace(part, file)
+            break
+        except PermissionError:
+            if not more:
+                raise
+            time.sleep(0.02)
 
 
 def sha(text: str) -> str:

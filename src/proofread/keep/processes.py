@@ -44,7 +44,8 @@ def as_script(folder: str, page: str = "") -> None:
 
     Args:
         folder: Where what it needs, and what is temporary, is cleared away with us, who may end by a kill.
-        page: The main module's file, if it is no script that its processes can import: they get by value what it defines.
+        page: The main module's file, if it is no script that its processes can import; what it defines goes to them by
+            value.
     """
     multiprocessing.set_start_method(None, force=True)
     if FORKS:

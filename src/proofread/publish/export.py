@@ -109,7 +109,7 @@ def replacing(target: Path, docs: Path) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}-") as made:
         folder = Path(made, "new")
         folder.mkdir()
-        (folder / _MARK).write_text("Written by `proofread export`, which may write it anew.\n")
+        (folder / _MARK).write_text("Written by `proofread export`, which may write it anew.\n", encoding="utf-8")
         yield folder
         if target.exists():
             target.rename(Path(made, "old"))

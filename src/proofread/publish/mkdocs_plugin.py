@@ -5,6 +5,7 @@ own Markdown with all the site's extensions, so that links are checked and a pag
 """
 
 import contextlib
+import errno
 import functools
 import json
 import logging
@@ -41,6 +42,7 @@ from ..keep.shelf import Shelf
 from ..pages.page import PageError
 from ..runs.cache import CacheError
 from ..runs.server import warm
+from ..runs.start import RunError
 from ..runs.steps import Task
 from ..settings import Settings, SettingsError
 from . import equations, figures, fonts, layout, links, reading, render
@@ -163,7 +165,7 @@ class ProofreadPlugin(BasePlugin[ProofreadConfig]):
             report = check(paths, root=root, settings=self._settings, whole=True, at_once=at_once, progress=told)
             math.keep(root / self._settings.cache)
             math.typeset(report)
-        except (SettingsError, CacheError) as error:
+        except (SettingsError, CacheError, RunError) as error:
             raise PluginError(str(error)) from None
         if report.findings:
             self._refuse(["the pages cannot be published:", *listed(report.findings)])
@@ -400,8 +402,10 @@ class ProofreadPlugin(BasePlugin[ProofreadConfig]):
         return [each for each in files if each.generated_by and PurePosixPath(each.src_uri).parent == shown.folder]
 
     def on_build_error(self, *, error: Exception) -> None:
-        """Leave MkDocs' log as it was."""
+        """Leave MkDocs' log as it was; say what to do where the disk is full."""
         _LINKS.removeFilter(self._place)
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS):
+            raise PluginError(f"the site cannot be written: {error}; make room, or set site_dir") from None
 
 
 class _Mathematics(Extension):  # type: ignore[misc]

@@ -107,7 +107,7 @@ class _Kept(BasePlugin[ProofreadConfig]):
 def _built(config_file: Path, site: Path, anyway: bool) -> tuple[MkDocsConfig, _Kept]:
     """Let MkDocs build with the least of themes, and leave of the site what is no page, index or map."""
     with tempfile.TemporaryDirectory() as theme:
-        Path(theme, "main.html").write_text(_FRAME)
+        Path(theme, "main.html").write_text(_FRAME, encoding="utf-8")
         least = {"name": None, "custom_dir": theme, "search_index_only": True}
         config = load_config(str(config_file), theme=least, site_dir=str(site))
         checks = config.plugins.get("proofread")

@@ -187,7 +187,7 @@ class Child:
 
     def why(self, ended: Ended) -> str:
         """How it ended."""
-        self.process.join(0)
+        self.process.join(0.1)  # at most until it can be told how
         code = self.process.exitcode
         return ended.why or (_DEAF if code is None else death(code))
 

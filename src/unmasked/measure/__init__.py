@@ -50,7 +50,7 @@ def recorded(name: Literal["h100", "flex"] = "h100") -> Record:
         >>> recorded()["device"]
         'NVIDIA H100 80GB HBM3'
     """
-    record: Record = json.loads((resources.files("unmasked") / "data" / f"{name}.json").read_text())
+    record: Record = json.loads((resources.files("unmasked") / "data" / f"{name}.json").read_text("utf-8"))
     return record
 
 

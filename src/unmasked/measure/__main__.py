@@ -36,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print(beside(recorded(), yours))
     print(limits(yours))
     if options.json:
-        with open(options.json, "w") as file:
+        with open(options.json, "w", encoding="utf-8") as file:
             json.dump(yours, file, indent=1)
 
 
