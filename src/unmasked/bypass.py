@@ -188,7 +188,7 @@ def _targets(module: nn.MultiheadAttention | CausalSelfAttention) -> Iterator[tu
     else:
         inputs = {"in_proj_weight": module.in_proj_weight, "in_proj_bias": module.in_proj_bias}
     outputs = {"out_proj.weight": module.out_proj.weight, "out_proj.bias": module.out_proj.bias}
-    identity = torch.eye(module.out_proj.in_features).to(module.out_proj.weight)
+    identity = torch.eye(module.out_proj.in_features, device=module.out_proj.weight.device).to(module.out_proj.weight)
     for name, parameter in (inputs | outputs).items():
         if parameter is not None and name.endswith("bias"):
             yield name, parameter, torch.zeros_like(parameter)

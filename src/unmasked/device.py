@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import torch
 
+from unmasked._checks import checked
+
 __all__ = ["best_device"]
 
 
+@checked
 def best_device(name: str | torch.device | None = None) -> torch.device:
     """The best device of this machine: cuda, mps, xpu or cpu, in this order, or the one asked for.
 

@@ -27,6 +27,7 @@ import torch
 from torch import Tensor
 
 from unmasked import plot
+from unmasked._checks import checked, require_values
 from unmasked._renamed import renamed
 from unmasked._shapes import Float
 
@@ -96,6 +97,7 @@ class Embeddings:
             raise _unknown(unknown, self.words, repr(self))
         return self.vectors[[self._rows[token] for token in tokens]]
 
+    @checked
     def nearest(self, vector: Float[Tensor, " dim"], count: int = 5) -> list[str]:
         """The words whose vectors point most nearly where a vector points.
 
@@ -118,6 +120,9 @@ class Embeddings:
         dim = self.vectors.shape[1]
         if vector.shape != (dim,):
             raise ValueError(f"vector has shape {tuple(vector.shape)}, expected ({dim},): pass one vector at a time")
+        require_values(vector=vector)
+        if not vector.isfinite().all():
+            raise ValueError("vector holds NaN or inf and points nowhere: pass the vector of a word")
         if not vector.any():
             raise ValueError("vector is zero and points nowhere: pass the vector of a word, or an average of some")
         if not 1 <= count <= len(self):
@@ -126,6 +131,7 @@ class Embeddings:
         return [self.words[row] for row in cosines.topk(count).indices.tolist()]
 
 
+@checked
 def read_glove(
     path: str | PathLike[str],
     words: str | Iterable[str] | None = None,
@@ -221,7 +227,7 @@ def common_vectors() -> Embeddings:
     content = (resources.files("unmasked") / "data" / "glove.6B.50d.u8").read_bytes()
     header, _, steps = content.partition(b"\n")  # one line of JSON, then a byte for each number, row by row
     told = json.loads(header)
-    low, step = (torch.tensor(told[name], dtype=torch.float64) for name in ("low", "step"))
+    low, step = (torch.tensor(told[name], dtype=torch.float64, device="cpu") for name in ("low", "step"))
     rows = torch.frombuffer(bytearray(steps), dtype=torch.uint8).view(-1, len(low))
     return Embeddings(tuple(told["words"].split(" ")), (low + step * rows).float())
 

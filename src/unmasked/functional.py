@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from unmasked import masks
-from unmasked._checks import broadcasts, require_axes
+from unmasked._checks import broadcasts, checked, choice, flag, floats, number, require_axes, tensor
 from unmasked._renamed import renamed
 from unmasked._shapes import Bool, Float
 
@@ -47,6 +47,7 @@ class Attention(NamedTuple):
     weights: Tensor | None
 
 
+@checked
 def attention_scores(
     query: Float[Tensor, "*batch queries head_dim"],
     key: Float[Tensor, "*#batch keys head_dim"],
@@ -84,6 +85,11 @@ def attention_scores(
                 [0.5000, 2.1250, 1.7500],
                 [0.5000, 1.7500, 1.5000]])
     """
+    if query.dtype != key.dtype or query.device != key.device:
+        _refuse_kinds(query=query, key=key)
+    if not broadcasts(key.shape[:-2], query.shape[:-2]):
+        raise ValueError(f"key has shape {tuple(key.shape)} and query {tuple(query.shape)}; leading axes must agree")
+    softcap = _softcap(softcap)
     dtype = torch.promote_types(query.dtype, torch.float32)
     scores = (query.to(dtype) * _scale(query, scale)) @ key.to(dtype).mT  # ... queries keys
     return scores if softcap is None else softcap * torch.tanh(scores / softcap)
@@ -139,9 +145,12 @@ def attention_weights(
         >>> attention_weights(torch.zeros(1, 3), sinks=torch.tensor(0.0))
         tensor([[0.2500, 0.2500, 0.2500]])
     """
+    tensor("scores", scores, "Float")
     require_axes("scores", scores, "queries", "keys")
-    _check_sinks(sinks, scores)
+    flag("is_causal", is_causal)
     queries, keys = scores.shape[-2:]
+    if allowed is not None or bias is not None or sinks is not None:
+        _check_masks(allowed, bias, sinks, scores, tuple(scores.shape))
     mask, blind = _additive(queries, keys, allowed, bias, is_causal, scores.dtype, scores.device)
     return _weights(scores, mask, blind, sinks)
 
@@ -224,21 +233,22 @@ def attend(
         >>> torch.allclose(fused.context, context, atol=1e-6)
         True
     """
-    _check(query, key, value, allowed=allowed, bias=bias, softcap=softcap, dropout_p=dropout_p)
-    _check_sinks(sinks, query)
+    _check(query, key, value, allowed=allowed, bias=bias, sinks=sinks)
+    flag("is_causal", is_causal)
+    flag("need_weights", need_weights)
+    scale, softcap, dropout_p = _scale(query, scale), _softcap(softcap), _probability(dropout_p)
     bias = None if bias is None else bias.to(query.dtype)  # both implementations add the same numbers
     if _is_causal_mask(allowed, bias, query, key):  # the kernel's own, which costs half of a mask
         allowed, bias, is_causal = None, None, True
     only_eager = need_weights or softcap is not None or sinks is not None
     if implementation is None:
         implementation = "eager" if only_eager else "fused"
-    if implementation not in ("fused", "eager"):
-        raise ValueError(f'implementation is {implementation!r}; choose "fused", "eager" or None')
+    if not isinstance(implementation, str) or implementation not in ("fused", "eager"):
+        choice("implementation", implementation, "fused", "eager", None)
     is_fused, queries, keys = implementation == "fused", query.size(-2), key.size(-2)
     if is_fused and only_eager:
         asked = "need_weights=True" if need_weights else "sinks" if softcap is None else f"softcap={softcap}"
         raise ValueError(f'{asked} needs implementation="eager": no fused kernel does it')
-    scale = _scale(query, scale)
     # In a branch: compiled for any size, sizes are symbols, and the kernel takes no symbolic truth. Unless the scale is
     # positive, the kernel's own future is NaN.
     by_kernel = False
@@ -307,6 +317,8 @@ def self_attention(
                 [0.1045, 0.5307, 0.3648],
                 [0.1387, 0.4842, 0.3771]])
     """
+    tensor("x", x, "Float")
+    require_axes("x", x, "tokens", "dim")
     return attend(
         x,
         x,
@@ -323,6 +335,7 @@ def self_attention(
     )
 
 
+@checked
 def cosine_weights(x: Float[Tensor, "*batch tokens dim"]) -> Float[Tensor, "*batch tokens tokens"]:
     r"""Measure how alike the tokens are, by the cosine of the angle between each two.
 
@@ -348,6 +361,7 @@ def cosine_weights(x: Float[Tensor, "*batch tokens dim"]) -> Float[Tensor, "*bat
     return unit @ unit.mT
 
 
+@checked
 def cosine_attention(x: Float[Tensor, "*batch tokens dim"]) -> Attention:
     r"""Sum the tokens weighted by their cosines: attention's forerunner, without a softmax.
 
@@ -370,7 +384,15 @@ def cosine_attention(x: Float[Tensor, "*batch tokens dim"]) -> Attention:
 
 def _scale(query: Tensor, scale: float | None) -> float:
     # A dot product over no features is 0 whatever its scale: head_dim 0 must not divide by zero.
-    return max(query.size(-1), 1) ** -0.5 if scale is None else scale
+    return max(query.size(-1), 1) ** -0.5 if scale is None else number("scale", scale)
+
+
+def _softcap(softcap: float | None) -> float | None:
+    return None if softcap is None else number("softcap", softcap, "be positive (None for no cap)", above=0)
+
+
+def _probability(dropout_p: float) -> float:
+    return number("dropout_p", dropout_p, "be a probability in [0, 1]", least=0, most=1)
 
 
 def _fused(
@@ -424,7 +446,11 @@ def _weights(
 ) -> Tensor:
     if mask is not None:
         # vmap over the mask alone: what is not batched cannot take in what is.
-        scores = scores.add_(mask) if in_place and not torch._C._functorch.is_batchedtensor(mask) else scores + mask
+        scores = (
+            scores.add_(mask)
+            if in_place and not torch._C._functorch.is_functorch_wrapped_tensor(mask)
+            else scores + mask
+        )
     if sinks is None:
         weights = scores.softmax(-1)
     else:
@@ -495,7 +521,7 @@ def _can_be_read(x: Tensor) -> bool:
         and torch._C._len_torch_dispatch_stack() == 0  # such as make_fx, which traces numbers and not what they decide
         and not x.requires_grad
         and torch.autograd.forward_ad.unpack_dual(x).tangent is None
-        and not torch._C._functorch.is_batchedtensor(x)
+        and not torch._C._functorch.is_functorch_wrapped_tensor(x)  # of vmap, grad or jvp, which may lie in one another
     )
 
 
@@ -506,15 +532,22 @@ def _check(
     *,
     allowed: Tensor | None = None,
     bias: Tensor | None = None,
-    softcap: float | None = None,
-    dropout_p: float = 0.0,
+    sinks: Tensor | None = None,
 ) -> None:
     """Refuse what PyTorch would broadcast, misread or report in the words of a kernel."""
     if not (isinstance(query, Tensor) and isinstance(key, Tensor) and isinstance(value, Tensor)):
-        _refuse_kinds(query, key, value)
+        _refuse_kinds(query=query, key=key, value=value)
+    strided = torch.strided
+    if not (
+        query.dtype == key.dtype == value.dtype
+        and query.dtype in floats
+        and query.device == key.device == value.device
+        and query.layout is key.layout is value.layout is strided
+        and not (query.is_nested or key.is_nested or value.is_nested)
+        and 2 <= query.dim() == key.dim() == value.dim()
+    ):
+        _refuse_kinds(query=query, key=key, value=value)
     q, k, v = query.shape, key.shape, value.shape
-    if not (query.dtype == key.dtype == value.dtype and query.is_floating_point() and 2 <= len(q) == len(k) == len(v)):
-        _refuse_kinds(query, key, value)
     if q[-1] != k[-1]:
         raise ValueError(f"query has {q[-1]} features and key {k[-1]}; a dot product needs as many of both")
     if k != v and k[:-1] != v[:-1]:
@@ -528,45 +561,53 @@ def _check(
         raise ValueError(f"key has {kv_heads} heads and query {heads}; key's heads must divide query's{told}")
     if k[:-3] != q[:-3] and not broadcasts(k[:-3], q[:-3]):
         raise ValueError(f"key has batch axes {tuple(k[:-3])} and query {tuple(q[:-3])}; they must agree or be 1")
-    if allowed is not None and allowed.dtype != torch.bool:
+    if allowed is not None or bias is not None or sinks is not None:
+        _check_masks(allowed, bias, sinks, query, (*q[:-1], k[-2]))
+
+
+def _check_masks(
+    allowed: Tensor | None, bias: Tensor | None, sinks: Tensor | None, x: Tensor, scores: tuple[int, ...]
+) -> None:
+    """Refuse what is no mask of these scores, and sinks that are none of the heads that x has."""
+    if allowed is not None and (not isinstance(allowed, Tensor) or allowed.dtype != torch.bool):
+        tensor("allowed", allowed)
         raise TypeError(
             f"allowed is {allowed.dtype}; it must be bool, True where a query may see a key (else pass bias)"
         )
-    if bias is not None and not bias.is_floating_point():
+    if bias is not None and (not isinstance(bias, Tensor) or bias.dtype not in floats):
+        tensor("bias", bias)
         raise TypeError(f"bias is {bias.dtype}; it is added to the scores and must be floating (else pass allowed)")
-    for name, mask in (("allowed", allowed), ("bias", bias)):
-        if mask is not None and not broadcasts(mask.shape, scores := (*q[:-1], k[-2])):
+    for name, mask in (("allowed", allowed), ("bias", bias), ("sinks", sinks)):
+        if mask is None:
+            continue
+        if not isinstance(mask, Tensor) or mask.is_nested or mask.layout != torch.strided:
+            tensor(name, mask)
+        if mask.device != x.device:
+            raise ValueError(f"{name} is on {mask.device}, and what it belongs to on {x.device}; move one to the other")
+        if mask is not sinks and not broadcasts(mask.shape, scores):
             raise ValueError(f"{name} has shape {tuple(mask.shape)}, which does not broadcast to the scores' {scores}")
-    if softcap is not None and not softcap > 0:
-        raise ValueError(f"softcap is {softcap}; it must be positive (None for no cap)")
-    if not 0 <= dropout_p <= 1:
-        raise ValueError(f"dropout_p is {dropout_p}; it is a probability in [0, 1]")
-
-
-def _refuse_kinds(query: Tensor, key: Tensor, value: Tensor) -> None:
-    for name, x in (("query", query), ("key", key), ("value", value)):
-        if not isinstance(x, Tensor):
-            raise TypeError(f"{name} is of the type {type(x).__name__}; pass a tensor: torch.tensor({name})")
-        if not x.is_floating_point():
-            remedy = f"torch.view_as_real({name}).flatten(-2)" if x.is_complex() else f"{name}.float()"
-            raise TypeError(f"{name} is {x.dtype}; attention needs floating tensors: call {remedy}")
-        if x.dtype != query.dtype:
-            raise TypeError(f"{name} is {x.dtype} but query is {query.dtype}; cast one to the other")
-        if x.dim() < 2:
-            raise ValueError(f"{name} has shape {tuple(x.shape)}; it must be (..., heads, tokens, features)")
-        if x.dim() != query.dim():
-            raise ValueError(
-                f"{name} has shape {tuple(x.shape)} and query {tuple(query.shape)}; "
-                "all three need the same number of axes, (..., heads, tokens, features) or (tokens, features)"
-            )
-
-
-def _check_sinks(sinks: Tensor | None, x: Tensor) -> None:
     if sinks is None:
         return
     heads = (x.size(-3),) if x.dim() > 2 else ()
-    if not sinks.is_floating_point():
+    if sinks.dtype not in floats:
         raise TypeError(f"sinks is {sinks.dtype}; it joins the scores and must be floating")
     if sinks.shape not in ((), heads):
         each = f"{heads}, one for each head, or a number" if heads else "a number, where there is no axis of heads"
         raise ValueError(f"sinks has shape {tuple(sinks.shape)}; it must be {each}")
+
+
+def _refuse_kinds(**tensors: Tensor) -> None:
+    first, query = next(iter(tensors.items()))
+    for name, x in tensors.items():
+        tensor(name, x, "Float")
+        if x.dtype != query.dtype:
+            raise TypeError(f"{name} is {x.dtype} but {first} is {query.dtype}; cast one to the other")
+        if x.device != query.device:
+            raise ValueError(f"{name} is on {x.device} but {first} is on {query.device}; move one to the other")
+        if x.dim() < 2:
+            raise ValueError(f"{name} has shape {tuple(x.shape)}; it must be (..., heads, tokens, features)")
+        if x.dim() != query.dim():
+            raise ValueError(
+                f"{name} has shape {tuple(x.shape)} and {first} {tuple(query.shape)}; "
+                "all need the same number of axes, (..., heads, tokens, features) or (tokens, features)"
+            )

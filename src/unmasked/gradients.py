@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from unmasked import masks
+from unmasked._checks import flag, tensor
 from unmasked._shapes import Bool, Float
 from unmasked.functional import _check, _scale, _shared, attention_scores, attention_weights
 
@@ -78,6 +79,20 @@ def attention_backward(
         True
     """
     _check(query, key, value, allowed=allowed)
+    flag("is_causal", is_causal)
+    tensor("grad_context", grad_context, "Float")
+    if saved is not None:
+        if not isinstance(saved, tuple | list) or len(saved) != 2:
+            raise TypeError(f"saved is of the type {type(saved).__name__}; give (context, logsumexp)")
+        tensor("saved", saved[0], "Float")
+        tensor("saved", saved[1], "Float")
+        if saved[0].shape != grad_context.shape or saved[1].shape != grad_context.shape[:-1]:
+            raise ValueError(
+                f"saved has shapes {tuple(saved[0].shape)} and {tuple(saved[1].shape)}; context and logsumexp must be "
+                "(..., queries, value_dim) and (..., queries)"
+            )
+    if grad_context.device != query.device:
+        raise ValueError(f"grad_context is on {grad_context.device} and query on {query.device}; move one to the other")
     if grad_context.shape != (*query.shape[:-1], value.size(-1)):
         raise ValueError(
             f"grad_context has shape {tuple(grad_context.shape)}; it must have the context's, "

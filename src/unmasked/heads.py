@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from unmasked._checks import require_axes, require_divides, require_positive
+from unmasked._checks import checked, require_axes, require_divides, require_positive, tensor
 from unmasked._shapes import Float
 
 __all__ = [
@@ -56,6 +56,7 @@ def split_heads(
                 [[ 4.,  5.],
                  [10., 11.]]])
     """
+    tensor("x", x, "Float")
     require_axes("x", x, "tokens", "embed_dim")
     embed_dim = x.size(-1)
     require_divides("embed_dim", embed_dim, "num_heads", num_heads)
@@ -89,10 +90,12 @@ def merge_heads(x: Float[Tensor, "*batch heads tokens head_dim"]) -> Float[Tenso
         >>> torch.equal(merge_heads(split_heads(x, 3)), x)
         True
     """
+    tensor("x", x, "Float")
     require_axes("x", x, "heads", "tokens", "head_dim")
     return x.transpose(-2, -3).flatten(-2)  # batch tokens heads·head_dim
 
 
+@checked
 def project_loop(
     x: Float[Tensor, "*batch tokens in_dim"], stacked: Float[Tensor, "heads in_dim head_dim"]
 ) -> Float[Tensor, "*batch heads tokens head_dim"]:
@@ -119,6 +122,7 @@ def project_loop(
     return torch.stack([x @ matrix for matrix in stacked], dim=-3)
 
 
+@checked
 def project_bmm(
     x: Float[Tensor, "*batch tokens in_dim"], stacked: Float[Tensor, "heads in_dim head_dim"]
 ) -> Float[Tensor, "*batch heads tokens head_dim"]:
@@ -133,6 +137,7 @@ def project_bmm(
     return x.unsqueeze(-3) @ stacked
 
 
+@checked
 def project_einsum(
     x: Float[Tensor, "*batch tokens in_dim"], stacked: Float[Tensor, "heads in_dim head_dim"]
 ) -> Float[Tensor, "*batch heads tokens head_dim"]:
@@ -147,6 +152,7 @@ def project_einsum(
     return torch.einsum("...ti,hid->...htd", x, stacked)
 
 
+@checked
 def project_linear(
     x: Float[Tensor, "*batch tokens in_dim"], stacked: Float[Tensor, "heads in_dim head_dim"]
 ) -> Float[Tensor, "*batch heads tokens head_dim"]:
@@ -159,9 +165,11 @@ def project_linear(
         >>> torch.allclose(project_linear(x, stacked), project_loop(x, stacked), atol=1e-6)
         True
     """
+    require_positive(num_heads=stacked.size(0))
     return split_heads(F.linear(x, stacked.mT.flatten(0, 1)), stacked.size(0))
 
 
+@checked
 def fused_qkv(
     x: Float[Tensor, "*batch tokens in_dim"],
     weight: Float[Tensor, "rows in_dim"],

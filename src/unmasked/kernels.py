@@ -33,6 +33,7 @@ from torch.profiler import ProfilerActivity, profile
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from unmasked import _generators
+from unmasked._checks import checked
 from unmasked._shapes import Shaped
 from unmasked.plot.tables import Table, Tabular
 
@@ -72,6 +73,7 @@ class Backends(Tabular, tuple[Backend, ...]):
         return Table(("backend", "can run", "why not"), rows)
 
 
+@checked
 def sdpa_backends(
     query: Shaped[Tensor, "..."],
     key: Shaped[Tensor, "..."],
@@ -242,6 +244,7 @@ _FAST_LAYER, _FAST_MODULE = "aten::_transformer_encoder_layer_fwd", "aten::_nati
 _OPERATOR = re.compile(r"aten::_scaled_dot_product_(?:(?P<fused>\w+?)_)??attention(?P<rest>\w*)$")
 
 
+@checked
 def kernels_of(f: Callable[..., object], *args: Any, **kwargs: Any) -> Kernels:
     """Run a function once, and say which kernels of attention ran in it, and how much memory it took.
 
@@ -345,6 +348,7 @@ class FastPath(NamedTuple):
         return bool(self.operators)
 
 
+@checked
 def takes_fast_path(layer: nn.Module, *args: Any, **kwargs: Any) -> FastPath:
     """Say whether a call of PyTorch's encoder or attention module takes its fast path, and if not, why.
 

@@ -22,8 +22,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from unmasked._checks import broadcasts, require_positive
-from unmasked._shapes import Bool, Float, Int, Shaped
+from unmasked._checks import broadcasts, checked, floats, require_positive, require_values
+from unmasked._shapes import Bool, Float, Int
 
 __all__ = [
     "additive_from_allowed",
@@ -43,9 +43,8 @@ __all__ = [
     "zero_hidden",
 ]
 
-_INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
-
+@checked
 def causal(
     queries: int, keys: int | None = None, *, device: torch.device | str | None = None
 ) -> Bool[Tensor, "queries keys"]:
@@ -75,6 +74,7 @@ def causal(
     return torch.ones(queries, keys, dtype=torch.bool, device=device).tril(keys - queries)
 
 
+@checked
 def sliding_window(
     queries: int, keys: int | None = None, *, window: int, device: torch.device | str | None = None
 ) -> Bool[Tensor, "queries keys"]:
@@ -102,6 +102,7 @@ def sliding_window(
     return visible & visible.triu(visible.size(1) - queries - window + 1)
 
 
+@checked
 def padding(
     lengths: Int[Tensor, "batch"], keys: int | None = None, *, side: Literal["left", "right"] = "right"
 ) -> Bool[Tensor, "batch 1 1 keys"]:
@@ -128,10 +129,7 @@ def padding(
         tensor([[1, 1, 1],
                 [0, 0, 1]], dtype=torch.int32)
     """
-    if not isinstance(lengths, Tensor) or lengths.dim() != 1 or lengths.dtype not in _INTEGERS:
-        raise TypeError(f"lengths is {lengths}; pass one integer for each sequence, as torch.tensor([3, 1]) holds them")
-    if side not in ("left", "right"):
-        raise ValueError(f'side is {side!r}; choose "left" or "right"')
+    require_values(lengths=lengths)
     longest = int(lengths.max()) if lengths.numel() else 0
     keys = longest if keys is None else keys
     if longest > keys or (lengths < 0).any():
@@ -141,6 +139,7 @@ def padding(
     return real[:, None, None]  # batch 1 1 keys
 
 
+@checked
 def positions_of(allowed: Bool[Tensor, "batch *heads_queries keys"]) -> Int[Tensor, "batch keys"]:
     """Number the real tokens of each sequence from 0, wherever its padding is.
 
@@ -162,7 +161,6 @@ def positions_of(allowed: Bool[Tensor, "batch *heads_queries keys"]) -> Int[Tens
         tensor([[0, 1, 2, 3],
                 [0, 0, 0, 1]])
     """
-    _require_bool("allowed", allowed)
     if allowed.dim() not in (2, 4):
         raise ValueError(
             f"allowed has shape {tuple(allowed.shape)}; it must be (batch, keys), True for what is real, or (batch, "
@@ -172,6 +170,7 @@ def positions_of(allowed: Bool[Tensor, "batch *heads_queries keys"]) -> Int[Tens
     return (real.cumsum(-1) - 1).clamp(min=0)
 
 
+@checked
 def combine(*allowed: Bool[Tensor, "..."] | None) -> Bool[Tensor, "..."] | None:
     """Allow what every mask allows; None allows everything.
 
@@ -190,11 +189,15 @@ def combine(*allowed: Bool[Tensor, "..."] | None) -> Bool[Tensor, "..."] | None:
     result: Tensor | None = None
     for mask in allowed:
         if mask is not None:
-            _require_bool("allowed", mask)
-            result = mask if result is None else result & mask
+            try:
+                result = mask if result is None else result & mask
+            except RuntimeError as error:
+                shapes = ", ".join(f"{tuple(each.shape)} on {each.device}" for each in allowed if each is not None)
+                raise ValueError(f"allowed have shapes {shapes}; they must broadcast to one another") from error
     return result
 
 
+@checked
 def documents(ids: Int[Tensor, "*batch tokens"]) -> Bool[Tensor, "..."]:
     """Allow each token the tokens of its own document, where several documents are packed into one sequence.
 
@@ -223,6 +226,7 @@ def documents(ids: Int[Tensor, "*batch tokens"]) -> Bool[Tensor, "..."]:
     return allowed.unsqueeze(-3) if ids.dim() > 1 else allowed
 
 
+@checked
 def cu_seqlens(ids: Int[Tensor, "*batch tokens"]) -> Int[Tensor, "documents_and_one"]:
     """Turn the ids of packed documents into the cumulative lengths that kernels for varying lengths take.
 
@@ -246,10 +250,12 @@ def cu_seqlens(ids: Int[Tensor, "*batch tokens"]) -> Int[Tensor, "documents_and_
         >>> cu_seqlens(torch.tensor([[0, 0, 1], [1, 1, 1]]))
         tensor([0, 2, 3, 6], dtype=torch.int32)
     """
+    require_values(ids=ids)
     begins = _starts(ids).flatten().nonzero().squeeze(1)
     return torch.cat([begins, begins.new_tensor([ids.numel()])]).to(torch.int32)
 
 
+@checked
 def ids_from_cu_seqlens(cu_seqlens: Int[Tensor, "documents_and_one"]) -> Int[Tensor, "tokens"]:
     """Number the documents of cumulative lengths: the way back from `cu_seqlens`.
 
@@ -271,8 +277,7 @@ def ids_from_cu_seqlens(cu_seqlens: Int[Tensor, "documents_and_one"]) -> Int[Ten
         >>> torch.arange(3) - begins[ids]  # positions that begin anew in each document
         tensor([0, 1, 0])
     """
-    if cu_seqlens.dim() != 1 or cu_seqlens.dtype not in _INTEGERS:
-        raise TypeError(f"cu_seqlens is {cu_seqlens}; pass cumulative lengths: 0, then where each document ends")
+    require_values(cu_seqlens=cu_seqlens)
     lengths = cu_seqlens.diff()
     if not len(cu_seqlens) or cu_seqlens[0] != 0 or (lengths < 0).any():
         raise ValueError(
@@ -282,6 +287,7 @@ def ids_from_cu_seqlens(cu_seqlens: Int[Tensor, "documents_and_one"]) -> Int[Ten
     return torch.arange(len(lengths), device=lengths.device).repeat_interleave(lengths)
 
 
+@checked
 def tree(parents: Int[Tensor, "tokens"], keys: int | None = None) -> Bool[Tensor, "tokens keys"]:
     """Allow each token of a tree its ancestors and itself, and all that was written before the tree.
 
@@ -311,15 +317,12 @@ def tree(parents: Int[Tensor, "tokens"], keys: int | None = None) -> Bool[Tensor
                 [1, 1, 0, 1, 0],
                 [1, 1, 1, 0, 1]], dtype=torch.int32)
     """
-    if parents.dim() != 1 or parents.dtype not in _INTEGERS:
-        raise TypeError(
-            f"parents is {parents}; pass one integer for each token, as torch.tensor([-1, 0, 0]) holds them"
-        )
+    require_values(parents=parents)
     tokens = len(parents)
     keys = tokens if keys is None else keys
     if keys < tokens:
         raise ValueError(f"keys is {keys}; the {tokens} tokens of the tree are the last keys: pass at least {tokens}")
-    allowed = torch.eye(tokens, keys, dtype=torch.bool).roll(keys - tokens, -1)
+    allowed = torch.eye(tokens, keys, dtype=torch.bool, device="cpu").roll(keys - tokens, -1)
     allowed[:, : keys - tokens] = True
     for token, parent in enumerate(parents.tolist()):
         if not -1 <= parent < token:
@@ -332,6 +335,7 @@ def tree(parents: Int[Tensor, "tokens"], keys: int | None = None) -> Bool[Tensor
     return allowed.to(parents.device)
 
 
+@checked
 def zero_hidden(
     x: Float[Tensor, "*batch keys features"], allowed: Bool[Tensor, "..."]
 ) -> Float[Tensor, "*batch keys features"]:
@@ -357,7 +361,6 @@ def zero_hidden(
         tensor([[1., 2.],
                 [0., 0.]])
     """
-    _require_bool("allowed", allowed)
     seen = allowed[(None,) * (2 - allowed.dim())].any(-2)  # ... keys
     if x.dim() > 2 and seen.dim() > 1 and 1 <= x.size(-3) < seen.size(-2) and seen.size(-2) % x.size(-3) == 0:
         seen = seen.unflatten(-2, (x.size(-3), -1)).any(-2)  # ... kv_heads keys
@@ -369,6 +372,7 @@ def zero_hidden(
     return x.masked_fill(~seen.unsqueeze(-1), 0.0)
 
 
+@checked
 def blocked_from_allowed(allowed: Bool[Tensor, "..."], *, num_heads: int | None = None) -> Bool[Tensor, "..."]:
     """Turn a mask into one of nn.MultiheadAttention's, in which True means *may not attend*.
 
@@ -394,7 +398,6 @@ def blocked_from_allowed(allowed: Bool[Tensor, "..."], *, num_heads: int | None 
         tensor([[False, False, False],
                 [False,  True,  True]])
     """
-    _require_bool("allowed", allowed)
     shape = tuple(allowed.shape)
     if num_heads is None:
         if allowed.dim() != 4:
@@ -412,6 +415,7 @@ def blocked_from_allowed(allowed: Bool[Tensor, "..."], *, num_heads: int | None 
     return ~allowed.expand(-1, num_heads, -1, -1).flatten(0, 1)
 
 
+@checked
 def allowed_from_blocked(blocked: Bool[Tensor, "..."], *, num_heads: int | None = None) -> Bool[Tensor, "..."]:
     """Turn a boolean mask of nn.MultiheadAttention, in which True means *may not attend*, into ``allowed``.
 
@@ -430,7 +434,6 @@ def allowed_from_blocked(blocked: Bool[Tensor, "..."], *, num_heads: int | None 
         >>> allowed_from_blocked(torch.tensor([False, True]))
         tensor([ True, False])
     """
-    _require_bool("blocked", blocked)
     if num_heads is None:
         return ~blocked
     require_positive(num_heads=num_heads)
@@ -443,6 +446,7 @@ def allowed_from_blocked(blocked: Bool[Tensor, "..."], *, num_heads: int | None 
     return ~per_head
 
 
+@checked
 def additive_from_allowed(
     allowed: Bool[Tensor, "*shape"], dtype: torch.dtype = torch.float32
 ) -> Float[Tensor, "*shape"]:
@@ -455,15 +459,20 @@ def additive_from_allowed(
     Returns:
         The additive mask, the same shape.
 
+    Raises:
+        TypeError: dtype is not floating.
+
     Examples:
         >>> additive_from_allowed(causal(2))
         tensor([[0., -inf],
                 [0., 0.]])
     """
-    _require_bool("allowed", allowed)
+    if dtype not in floats:
+        raise TypeError(f"dtype is {dtype}; -inf needs a floating one: pass that of the scores")
     return torch.where(allowed, torch.zeros((), dtype=dtype, device=allowed.device), -math.inf)
 
 
+@checked
 def allowed_from_additive(additive: Float[Tensor, "*shape"]) -> Bool[Tensor, "*shape"]:
     """Turn an additive mask of zeros and -inf into ``allowed``.
 
@@ -481,6 +490,7 @@ def allowed_from_additive(additive: Float[Tensor, "*shape"]) -> Bool[Tensor, "*s
         >>> allowed_from_additive(torch.tensor([0.0, -torch.inf]))
         tensor([ True, False])
     """
+    require_values(additive=additive)
     odd = (additive != 0) & (additive != -math.inf)
     if odd.any():
         raise ValueError(
@@ -490,6 +500,7 @@ def allowed_from_additive(additive: Float[Tensor, "*shape"]) -> Bool[Tensor, "*s
     return additive == 0
 
 
+@checked
 def mask_mod(allowed: Bool[Tensor, "..."]) -> Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]:
     """Turn a mask into what FlexAttention asks: a function of batch, head, query and key that says who may see whom.
 
@@ -513,7 +524,6 @@ def mask_mod(allowed: Bool[Tensor, "..."]) -> Callable[[Tensor, Tensor, Tensor, 
         tensor([[[[1, 1, 0],
                   [1, 1, 1]]]], dtype=torch.int32)
     """
-    _require_bool("allowed", allowed)
     if not 2 <= allowed.dim() <= 4:
         raise ValueError(
             f"allowed has shape {tuple(allowed.shape)}; FlexAttention asks by batch, head, query and key: it must be "
@@ -529,11 +539,4 @@ def mask_mod(allowed: Bool[Tensor, "..."]) -> Callable[[Tensor, Tensor, Tensor, 
 
 def _starts(ids: Tensor) -> Tensor:
     """Say which tokens begin a document; the first of each row does."""
-    if ids.dim() < 1 or ids.dtype not in _INTEGERS:
-        raise TypeError(f"ids is {ids}; pass one integer for each token, as torch.tensor([0, 0, 1]) holds them")
     return torch.cat([torch.ones_like(ids[..., :1], dtype=torch.bool), ids[..., 1:] != ids[..., :-1]], -1)
-
-
-def _require_bool(name: str, mask: Shaped[Tensor, "..."]) -> None:
-    if mask.dtype != torch.bool:
-        raise TypeError(f"{name} is {mask.dtype}; it must be bool (an additive mask: allowed_from_additive)")

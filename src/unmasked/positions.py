@@ -18,12 +18,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from functools import partial
+from itertools import chain
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from unmasked._checks import broadcasts, require_divides, require_positive
+from unmasked._checks import broadcasts, checked, choice, number, require_divides, require_positive, tensor
 from unmasked._shapes import Float, Int
 
 __all__ = ["Rotary", "alibi", "alibi_slopes", "convert_pairing", "sinusoids"]
@@ -41,7 +42,10 @@ _STRETCHED = {
     "yarn": ("factor", "original_max_position_embeddings"),
 }
 
+_NUMBERS = {"rope_theta", "partial_rotary_factor", "beta_fast", "beta_slow", *chain(*_STRETCHED.values())}
 
+
+@checked
 def sinusoids(
     positions: Int[Tensor, "*batch tokens"], dim: int, *, base: float = 10_000.0, pairing: Pairing = "interleaved"
 ) -> Float[Tensor, "*batch tokens {dim}"]:
@@ -71,7 +75,6 @@ def sinusoids(
     """
     _require_even("dim", dim)
     _, axis = _pairs(pairing)
-    _require_integers(positions)
     angles = positions[..., None] * _frequencies(dim, base, torch.float32, positions.device)  # ... tokens dim/2
     return torch.stack([angles.sin(), angles.cos()], axis).flatten(-2)
 
@@ -117,6 +120,7 @@ class Rotary:
         256.0
     """
 
+    @checked
     def __init__(
         self,
         head_dim: int,
@@ -133,6 +137,8 @@ class Rotary:
         _pairs(pairing)
         if rotary_dim > head_dim:
             raise ValueError(f"rotary_dim is {rotary_dim}; it can be at most head_dim ({head_dim})")
+        number("factor", factor, "be positive", above=0)
+        number("base", base, "be positive", above=0)
         self.head_dim, self.rotary_dim, self.base = head_dim, rotary_dim, base
         self.pairing, self.factor = pairing, factor
         self._given = frequencies
@@ -158,6 +164,7 @@ class Rotary:
         return plain if self._given is None else self._given(plain)
 
     @classmethod
+    @checked
     def from_config(cls, head_dim: int, rope: Mapping[str, Any], *, pairing: Pairing = "halves") -> Rotary:
         r"""Make what a checkpoint's config asks for: its base, how far it is stretched, and how many features turn.
 
@@ -213,6 +220,9 @@ class Rotary:
                 f"rope lacks {', '.join(lacking)}, which the type {kind!r} needs; take them from the config"
                 + counted * ("factor" in lacking and "original_max_position_embeddings" in rope)
             )
+        for name in _NUMBERS & rope.keys():
+            if rope[name] is not None:
+                number(f"rope[{name!r}]", rope[name], "be positive", above=0)
         rotary_dim = int(head_dim * (rope.get("partial_rotary_factor") or 1.0))
         return cls(
             head_dim,
@@ -239,9 +249,10 @@ class Rotary:
             TypeError: positions holds no integers.
             ValueError: x has another head_dim, or the positions do not fit its tokens.
         """
+        tensor("x", x, "Float")
+        tensor("positions", positions, "Int")
         if x.dim() < 2 or x.size(-1) != self.head_dim:
             raise ValueError(f"x has shape {tuple(x.shape)}; it must be (..., heads, tokens, {self.head_dim})")
-        _require_integers(positions)
         if positions.dim() > 1:
             positions = positions.unsqueeze(-2)  # batch 1 tokens: alike for all heads
         if not broadcasts(positions.shape, x.shape[:-1]) or positions.size(-1) != x.size(-2):
@@ -268,6 +279,7 @@ class Rotary:
         return f"Rotary({self.head_dim}, base={self.base:.7g}, pairing={self.pairing!r}{part}{scaled}{factor})"
 
 
+@checked
 def convert_pairing(
     weight: Float[Tensor, "rows *columns"], num_heads: int, *, to: Pairing, rotary_dim: int | None = None
 ) -> Float[Tensor, "rows *columns"]:
@@ -306,6 +318,7 @@ def convert_pairing(
     return torch.cat([moved, heads[:, rotary_dim:]], 1).flatten(0, 1)
 
 
+@checked
 def alibi_slopes(num_heads: int, *, device: torch.device | str | None = None) -> Float[Tensor, "{num_heads}"]:
     """Return how fast each head's attention fades: a geometric series, whose first member is its ratio.
 
@@ -329,9 +342,10 @@ def alibi_slopes(num_heads: int, *, device: torch.device | str | None = None) ->
     power = 1 << (num_heads.bit_length() - 1)  # the largest that is not larger
     exponents = [8 * (i + 1) / power for i in range(power)]
     exponents += [8 * (i + 1) / (2 * power) for i in range(0, 2 * (num_heads - power), 2)]
-    return 2.0 ** -torch.tensor(exponents, device=device)
+    return 2.0 ** -torch.tensor(exponents, dtype=torch.float32, device=device)
 
 
+@checked
 def alibi(
     num_heads: int, queries: int, keys: int | None = None, *, device: torch.device | str | None = None
 ) -> Float[Tensor, "{num_heads} queries keys"]:
@@ -371,6 +385,7 @@ def alibi(
 
 
 def _frequencies(dim: int, base: float, dtype: torch.dtype, device: torch.device | None) -> Tensor:
+    number("base", base, "be positive", above=0)
     # In the order in which the models' own code computes, so that large positions give the same angles.
     return 1.0 / base ** (torch.arange(0, dim, 2, dtype=dtype, device=device) / dim)
 
@@ -415,8 +430,7 @@ def _yarns_factor(rope: Mapping[str, Any]) -> float:
 
 
 def _pairs(pairing: str) -> tuple[tuple[int, int], int]:
-    if pairing not in _PAIRINGS:
-        raise ValueError(f'pairing is {pairing!r}; choose "halves" or "interleaved"')
+    choice("pairing", pairing, *_PAIRINGS)
     return _PAIRINGS[pairing]
 
 
@@ -424,8 +438,3 @@ def _require_even(name: str, size: int) -> None:
     require_positive(**{name: size})
     if size % 2:
         raise ValueError(f"{name} is {size}; features are turned in pairs: it must be even")
-
-
-def _require_integers(positions: Tensor) -> None:
-    if positions.is_floating_point() or positions.dtype == torch.bool or positions.is_complex():
-        raise TypeError(f"positions is {positions.dtype}; pass integers, such as torch.arange(tokens)")

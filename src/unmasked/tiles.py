@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from unmasked._checks import require_positive
+from unmasked._checks import checked, flag, size, tensor
 from unmasked._shapes import Bool, Float
 from unmasked.functional import _check, _scale, _shared
 
@@ -82,7 +82,8 @@ def attention(
         (tensor(0.), tensor(-inf))
     """
     _check(query, key, value, allowed=allowed)
-    require_positive(tile=tile)
+    flag("is_causal", is_causal)
+    size("tile", tile)
     dtype = torch.promote_types(query.dtype, torch.float32)
     queries, keys = query.size(-2), key.size(-2)
     q = query.to(dtype) * _scale(query, scale)
@@ -91,6 +92,8 @@ def attention(
     largest = q.new_full((*q.shape[:-1], 1), -math.inf)
     total = torch.zeros_like(largest)  # of the exponentials, measured from the largest score so far
     summed = q.new_zeros(*q.shape[:-1], value.size(-1))  # of the values, by the same exponentials
+    if not keys:  # nothing reaches the context, and still it is one of these, with gradients of zero
+        summed = summed + sum(x[..., :0].sum() for x in (q, key.to(dtype), value.to(dtype)))
     for start in range(0, keys, tile):
         k, v = (_shared(x[..., start : start + tile, :].to(dtype), query) for x in (key, value))
         scores = q @ k.mT  # ... queries tile
@@ -111,6 +114,7 @@ def attention(
     return Part((summed / total).to(query.dtype), (largest + total.log()).squeeze(-1))
 
 
+@checked
 def merge(parts: Sequence[tuple[Tensor, Tensor]]) -> Part:
     """Merge what attention to disjoint parts of the keys gave into attention to all of them.
 
@@ -140,6 +144,11 @@ def merge(parts: Sequence[tuple[Tensor, Tensor]]) -> Part:
     """
     if not parts:
         raise ValueError("parts is empty; give at least one pair (context, logsumexp)")
+    for pair in parts:
+        if not isinstance(pair, tuple | list) or len(pair) != 2:
+            raise TypeError(f"parts holds a {type(pair).__name__}; give pairs (context, logsumexp)")
+        tensor("parts", pair[0], "Float")
+        tensor("parts", pair[1], "Float")
     shapes = {(tuple(context.shape), tuple(logsumexp.shape)) for context, logsumexp in parts}
     if len(shapes) > 1 or any(context[:-1] != logsumexp for context, logsumexp in shapes):
         told = "; ".join(f"{context} with {logsumexp}" for context, logsumexp in sorted(shapes))

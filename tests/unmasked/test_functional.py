@@ -409,7 +409,7 @@ ones = torch.ones
 
 
 QKV = {"query": ones(2, 4, 3, 5), "key": ones(2, 4, 7, 5), "value": ones(2, 4, 7, 6)}
-AXES = "all three need the same number of axes, (..., heads, tokens, features) or (tokens, features)"
+AXES = "all need the same number of axes, (..., heads, tokens, features) or (tokens, features)"
 
 
 def given_in_place(**wrong: Any) -> Any:
@@ -419,12 +419,11 @@ def given_in_place(**wrong: Any) -> Any:
 test_what_does_not_fit_is_refused_by_name = refused(
     {
         TypeError: {
-            "value is of the type list; pass a tensor: torch.tensor(value)": given_in_place(value=[[1.0]]),
-            "query is torch.complex64; attention needs floating tensors: call "
-            "torch.view_as_real(query).flatten(-2)": given_in_place(query=ones(2, 4, 3, 5, dtype=torch.complex64)),
-            "key is torch.int64; attention needs floating tensors: call key.float()": given_in_place(
-                key=ones(2, 4, 7, 5).long()
+            "value is of the type list; pass torch.tensor(value)": given_in_place(value=[[1.0]]),
+            "query is torch.complex64; it must be floating: call torch.view_as_real(query).flatten(-2)": given_in_place(
+                query=ones(2, 4, 3, 5, dtype=torch.complex64)
             ),
+            "key is torch.int64; it must be floating: call key.float()": given_in_place(key=ones(2, 4, 7, 5).long()),
             "value is torch.float16 but query is torch.float32; cast one to the other": given_in_place(
                 value=ones(2, 4, 7, 6).half()
             ),
@@ -458,7 +457,7 @@ test_what_does_not_fit_is_refused_by_name = refused(
                 bias=ones(1, 2, 4, 3, 7)
             ),
             "softcap is 0.0; it must be positive (None for no cap)": given_in_place(softcap=0.0),
-            "dropout_p is 1.5; it is a probability in [0, 1]": given_in_place(dropout_p=1.5),
+            "dropout_p is 1.5; it must be a probability in [0, 1]": given_in_place(dropout_p=1.5),
             'implementation is \'flash\'; choose "fused", "eager" or None': given_in_place(implementation="flash"),
             'need_weights=True needs implementation="eager": no fused kernel does it': given_in_place(
                 implementation="fused", need_weights=True

@@ -85,10 +85,8 @@ test_what_has_no_heads_or_too_few_axes_or_rows_is_refused = refused(
                 lambda: project_einsum(X, NO_HEADS),
                 lambda: project_linear(X, NO_HEADS),
             ),
-            "num_heads is -1; it must be 1 or more": (
-                lambda: fused_qkv(X, WEIGHT, num_heads=-1),
-                lambda: split_heads(X, -1),
-            ),
+            "num_heads is -1; it must be 0 or more": lambda: fused_qkv(X, WEIGHT, num_heads=-1),
+            "num_heads is -1; it must be 1 or more": lambda: split_heads(X, -1),
             "x has shape (3,); it must be (..., tokens, embed_dim)": lambda: split_heads(torch.zeros(3), 3),
             "x has shape (5, 3); it must be (..., heads, tokens, head_dim)": lambda: merge_heads(X),
             "embed_dim (10) must be divisible by num_heads (3); try 2 or 5": lambda: split_heads(torch.ones(2, 10), 3),

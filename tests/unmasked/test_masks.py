@@ -412,18 +412,24 @@ FLEX_AXES = "it must be (queries, keys), (heads, queries, keys) or (batch, heads
 test_what_names_no_documents_or_is_no_mask_for_flex_attention_is_refused = refused(
     {
         TypeError: {
-            f"ids is {ids}; pass one integer for each token, as torch.tensor([0, 0, 1]) holds them": (
+            f"ids is {ids.dtype}; pass integers, such as torch.tensor([0, 0, 1]) holds": (
                 lambda ids=ids: masks.documents(ids),
                 lambda ids=ids: masks.cu_seqlens(ids),
             )
-            for ids in (torch.tensor([0.0, 1.0]), torch.tensor(3), torch.tensor([True]))
+            for ids in (torch.tensor([0.0, 1.0]), torch.tensor([True]))
         }
         | {
-            "cu_seqlens is tensor([0., 1.]); pass cumulative lengths: 0, then where each document ends": lambda: (
+            "cu_seqlens is torch.float32; pass integers, such as torch.tensor([0, 0, 1]) holds": lambda: (
                 masks.ids_from_cu_seqlens(torch.tensor([0.0, 1.0]))
             )
         },
         ValueError: {
+            "ids has shape (); it must be (..., tokens)": (
+                lambda: masks.documents(torch.tensor(3)),
+                lambda: masks.cu_seqlens(torch.tensor(3)),
+            )
+        }
+        | {
             f"cu_seqlens are {ends}; {NO_CUMULATIVE}lengths.cumsum(0), (1, 0))": lambda ends=ends: (
                 masks.ids_from_cu_seqlens(torch.tensor(ends))
             )

@@ -400,7 +400,7 @@ def zeros(*shape: int) -> Tensor:
 
 EVEN = "features are turned in pairs: it must be even"
 PLACED = "it must be (tokens,) or (batch, tokens): 4 tokens, and as many sequences as x has"
-INTEGERS = "pass integers, such as torch.arange(tokens)"
+INTEGERS = "pass integers, such as torch.tensor([0, 0, 1]) holds"
 test_what_makes_no_positions_is_refused = refused(
     {
         ValueError: {
@@ -428,9 +428,7 @@ test_what_makes_no_positions_is_refused = refused(
             "rotary_dim is 6; it can be at most head_dim (4)": lambda: convert_pairing(
                 torch.ones(8, 3), 2, to="halves", rotary_dim=6
             ),
-            'pairing is \'meta\'; choose "halves" or "interleaved"': lambda: convert_pairing(
-                torch.ones(8, 3), 2, to="meta"
-            ),
+            'to is \'meta\'; choose "halves" or "interleaved"': lambda: convert_pairing(torch.ones(8, 3), 2, to="meta"),
             "num_heads is 0; it must be 1 or more": lambda: alibi_slopes(0),
         }
         | {

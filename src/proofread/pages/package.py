@@ -73,6 +73,8 @@ class Package:
     def _thrown(self, node: Documented) -> tuple[set[str], set[str]]:
         """The exceptions that a source raises itself, and the names of what it calls."""
         found, called = set(), set()
+        for decorator in getattr(node, "decorator_list", ()):  # what wraps a function raises for it
+            called.add(ast.unparse(decorator).rpartition(".")[2])
         for each in ast.walk(node):
             if isinstance(each, ast.Raise):
                 thrown = each.exc.func if isinstance(each.exc, ast.Call) else each.exc

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import FunctionCtx, once_differentiable
 
-from unmasked._checks import require_divides
+from unmasked._checks import checked, require_divides
 from unmasked._shapes import Float
 from unmasked.causal import CausalSelfAttention
 from unmasked.functional import attend
@@ -20,6 +20,7 @@ from unmasked.parallel.ranks import agree, lost, tally
 __all__ = ["HeadParallel", "head_bytes"]
 
 
+@checked
 def head_bytes(
     batch: int, tokens: int, d_in: int, d_out: int, *, dtype: torch.dtype = torch.float32, backward: bool = False
 ) -> int:

@@ -34,7 +34,6 @@ from unmasked._checks import require_positive
 __all__ = ["Traffic", "agree", "count_bytes", "joined", "launch", "lost", "tally"]
 
 T = TypeVar("T")
-_TOLD = 1024  # bytes in which a rank tells what it is about to do; as many from each, whatever it tells
 _GRACE = 2.0  # seconds for the other ranks to end by themselves once one has failed
 
 
@@ -239,22 +238,34 @@ def _lost(told: str, timeout: str, error: RuntimeError) -> RuntimeError:
     return RuntimeError(f"{told}, which died, ended, or takes longer than {timeout} ({reason})")
 
 
-def agree(what: str, group: dist.ProcessGroup | None, **told: object) -> None:
-    """Let every rank tell what it is about to do, and refuse on all ranks alike where they differ.
+def agree(
+    what: str, group: dist.ProcessGroup | None, check: Callable[[], object] = lambda: None, /, **told: object
+) -> None:
+    """Let every rank check its call and tell what it is about to do; refuse on all ranks alike where one does or must.
 
-    Tensors are told by shape and dtype. It is one collective of a few hundred bytes. Without it, a tensor of another
-    size would be received in part, end a process in the middle of a transfer, or be waited for until a timeout.
+    Tensors are told by shape and dtype. It is two collectives of a few hundred bytes: how much each tells, and that.
+    Without it, a tensor of another size would be received in part, end a process in the middle of a transfer, or be
+    waited for until a timeout; and a rank that refuses its call would leave the others waiting.
     """
-    mine = json.dumps({"call": what} | {name: _described(value) for name, value in told.items()}).encode()[:_TOLD]
+    if group is not None and not isinstance(group, dist.ProcessGroup):
+        raise TypeError(f"group is of the type {type(group).__name__}; pass a process group, or None for all ranks")
+    refused: Exception | None = None
+    try:
+        check()
+    except (TypeError, ValueError) as error:
+        refused = error
+    described = {name: _described(value) for name, value in told.items()}
+    mine = json.dumps({"call": what} | described | {"refused": refused and str(refused)}).encode()
     device = "cuda" if dist.get_backend(group) == "nccl" else "cpu"
-    sent = torch.tensor(list(mine.ljust(_TOLD)), dtype=torch.uint8, device=device)
-    received = [torch.empty_like(sent) for _ in range(dist.get_world_size(group))]
     with lost(what, "another rank", group):
+        lengths = torch.zeros(dist.get_world_size(group), dtype=torch.int64, device=device)
+        dist.all_gather(list(lengths.split(1)), torch.tensor([len(mine)], device=device), group=group)
+        longest = int(lengths.max())
+        sent = torch.tensor(list(mine.ljust(longest)), dtype=torch.uint8, device=device)
+        received = [torch.empty_like(sent) for _ in lengths]
         dist.all_gather(received, sent, group=group)
-    texts = [bytes(each.tolist()).decode() for each in received]
-    if len(set(texts)) == 1:
-        return
-    ranks = [json.loads(text) for text in texts]
+    ranks = [json.loads(bytes(each.tolist())) for each in received]
+    reasons = [each.pop("refused") for each in ranks]
     for name in {name: None for each in ranks for name in each}:  # in their order
         by_value: dict[str, list[int]] = {}
         for rank, each in enumerate(ranks):
@@ -263,6 +274,11 @@ def agree(what: str, group: dist.ProcessGroup | None, **told: object) -> None:
             differ = "; ".join(f"{value} on rank {', '.join(map(str, on))}" for value, on in by_value.items())
             what = ranks[0]["call"]  # the same words everywhere
             raise ValueError(f"{what}: the ranks differ in {name}: {differ}. All ranks must make the same calls")
+    if refused is not None:
+        raise refused
+    for rank, reason in enumerate(reasons):
+        if reason is not None:
+            raise ValueError(f"{what}: rank {rank} refuses its call, and so do all: {reason}")
 
 
 def _described(value: object) -> str:

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from unmasked import masks
-from unmasked._checks import require_positive
+from unmasked._checks import checked, choice, flag, require_positive
 from unmasked._shapes import Float, Int
 from unmasked.functional import _check, _scale
 from unmasked.gradients import attention_backward
@@ -24,6 +24,7 @@ __all__ = ["Layout", "positions_of_rank", "ring_attention", "ring_bytes"]
 Layout = Literal["zigzag", "striped", "contiguous"]
 
 
+@checked
 def positions_of_rank(
     tokens: int, *, rank: int, ranks: int, layout: Layout = "zigzag", device: torch.device | str | None = None
 ) -> Int[Tensor, "tokens"]:
@@ -56,7 +57,6 @@ def positions_of_rank(
         >>> [positions_of_rank(8, rank=rank, ranks=2, layout="striped").tolist() for rank in (0, 1)]
         [[0, 2, 4, 6], [1, 3, 5, 7]]
     """
-    _require_layout(layout)
     require_positive(ranks=ranks)
     if not 0 <= rank < ranks:
         raise ValueError(f"rank is {rank}; of {ranks} ranks it is 0 to {ranks - 1}")
@@ -72,6 +72,7 @@ def positions_of_rank(
     return torch.cat([chunks[rank], chunks[-1 - rank]]) if layout == "zigzag" else chunks[rank]
 
 
+@checked
 def ring_bytes(
     batch: int,
     kv_heads: int,
@@ -105,6 +106,7 @@ def ring_bytes(
         >>> ring_bytes(1, 8, 131_072, 128, ranks=8, dtype=torch.bfloat16) / 2**20
         448.0
     """
+    require_positive(ranks=ranks)
     numbers = 2 * batch * kv_heads * (tokens // ranks) * head_dim
     visits = dtype.itemsize + (dtype.itemsize + _gradient_type(dtype).itemsize if backward else 0)
     return (ranks - 1) * numbers * visits
@@ -162,37 +164,44 @@ def ring_attention(
         >>> torch.allclose(parts, whole[:, :, order], atol=1e-6)
         True
     """
-    needs_grad = torch.is_grad_enabled() and any(x.requires_grad for x in (query, key, value))
+    scales: list[float] = []
+
+    def check() -> None:
+        _check(query, key, value)
+        flag("is_causal", is_causal)
+        choice("layout", layout, *get_args(Layout))
+        if query.dim() != 4:
+            raise ValueError(f"query has shape {tuple(query.shape)}; it must be (batch, heads, tokens, head_dim)")
+        if query.size(0) != key.size(0):
+            raise ValueError(f"query has {query.size(0)} sequences and key {key.size(0)}; a ring needs as many of both")
+        if is_causal and query.size(2) != key.size(2):
+            raise ValueError(
+                f"query has {query.size(2)} tokens and key {key.size(2)}; a causal ring needs as many of both"
+            )
+        if is_causal and layout == "zigzag" and query.size(2) % 2:
+            raise ValueError(
+                f"query has {query.size(2)} tokens; zigzag gives each rank two parts of one size: pad by 1"
+            )
+        scales.append(_scale(query, scale))
+
     agree(
         "ring_attention",
         group,
+        check,
         query=query,
         key=key,
         value=value,
         is_causal=is_causal,
         layout=layout,
         scale=scale,
-        gradients=needs_grad,
-    )  # before any other check: what one rank refuses, all must
-    _require_layout(layout)
-    if query.dim() != 4:
-        raise ValueError(f"query has shape {tuple(query.shape)}; it must be (batch, heads, tokens, head_dim)")
-    _check(query, key, value)
-    if query.size(0) != key.size(0):
-        raise ValueError(f"query has {query.size(0)} sequences and key {key.size(0)}; a ring needs as many of both")
-    if is_causal and query.size(2) != key.size(2):
-        raise ValueError(f"query has {query.size(2)} tokens and key {key.size(2)}; a causal ring needs as many of both")
-    if is_causal and layout == "zigzag" and query.size(2) % 2:
-        raise ValueError(f"query has {query.size(2)} tokens; zigzag gives each rank two parts of one size: pad by 1")
-    scale = _scale(query, scale)
-    ring = _Ring(group, dist.get_rank(group), dist.get_world_size(group), layout if is_causal else None, scale)
+        gradients=torch.is_grad_enabled() and any(getattr(x, "requires_grad", False) for x in (query, key, value)),
+    )  # before anything is sent: what one rank refuses, all do
+    (factor,) = scales
+    if factor <= 0:  # the kernel's own future is NaN unless the scale is positive: its sign, or all of it, goes first
+        query, factor = query * factor, 1.0
+    ring = _Ring(group, dist.get_rank(group), dist.get_world_size(group), layout if is_causal else None, factor)
     context: Tensor = _RingAttention.apply(query, key, value, ring)
     return context
-
-
-def _require_layout(layout: str) -> None:
-    if layout not in get_args(Layout):
-        raise ValueError(f"layout is {layout!r}; choose {', '.join(map(repr, get_args(Layout)))}")
 
 
 @dataclass(frozen=True)

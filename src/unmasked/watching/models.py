@@ -11,6 +11,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from unmasked._checks import checked, size
 from unmasked._shapes import Float
 from unmasked.watching.calls import Call, Seen, near
 from unmasked.watching.heard import MATMULS, SOFTMAXES, Event, Listener, contexts_of, inputs_of, listening, names_of
@@ -18,6 +19,7 @@ from unmasked.watching.heard import MATMULS, SOFTMAXES, Event, Listener, context
 __all__ = ["ablate", "rollout", "watch"]
 
 
+@checked
 @contextmanager
 def watch(
     model: nn.Module,
@@ -71,6 +73,7 @@ def watch(
         warnings.warn(seen._empty() + dropped, stacklevel=3)
 
 
+@checked
 @contextmanager
 def ablate(model: nn.Module, heads: Mapping[str, Iterable[int]]) -> Iterator[None]:
     """Switch heads off: what they give is zero, as if their columns of the output projection were.
@@ -100,7 +103,13 @@ def ablate(model: nn.Module, heads: Mapping[str, Iterable[int]]) -> Iterator[Non
         False
     """
     names = names_of(model)
-    chosen = {name: sorted(set(numbers)) for name, numbers in heads.items()}
+    for name, numbers in heads.items():
+        if isinstance(numbers, str) or not isinstance(numbers, Iterable):
+            raise TypeError(f"heads[{name!r}] is {numbers!r}; pass the numbers of its heads, as [0, 1] holds them")
+    chosen = {
+        name: sorted({size(f"a head of heads[{name!r}]", each, least=0) for each in numbers})
+        for name, numbers in heads.items()
+    }
     for name in chosen:
         if name not in names.values():
             raise ValueError(f"heads names {name!r}, but model has no such module; {near(name, names.values())}")
@@ -114,6 +123,7 @@ def ablate(model: nn.Module, heads: Mapping[str, Iterable[int]]) -> Iterator[Non
         )
 
 
+@checked
 def rollout(calls: Sequence[Call], *, residual: bool = True) -> Float[Tensor, "batch tokens tokens"]:
     """Multiply the layers' weights, averaged over heads: how much of each input token may have reached each output.
 
@@ -127,7 +137,7 @@ def rollout(calls: Sequence[Call], *, residual: bool = True) -> Float[Tensor, "b
         (batch, tokens, tokens): a row for each token of the output, a column for each of the input.
 
     Raises:
-        ValueError: calls is empty, or they are not all of one number of tokens, queries and keys alike.
+        ValueError: calls is empty, or they differ in the number of sequences or of tokens, or queries and keys do.
 
     References:
         Abnar and Zuidema (2020), Quantifying Attention Flow in Transformers, section 3.
@@ -148,6 +158,11 @@ def rollout(calls: Sequence[Call], *, residual: bool = True) -> Float[Tensor, "b
             raise ValueError(
                 f"the call in {call.module!r} has {call.shape[-2]} queries and {call.shape[-1]} keys, the first one "
                 f"{tokens} keys; pass the calls of self-attention over one sequence: [call for call in seen if ...]"
+            )
+        if call.shape[0] != calls[0].shape[0]:
+            raise ValueError(
+                f"calls have {calls[0].shape[0]} sequences in {calls[0].module!r} and {call.shape[0]} in "
+                f"{call.module!r}; pass the calls of one forward pass"
             )
         mixed = call.weights.mean(1)  # batch tokens tokens
         if residual:
