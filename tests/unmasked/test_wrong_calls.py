@@ -1,0 +1,189 @@
+"""A sweep of wrong calls: of every public function each argument in turn is replaced by what it cannot be.
+
+None may pass in silence, and each error names the argument. The functions come from the package itself: one that is new
+fails here until `RIGHT` has a right call of it.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from pkgutil import resolve_name
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import unmasked
+from unmasked import embeddings, masks, tiles
+
+MODULES = ["functional", "masks", "heads", "positions", "tiles", "gradients", "kernels", "embeddings", "device"]
+MODULES += ["watching", "parallel"]
+
+q, k, v = torch.randn(2, 4, 5, 8), torch.randn(2, 2, 6, 8), torch.randn(2, 2, 6, 8)
+x, stacked, ids = torch.randn(3, 5, 8), torch.randn(2, 8, 4), torch.tensor([0, 0, 1])
+allowed = torch.ones(5, 6, dtype=torch.bool)
+layer = nn.TransformerEncoderLayer(8, 2, 8, batch_first=True)
+QKV: dict[str, Any] = {"query": q, "key": k, "value": v}
+MASKS: dict[str, Any] = {"allowed": allowed, "bias": torch.zeros(5, 6), "sinks": torch.zeros(4)}
+COUNTS: dict[str, Any] = {"num_heads": 2, "queries": 3, "keys": 4, "device": "cpu"}
+
+# A right call of each, with every argument that a wrong one is tried for.
+RIGHT: dict[str, dict[str, Any]] = {
+    "functional.attend": QKV | MASKS | {"is_causal": False, "scale": 0.5, "softcap": 2.0, "dropout_p": 0.0}
+    | {"need_weights": True, "implementation": "eager"},
+    "functional.self_attention": {"x": x, "is_causal": True, "scale": 0.5, "softcap": 2.0, "dropout_p": 0.0}
+    | {"allowed": allowed[:, :5], "bias": torch.zeros(5, 5), "sinks": torch.zeros(3), "need_weights": True}
+    | {"implementation": "eager"},
+    "functional.attention_scores": {"query": x, "key": x, "scale": 0.5, "softcap": 2.0},
+    "functional.attention_weights": MASKS | {"scores": torch.zeros(2, 4, 5, 6), "is_causal": True},
+    "functional.cosine_attention": {"x": x},
+    "functional.cosine_weights": {"x": x},
+    "masks.additive_from_allowed": {"allowed": allowed, "dtype": torch.float32},
+    "masks.allowed_from_additive": {"additive": torch.zeros(3, 4)},
+    "masks.allowed_from_blocked": {"blocked": torch.ones(2, 3, 4).bool(), "num_heads": 2},
+    "masks.blocked_from_allowed": {"allowed": torch.ones(1, 2, 3, 4).bool(), "num_heads": 2},
+    "masks.causal": {"queries": 3, "keys": 4, "device": "cpu"},
+    "masks.cu_seqlens": {"ids": ids},
+    "masks.documents": {"ids": ids},
+    "masks.ids_from_cu_seqlens": {"cu_seqlens": ids.cumsum(0)},
+    "masks.mask_mod": {"allowed": allowed},
+    "masks.padding": {"lengths": ids, "keys": 3, "side": "left"},
+    "masks.positions_of": {"allowed": allowed},
+    "masks.sliding_window": {"queries": 3, "keys": 4, "window": 2, "device": "cpu"},
+    "masks.tree": {"parents": ids - 1, "keys": 5},
+    "masks.zero_hidden": {"x": x, "allowed": allowed[:, :5]},
+    "heads.fused_qkv": {"x": x, "weight": torch.randn(24, 8), "bias": torch.zeros(24), "num_heads": 2},
+    "heads.merge_heads": {"x": x},
+    "heads.split_heads": {"x": x, "num_heads": 2},
+    **{f"heads.project_{how}": {"x": x, "stacked": stacked} for how in ("loop", "bmm", "einsum", "linear")},
+    "positions.alibi": COUNTS,
+    "positions.alibi_slopes": {"num_heads": 2, "device": "cpu"},
+    "positions.convert_pairing": {"weight": torch.randn(16, 8), "num_heads": 2, "to": "halves", "rotary_dim": 4},
+    "positions.sinusoids": {"positions": ids, "dim": 4, "base": 10.0, "pairing": "halves"},
+    "positions.Rotary": {"head_dim": 8, "base": 10.0, "pairing": "halves", "rotary_dim": 4, "factor": 1.0},
+    "tiles.attention": QKV | {"allowed": allowed, "is_causal": True, "scale": 0.5, "tile": 2},
+    "tiles.merge": {"parts": [tiles.attention(q, k, v)]},
+    "gradients.attention_backward": QKV | {"grad_context": q, "allowed": allowed, "is_causal": True, "scale": 0.5}
+    | {"saved": tuple(tiles.attention(q, k, v, allowed=allowed, is_causal=True, scale=0.5))},
+    "kernels.sdpa_backends": {"query": q, "key": q, "value": q, "dropout_p": 0.0, "is_causal": False}
+    | {"enable_gqa": False, "attn_mask": torch.zeros(5, 5)},
+    "kernels.takes_fast_path": {"layer": layer, "src": x},
+    "kernels.kernels_of": {"f": lambda: None},
+    "embeddings.read_glove": {"path": "nowhere.txt", "words": ["a"], "dim": 2, "member": "a", "dtype": torch.float32},
+    "embeddings.common_vectors": {},
+    "embeddings.ship_vectors": {},
+    "device.best_device": {"name": "cpu"},
+    "watching.ablate": {"model": nn.MultiheadAttention(8, 2), "heads": {"": [0]}},
+    "watching.rollout": {"calls": [], "residual": True},
+    "watching.watch": {"model": nn.MultiheadAttention(8, 2), "keep": "inputs", "only": lambda call: True},
+    "parallel.head_bytes": {"batch": 1, "tokens": 4, "d_in": 8, "d_out": 8, "dtype": torch.float32, "backward": True},
+    "parallel.positions_of_rank": {"tokens": 8, "rank": 0, "ranks": 2, "layout": "zigzag", "device": "cpu"},
+    "parallel.ring_bytes": {"batch": 1, "kv_heads": 2, "tokens": 8, "head_dim": 4, "ranks": 2, "dtype": torch.float32}
+    | {"backward": True},
+}  # fmt: skip
+# What runs in a group of ranks, or starts one: tests/unmasked/test_parallel.py and test_ranks.py refuse for them.
+ELSEWHERE = {"parallel.ring_attention", "parallel.launch", "parallel.count_bytes", "masks.combine"}
+
+
+def functions() -> Iterator[str]:
+    for module in MODULES:
+        for name in getattr(unmasked, module).__all__:
+            if inspect.isroutine(getattr(getattr(unmasked, module), name)):
+                yield f"{module}.{name}"
+
+
+def wrong_for(right: object) -> dict[str, object]:
+    """What can stand nowhere where this stands, by a word for each."""
+    odd: dict[str, object] = {"an object": object(), "an array": np.zeros(2), "bytes": b"no"}
+    if isinstance(right, Tensor):
+        kinds: dict[str, object] = {"complex": right + 0j, "sparse": right.float().to_sparse().to(right.dtype)}
+        other = right.float() if right.dtype == torch.bool else right > 0
+        kinds |= {"another dtype": other} if right.dtype != torch.int64 else {"another dtype": right.float()}
+        return odd | kinds | {"a list": right.tolist(), "a string": "no", "a number": 1.0}
+    if isinstance(right, bool):
+        return odd | {"a string": "no", "a number": 1, "None": None, "a tensor": torch.tensor(True)}
+    if isinstance(right, int):
+        return odd | {
+            "negative": -1,
+            "a fraction": 2.5,
+            "a string": "2",
+            "a list": [2],
+            "a flag": True,
+            "NaN": torch.nan,
+        }
+    if isinstance(right, float):
+        return odd | {"a string": "1", "NaN": torch.nan, "infinite": torch.inf, "a flag": True, "a list": [1.0]}
+    return odd | {"a number": 1.5, "a tensor": x} | ({"a string": "no"} if not callable(right) else {})
+
+
+CASES = [
+    pytest.param(name, argument, wrong, id=f"{name}({argument}={word})")
+    for name, arguments in RIGHT.items()
+    for argument, right in arguments.items()
+    for word, wrong in wrong_for(right).items()
+    if (name, argument) not in {("embeddings.read_glove", "path"), ("kernels.takes_fast_path", "src")}
+    and not (name == "kernels.sdpa_backends" and isinstance(wrong, Tensor))  # which answers what PyTorch would do
+    and (name, argument, word) != ("embeddings.read_glove", "member", "a string")
+    and (name, argument, word) != ("embeddings.read_glove", "words", "a string")
+]
+
+
+def call(name: str, arguments: dict[str, Any]) -> object:
+    thing: Callable[..., object] = resolve_name(f"unmasked.{name}")
+    result = thing(**arguments)
+    return result.__enter__() if isinstance(result, AbstractContextManager) else result
+
+
+@pytest.mark.usefixtures("unhooked")
+@pytest.mark.parametrize(("name", "argument", "wrong"), CASES)
+def test_no_wrong_argument_passes_in_silence_and_its_error_names_it(name: str, argument: str, wrong: object) -> None:
+    with pytest.raises((TypeError, ValueError)) as caught:
+        call(name, RIGHT[name] | {argument: wrong})
+    assert re.search(rf"\b{argument}\b", str(caught.value)), caught.value
+    assert "unmasked" in str(caught.traceback[-1].path), f"in the words of {caught.traceback[-1].path}"
+
+
+MISSHAPEN = [
+    pytest.param(name, argument, wrong, id=f"{name}({argument} of {tuple(wrong.shape)})")
+    for name, arguments in RIGHT.items()
+    if not name.startswith("kernels.")
+    for argument, right in arguments.items()
+    if isinstance(right, Tensor) and right.dim()
+    for wrong in [
+        *(right[0], right[None], right.flatten(), right.to("meta")),
+        *(torch.cat([right] * 2, axis) for axis in range(right.dim())),
+    ]
+]  # fmt: skip
+
+
+@pytest.mark.usefixtures("unhooked")
+@pytest.mark.parametrize(("name", "argument", "wrong"), MISSHAPEN)
+def test_a_tensor_that_fits_nowhere_is_refused_by_name(name: str, argument: str, wrong: Tensor) -> None:
+    said = ""
+    try:
+        call(name, RIGHT[name] | {argument: wrong})  # some take it: a batch more, other lengths
+    except (TypeError, ValueError) as error:
+        said = str(error)
+    names = [each for each, it in RIGHT[name].items() if isinstance(it, Tensor | tuple | int)]
+    assert not said or re.search(rf"\b({'|'.join(names)})\b", said), said
+
+
+def test_every_function_is_swept() -> None:
+    assert {*functions()} - ELSEWHERE <= RIGHT.keys()
+    swept = {name for name in RIGHT if name not in ("kernels.takes_fast_path", "kernels.kernels_of")}
+    for name in swept:
+        taken = inspect.signature(resolve_name(f"unmasked.{name}")).parameters
+        assert not [each for each in taken if each not in RIGHT[name]] or name in (
+            "masks.combine", "positions.Rotary", "watching.rollout"
+        ), name  # fmt: skip
+
+
+def test_masks_that_do_not_fit_one_another_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"^allowed have shapes \(3, 3\) on cpu, \(2, 4\) on cpu; they must broadcast"):
+        masks.combine(masks.causal(3), masks.causal(2, 4))
+    assert embeddings.ship_vectors()
