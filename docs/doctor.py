@@ -593,6 +593,8 @@ assert_attention(Mine(12, 3), embed_dim=12, causal=True)
 # ```yaml
 # name: attention
 # on: [push, pull_request]
+# permissions:
+#   contents: read
 # jobs:
 #   doctor:
 #     runs-on: ubuntu-latest

@@ -332,8 +332,9 @@ def test_the_workflow_says_it_from_githubs_own_variables():
         assert re.search(rf"^      {name}: .*\$\{{\{{ .*(github|vars)\.", WORKFLOW, re.MULTILINE), name
         assert f"!ENV {name}" in (config := (ROOT / "mkdocs.yml").read_text()) or f"!ENV [{name}," in config
     # The branch to which the pages link for Colab is the one that the workflow writes.
-    assert "ghp-import" in WORKFLOW
-    assert load_config(str(ROOT / "mkdocs.yml")).remote_branch == "gh-pages"
+    branch = load_config(str(ROOT / "mkdocs.yml")).remote_branch
+    assert f"--initial-branch {branch} " in WORKFLOW
+    assert re.search(f"git push --force .* {branch}$", WORKFLOW, re.MULTILINE)
 
 
 @pytest.mark.parametrize("command", ["mkdocs", "mkdocs/__main__.py"])

@@ -55,5 +55,6 @@ def test_the_workflow_installs_this_package_and_asks_for_every_push() -> None:
     install, *_ = runs(workflow)
     # A hook of the site says instead of the path where the library is, once that is known.
     assert shlex.split(install) == ["python", "-m", "pip", "install", "./attention-unmasked", "pytest"]
+    assert workflow["permissions"] == {"contents": "read"}
     assert set(workflow[True]) == {"push", "pull_request"}  # YAML reads "on" as a truth value
     assert all("uses" in step or "run" in step for job in workflow["jobs"].values() for step in job["steps"])
