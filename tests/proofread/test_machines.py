@@ -114,6 +114,28 @@ def test_what_cannot_be_emulated_is_said(tmp_path: Path, monkeypatch: pytest.Mon
     assert str(compared).startswith("plain: not here: this system does not say that its processor has sse2 or asimd\n")
 
 
+@pytest.mark.parametrize("outside", [True, False], ids=["what Python imports", "the project"])
+def test_a_machine_keeps_its_locale_where_another_has_no_name_for_a_path_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, outside: bool
+) -> None:
+    """In the C locale Python neither starts from such a folder nor opens what is in it."""
+    accented = tmp_path / "é"
+    root = tmp_path if outside else accented
+    accented.mkdir()
+    (root / "page.py").write_text(
+        "# %%\nimport locale, time\n\n# %% [markdown]\n"
+        "# Text is `utf-8`<!--= locale.getpreferredencoding(False).lower() -->.\n"
+        "# The clock is `UTC`<!--= time.tzname[0] -->.\n"
+    )
+    if outside:
+        monkeypatch.syspath_prepend(str(accented))
+    monkeypatch.setenv("LC_ALL", "C.UTF-8")
+    monkeypatch.setenv("TZ", "UTC0")
+    compared = compare([root / "page.py"], root=root, settings=Settings(), names=["far"])
+    assert f", but for the locale, which has no name for {accented}" in str(compared)
+    assert [finding.line for finding in compared.findings] == [6]  # the clock's alone
+
+
 @pytest.mark.parametrize(
     ("typed", "value", "room"),
     [

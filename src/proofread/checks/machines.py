@@ -9,6 +9,7 @@ process of its own with a server of its own. ``python -m proofread.checks.machin
 import os
 import shutil
 import sys
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
@@ -38,9 +39,10 @@ _PROCESSORS = {
     },
 }
 _THREADS = {"OMP_NUM_THREADS": "2", "MKL_NUM_THREADS": "2", "OPENBLAS_NUM_THREADS": "2", "PYTHON_CPU_COUNT": "3"}
-# Text that is not UTF-8, numbers with a comma where the system knows German, and clocks 5:45 before Greenwich's.
-_ABROAD = {"LANG": "de_DE.UTF-8", "LANGUAGE": "de", "LC_ALL": "", "LC_CTYPE": "C", "PYTHONUTF8": "0"}
-_ABROAD |= {"PYTHONCOERCECLOCALE": "0", "TZ": "NPT-5:45"}
+_CLOCK = {"TZ": "NPT-5:45"}  # 5:45 before Greenwich's
+# Text that is not UTF-8, and numbers with a comma where the system knows German.
+_LOCALE = {"LANG": "de_DE.UTF-8", "LANGUAGE": "de", "LC_ALL": "", "LC_CTYPE": "C", "PYTHONUTF8": "0"}
+_LOCALE |= {"PYTHONCOERCECLOCALE": "0"}
 SAYS = {
     "plain": "a processor of its first kind: x86-64 without AVX, ARM without SVE",
     "far": "plain, with two threads for each page, and another time zone and locale, whose text is not UTF-8",
@@ -64,17 +66,34 @@ class Compared:
         return "\n".join([*told, f"{pages}; {found}"])
 
 
-def variables(name: str) -> Mapping[str, str] | None:
-    """What is set in the environment of a machine of `SAYS`, or None where it cannot be had."""
+def variables(name: str, paths: Iterable[Path] = ()) -> Mapping[str, str] | None:
+    """What is set in the environment of a machine of `SAYS`, or None where it cannot be had.
+
+    It keeps its locale where these paths cannot be named in another, or those from which Python starts.
+    """
     words = cpuinfo().lower().split()
     processor = next((_PROCESSORS[says] for says in _PROCESSORS if says in words), None)
-    return processor if name == "plain" else {**(processor or {}), **_THREADS, **_ABROAD}
+    if name == "plain":
+        return processor
+    return {**(processor or {}), **_THREADS, **_CLOCK, **({} if _unnamed(paths) else _LOCALE)}
 
 
-def chosen(names: Iterable[str]) -> dict[str, Mapping[str, str]]:
+def chosen(names: Iterable[str], paths: Sequence[Path] = ()) -> dict[str, Mapping[str, str]]:
     """The variables of this machine, which has none, and of those of these names that can be had."""
-    made = {name: variables(name) for name in names}
+    made = {name: variables(name, paths) for name in names}
     return {"this": {}} | {name: given for name, given in made.items() if given is not None}
+
+
+def _unnamed(paths: Iterable[Path]) -> str:
+    """The first path that a locale without UTF-8 has no name for, which Python could neither start from nor open."""
+    every = (*map(str, paths), *sys.path, sys.executable, tempfile.gettempdir())
+    return next((path for path in every if not path.isascii()), "")
+
+
+def _says(name: str, paths: Sequence[Path]) -> str:
+    if name == "far" and (path := _unnamed(paths)):
+        return f"{SAYS[name]}, but for the locale, which has no name for {path}"
+    return SAYS[name]
 
 
 def compare(
@@ -90,13 +109,14 @@ def compare(
 
     The names are some of `SAYS`; this machine is always one of them. The runs of others are kept apart.
     """
-    machines = chosen(names)
+    named = [root, *paths]
+    machines = chosen(names, named)
     asked = paths, root, settings, keep
     reports = {name: _elsewhere(name, given, asked, progress) for name, given in machines.items()}
     findings = {*_flips(reports), *_shown(reports), *_edges(reports)}
     pages = {checked.page.path: checked.page for checked in reports["this"].pages}
     return Compared(
-        {name: SAYS[name] if name in machines else _MISSING for name in names},
+        {name: _says(name, named) if name in machines else _MISSING for name in names},
         reports["this"],
         ordered(located(found, pages.get(found.path)) for found in findings),
     )
