@@ -68,8 +68,9 @@ def shades(blocks: Mapping[str, Sequence[int]], rows: int) -> dict[str, Tensor]:
 
 def labelled(figure: Figure, blocks: Mapping[str, Sequence[int]]) -> Figure:
     """Write on the heat maps of `shades` what their blocks are, in the place of a scale; the figure is changed."""
-    *drawn, scale = figure.axes
-    scale.remove()
+    *drawn, _ = figure.axes
+    (bar,) = (image.colorbar for axes in drawn for image in axes.collections if image.colorbar)
+    bar.remove()  # its axes' own remove() leaves it in the layout, and older Matplotlibs fail
     for axes, parts in zip(drawn, blocks.values(), strict=True):
         axes.set(xlabel="", ylabel="", xticks=[])
         height = (axes.get_ylim()[0] - axes.get_ylim()[1]) / len(parts)
