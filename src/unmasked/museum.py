@@ -348,20 +348,26 @@ _SIGNS = {
 }
 
 
-def _entries() -> Iterator[Entry]:
+def _entries(text: str) -> Iterator[Entry]:
     """Read what each mistake is called and how it looks, room by room."""
     page = ""
-    _, *blocks = Path(__file__).with_suffix(".txt").read_text("utf-8").strip().split("\n\n")
+    _, *blocks = text.strip().split("\n\n")
     for block in blocks:
         if block.startswith("# "):
             page = block.removeprefix("# ")
             continue
-        (slug, title), (sign, seen) = (line.split(": ", 1) for line in block.splitlines()[:2])
-        wrong, right = (line[2:] for line in block.splitlines()[2:])
+        try:
+            (slug, title), (sign, seen) = (line.split(": ", 1) for line in block.splitlines()[:2])
+            wrong, right = (line[2:] for line in block.splitlines()[2:])
+        except ValueError:
+            told = "write its slug and title, its sign and what one sees, the wrong line and the right one"
+            raise ValueError(f"museum.txt cannot be read at {block.splitlines()[0]!r}: {told}") from None
+        if sign not in _SIGNS:
+            raise ValueError(f"museum.txt gives {slug} the sign {sign!r}; write one of {', '.join(_SIGNS)}")
         yield Entry(slug, title, page, wrong, right, seen, _SIGNS[sign])
 
 
-ENTRIES = {entry.slug: entry for entry in _entries()}
+ENTRIES = {entry.slug: entry for entry in _entries(Path(__file__).with_suffix(".txt").read_text("utf-8"))}
 
 SYMPTOMS = {
     symptom: tuple(entry.slug for entry in ENTRIES.values() if entry.symptom == symptom) for symptom in _SIGNS.values()

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from unmasked import museum
 from unmasked.museum import ENTRIES, Entry, Exhibits, drawn, mended
 
 
@@ -118,3 +119,18 @@ def test_a_map_marks_what_is_no_number():
     assert 'viewBox="0 0 2 2"' in html
     assert "1 of 2 outputs are NaN" in html
     assert "NaN" not in drawn([[1.0, 0.0]])
+
+
+@pytest.mark.parametrize(
+    ("block", "told"),
+    [
+        (
+            "a-slug: A title\nlos: It falls.\n- x\n+ y",
+            r"gives a-slug the sign 'los'; write one of loss, quality, batch",
+        ),
+        ("a-slug: A title\nloss: It falls.\n- x", r"cannot be read at 'a-slug: A title': write its slug and title"),
+    ],
+)
+def test_an_entry_that_cannot_be_read_is_named(block: str, told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        list(museum._entries(f"About.\n\n# museum/masks\n\n{block}"))
