@@ -305,3 +305,12 @@ def is_of(pid: int, folder: Path) -> bool:
         return psutil.Process(pid).environ().get("RANKS_OF_A_PAGE") == str(folder)
     except psutil.Error:
         return False
+
+
+@pytest.mark.parametrize("name", ["long" * 30, "what?", "a#b", "caf\u00e9"])
+def test_ranks_meet_whatever_the_temporary_folder_is_called(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / name).mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / name))
+    assert launch(dist.get_rank, ranks=2) == [0, 1]

@@ -21,7 +21,7 @@ from multiprocessing import connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from pkgutil import resolve_name
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, gettempdir
 from types import CodeType, ModuleType
 from typing import Any, TypeVar
 
@@ -34,6 +34,7 @@ from unmasked._checks import require_positive
 __all__ = ["Traffic", "agree", "count_bytes", "joined", "launch", "lost", "tally"]
 
 T = TypeVar("T")
+_SOCKETS = 103 - len("/pymp-12345678/listener-12345678")  # characters for the folder of the server's socket, on macOS
 _GRACE = 2.0  # seconds for the other ranks to end by themselves once one has failed
 
 
@@ -92,7 +93,8 @@ def launch(work: Callable[..., T], *given: object, ranks: int = 2, timeout: floa
 
 def _context() -> Any:
     """How processes start that are no forks of this one: quickly, by a server that has this module and torch."""
-    if "forkserver" not in multiprocessing.get_all_start_methods():
+    long = len(os.fsencode(gettempdir())) > _SOCKETS
+    if long or "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__])
@@ -156,7 +158,8 @@ def _work(sent: bytes, rank: int, ranks: int, path: str, timeout: float, sender:
     if sys.platform.startswith("linux"):
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # all are here: nothing depends on the machine's name
     try:
-        with joined(timeout, backend="gloo", init_method=f"file://{path}", rank=rank, world_size=ranks):
+        store = dist.FileStore(path, ranks)  # no address, in which a name could mean something else
+        with joined(timeout, backend="gloo", store=store, rank=rank, world_size=ranks):
             work, given = pickle.loads(sent)
             answer = (True, work(*given))
         told = _by_value("what work returned", *answer)
