@@ -2,13 +2,34 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
-from unmasked._checks import require_positive
+from unmasked import masks
+from unmasked._checks import require_positive, size, tensor
+from unmasked._layers import require_floating
 from unmasked._shapes import Float, Int
 
 __all__ = ["KVCache"]
+
+
+def counted(name: str) -> Any:
+    """A number of tokens, kept as the size of a tensor: sizes are what torch.compile expects to change.
+
+    It takes any other number of a cache that is a global for a constant, and would compile every step anew.
+    """
+    kept = f"_counted_{name}"
+
+    def get(cache: Any) -> int:
+        tokens: int = getattr(cache, kept).size(0)
+        return tokens
+
+    def put(cache: Any, tokens: int) -> None:
+        setattr(cache, kept, torch.empty(tokens, 0, device="cpu"))
+
+    return property(get, put)
 
 
 class KVCache:
@@ -17,6 +38,10 @@ class KVCache:
     A step writes its own token and reads all of them in place: nothing that is stored is copied. The memory is filled
     with zeros: NaN, as torch.empty may leave it, would reach every query through any mask.
     `unmasked.CausalSelfAttention.cache` makes one that fits its layer.
+
+    Sequences may have different lengths, which flash-attention calls ``cache_seqlens``: hand over prompts that are
+    padded on the right, and `crop` each sequence to its own length. From then on each goes on behind its own last
+    token, at that position, and the layer hides what lies behind.
 
     Args:
         batch: sequences that are written side by side.
@@ -29,7 +54,7 @@ class KVCache:
             oldest. A query then sees that many keys, its own included. Nothing is sized by max_tokens any more.
 
     Attributes:
-        length: how many tokens the sequences have so far.
+        length: how many tokens the sequences have so far, the longest of them.
         max_tokens: how many they may have.
         window: how many of them a query sees, or None for all.
 
@@ -49,7 +74,21 @@ class KVCache:
         True
         >>> cache
         KVCache(batch=3, num_kv_heads=2, head_dim=4, float32: 5 of 100 tokens)
+
+        The first sequence has five tokens, the second one two, and the third one four:
+
+        >>> cache.crop(torch.tensor([5, 2, 4]))
+        >>> with torch.no_grad():
+        ...     step = layer(x[:, :1], cache=cache)
+        >>> cache.cache_seqlens
+        tensor([6, 3, 5])
+        >>> alone = torch.cat([x[1, :2], x[1, :1]])
+        >>> torch.allclose(step[1], layer(alone)[-1], atol=1e-6)
+        True
     """
+
+    length: int = counted("length")
+    _kept: int = counted("kept")  # tokens that are in the slots; all of them, until a ring is full
 
     def __init__(
         self,
@@ -64,12 +103,14 @@ class KVCache:
     ) -> None:
         require_positive(batch=batch, num_kv_heads=num_kv_heads, max_tokens=max_tokens, head_dim=head_dim)
         require_positive(window=1 if window is None else window)
+        require_floating(dtype)
         self.max_tokens, self.window, self.length = max_tokens, window, 0
         self._slots = max_tokens if window is None else min(window, max_tokens)
-        self._kept = 0  # tokens that are in the slots; all of them, until a ring is full
+        self._kept = 0
         shape = (batch, num_kv_heads, self._slots, head_dim)
         self._key = torch.zeros(shape, dtype=dtype, device=device)
         self._value = torch.zeros(shape, dtype=dtype, device=device)
+        self._seqlens: Tensor | None = None  # where they differ
 
     def append(
         self,
@@ -92,10 +133,9 @@ class KVCache:
             TypeError: a dtype is not that of the cache.
             ValueError: a shape or device is not that of the cache, the cache is full, or a gradient is asked for.
         """
-        after = self.length + self._new_tokens(key, value)
-        seen = None if after <= self._slots or after == self.length + 1 else self.peek(key, value)
+        seen = self._seen(key, value)
         self._write(key, value)
-        return seen or (self._key.narrow(2, 0, self._kept), self._value.narrow(2, 0, self._kept))
+        return seen
 
     def peek(
         self,
@@ -109,7 +149,14 @@ class KVCache:
         Returns:
             keys and values, (batch, kv_heads, keys, head_dim): copies.
         """
-        self._new_tokens(key, value)
+        tokens = self._new_tokens(key, value)
+        if self._seqlens is not None:
+            places = self._positions(tokens)[:, None, :, None].expand_as(key)
+            keys, values = (
+                kept[:, :, : self.length + tokens].scatter(2, places, new)
+                for kept, new in ((self._key, key), (self._value, value))
+            )
+            return keys, values
         past = self._needed(self.length)
         start = (self.length - past) % self._slots
         end = min(start + past, self._slots)
@@ -119,24 +166,51 @@ class KVCache:
         )
         return keys, values
 
-    def crop(self, length: int) -> None:
-        """Forget all tokens but the first ``length``: drafts that were refused, or everything.
+    def crop(self, length: int | Int[Tensor, "batch"]) -> None:
+        """Forget all tokens but the first ``length``: drafts that were refused, padding, or everything.
 
         Args:
-            length: how many tokens to keep.
+            length: how many tokens to keep, of all sequences alike; or integers, (batch,), of each.
 
         Raises:
-            ValueError: there are fewer tokens, or a ring has overwritten what is wanted back.
+            TypeError: length holds no integers.
+            ValueError: there are fewer tokens, or a ring has overwritten what is wanted back, or is to keep another
+                number for each sequence.
         """
-        if not 0 <= length <= self.length:
-            raise ValueError(f"length is {length}; the cache holds {self.length} tokens: crop to 0 to {self.length}")
-        kept = max(0, self._kept - (self.length - length))
-        if kept < self._needed(length):
+        if isinstance(length, Tensor):
+            tensor("length", length, "Int")
+            lengths = [int(each) for each in length] if length.dim() == 1 else []
+            if len(lengths) != self._key.size(0):
+                raise ValueError(
+                    f"length has shape {tuple(length.shape)}; it must be a number, or one for each of the "
+                    f"{self._key.size(0)} sequences of the cache"
+                )
+        else:
+            lengths = [size("length", length, least=0)] * self._key.size(0)
+        held = [self.length] * len(lengths) if self._seqlens is None else self._seqlens.tolist()
+        for sequence, (wanted, has) in enumerate(zip(lengths, held, strict=True)):
+            if not 0 <= wanted <= has:
+                whose = "the cache holds" if self._seqlens is None else f"sequence {sequence} of the cache has"
+                raise ValueError(f"length is {wanted}; {whose} {has} tokens: crop to 0 to {has}")
+        longest = max(lengths)
+        if min(lengths) < longest and self.window is not None:
             raise ValueError(
-                f"length is {length}; the ring holds the last {self._kept} of {self.length} tokens, and the next query "
-                f"would look for {self._needed(length)} before it: crop to 0, or make the cache without a window"
+                f"length is {lengths}; the sequences of a ring have all one length: make the cache without a window"
             )
-        self.length, self._kept = length, kept
+        kept = max(0, self._kept - (self.length - longest))
+        if kept < self._needed(longest):
+            raise ValueError(
+                f"length is {longest}; the ring holds the last {self._kept} of {self.length} tokens, and the next "
+                f"query would look for {self._needed(longest)} before it: crop to 0, or make the cache without a window"
+            )
+        self._seqlens = None
+        if min(lengths) < longest:
+            self._seqlens = torch.tensor(lengths, device=self._key.device)
+            # Behind its own end a sequence has what was forgotten, which must be finite though it is hidden.
+            forgotten = torch.arange(self._slots, device=self._key.device) >= self._seqlens[:, None]  # batch keys
+            for stored in (self._key, self._value):
+                stored.masked_fill_(forgotten[:, None, :, None], 0.0)
+        self.length, self._kept = longest, kept
 
     def reorder(self, order: Int[Tensor, "batch"]) -> None:
         """Let each sequence go on from another one, as a beam search does.
@@ -149,15 +223,27 @@ class KVCache:
             ValueError: order does not name a sequence that is there for each.
         """
         batch = self._key.size(0)
+        tensor("order", order)
         if order.is_floating_point() or order.dtype == torch.bool:
             raise TypeError(f"order is {order.dtype}; it names sequences by their number: call order.long()")
         if order.shape != (batch,) or (order < 0).any() or (order >= batch).any():
             raise ValueError(
                 f"order is {order.tolist()}; it must name {batch} sequences, each by a number from 0 to {batch - 1}"
             )
+        order = order.to(self._key.device)
         for stored in (self._key, self._value):
             used = stored[:, :, : min(self.length, self._slots)]
-            used.copy_(used.index_select(0, order.to(used.device)))
+            used.copy_(used.index_select(0, order))
+        if self._seqlens is not None:
+            self._seqlens = self._seqlens[order]
+            self.crop(self._seqlens)  # the longest may be gone
+
+    @property
+    def cache_seqlens(self) -> Int[Tensor, "batch"]:
+        """How many tokens each sequence has so far."""
+        if self._seqlens is not None:
+            return self._seqlens
+        return torch.full((self._key.size(0),), self.length, device=self._key.device)
 
     @property
     def positions(self) -> Int[Tensor, "keys"]:
@@ -165,9 +251,7 @@ class KVCache:
 
         A ring that was cropped has free places, marked by a negative number: what stood there was overwritten.
         """
-        slots = torch.arange(min(self.length, self._slots), device=self._key.device)
-        held = self.length - 1 - (self.length - 1 - slots) % self._slots
-        return held.masked_fill(held < self.length - self._kept, -1)
+        return self._held(self.length, self._kept)
 
     @property
     def bytes(self) -> int:
@@ -190,6 +274,8 @@ class KVCache:
             >>> KVCache.bytes_per_token(8, 128, num_layers=32, dtype=torch.bfloat16)
             131072
         """
+        require_positive(num_kv_heads=num_kv_heads, head_dim=head_dim, num_layers=num_layers)
+        require_floating(dtype)
         return 2 * num_layers * num_kv_heads * head_dim * (dtype or torch.get_default_dtype()).itemsize
 
     def __repr__(self) -> str:
@@ -201,12 +287,63 @@ class KVCache:
             f"{self.length} of {self.max_tokens} tokens)"
         )
 
+    def _held(self, length: int, kept: int) -> Tensor:
+        """Whose key is in which slot, after so many tokens of which so many are kept."""
+        slots = torch.arange(min(length, self._slots), device=self._key.device)
+        held = length - 1 - (length - 1 - slots) % self._slots
+        return held.masked_fill(held < length - kept, -1)
+
     def _needed(self, length: int) -> int:
         """How many tokens before it the next query sees, after so many."""
         return length if self.window is None else min(length, self.window - 1)
 
+    def _seen(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        """What `append` returns, before anything is written: what is missing there is written by `write`."""
+        tokens = self._new_tokens(key, value)
+        if tokens != 1 and self.length + tokens > self._slots:
+            return self.peek(key, value)
+        keys = min(self._kept + tokens, self._slots)
+        return self._key.narrow(2, 0, keys), self._value.narrow(2, 0, keys)
+
+    def _positions(self, tokens: int) -> Tensor:
+        """Where so many new tokens stand: (tokens,), or (batch, tokens) where sequences have different lengths."""
+        counted = torch.arange(tokens, device=self._key.device)
+        return counted + (self.length if self._seqlens is None else self._seqlens[:, None])
+
+    def _masked(self, allowed: Tensor | None, tokens: int, keys: int, *, in_order: bool) -> tuple[Tensor | None, bool]:
+        """Bring a mask of all tokens so far to the keys that new tokens get, before they are written.
+
+        The second result says whether the future is still to be hidden: those keys are the last ones, in their order.
+        """
+        total = self.length + tokens
+        if allowed is not None:
+            tensor("allowed", allowed, "Bool")
+            if allowed.shape[-1:] not in ((1,), (total,)):
+                raise ValueError(
+                    f"allowed has shape {tuple(allowed.shape)}; its last axis must be the {total} tokens so far, those "
+                    "of the cache and those of x"
+                )
+            if keys < total and allowed.size(-1) == total:
+                in_ring = tokens == 1 and not in_order  # whose tokens do not stand in their order
+                allowed = allowed[..., self._held(total, keys)] if in_ring else allowed[..., total - keys :]
+        if self._seqlens is not None:
+            last = self._positions(tokens)[:, None, :, None]  # batch 1 tokens 1
+            return masks.combine(allowed, torch.arange(keys, device=last.device) <= last), False
+        if self.window is not None and tokens != 1 and total > self.window:  # else nobody sees farther than it
+            window = masks.sliding_window(tokens, keys, window=self.window, device=self._key.device)
+            return masks.combine(allowed, window), False
+        return allowed, True
+
     def _write(self, key: Tensor, value: Tensor) -> None:
+        """Store what `seen` has checked."""
         tokens = key.size(2)
+        if self._seqlens is not None:
+            places = self._positions(tokens)[:, None, :, None].expand_as(key)
+            for stored, new in ((self._key, key), (self._value, value)):
+                stored.scatter_(2, places, new)
+            self._seqlens = self._seqlens + tokens
+            self.length, self._kept = self.length + tokens, self._kept + tokens
+            return
         if tokens > self._slots:  # the first would only be overwritten
             key, value = (new[:, :, tokens - self._slots :] for new in (key, value))
         kept = key.size(2)

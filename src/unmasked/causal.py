@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from unmasked import masks
-from unmasked._checks import require_divides, require_positive
+from unmasked._checks import flag, require_divides, require_positive
+from unmasked._layers import NO_ROTARY, require_floating, require_input, require_options, require_rotary, turned
 from unmasked._shapes import Bool, Float, Int
 from unmasked.cache import KVCache
-from unmasked.functional import Attention, attend
+from unmasked.functional import Attention, _check, _check_sinks, attend
 from unmasked.heads import merge_heads, split_heads
 
 __all__ = ["CausalSelfAttention"]
@@ -32,16 +33,25 @@ class CausalSelfAttention(nn.Module):
         dropout: probability with which a weight is dropped in training.
         rotary: turns queries and keys by their positions: ``rotary(x, positions)`` takes (batch, heads, tokens,
             head_dim) and positions, integers, (tokens,) or (batch, tokens), and returns what x becomes.
+        scale: what the dot products are multiplied by; 1 / sqrt(head_dim) by default. Configs of Granite call it
+            attention_multiplier; Gemma's have its inverse square, query_pre_attn_scalar.
+        softcap: c > 0 bounds the scores, c * tanh(scores / c), as Gemma 2's attn_logit_softcapping.
+        sinks: give each head a learned score more in its softmax, which belongs to no key, as gpt-oss has it: the
+            parameter ``sinks``, (num_heads,), zeros at first. A soft-cap or sinks leave the fused kernel: the layer then
+            holds a matrix of (queries, keys) for each head.
         qkv_bias: give the projection to query, key and value a bias.
         out_bias: give the output projection a bias.
         device: where the parameters live.
         dtype: their floating type.
 
     Raises:
-        ValueError: num_heads does not divide d_out, num_kv_heads does not divide num_heads, or a size is not positive.
+        TypeError: an option is of another kind: a flag that is no bool, a rotary that cannot be called, an integer dtype.
+        ValueError: num_heads does not divide d_out, num_kv_heads does not divide num_heads, or a size, the scale or the
+            soft-cap is out of its range.
 
     References:
         Vaswani et al. (2017), sections 3.2.2 and 3.2.3. Shared heads: Ainslie et al. (2023), GQA, section 2.2.
+        Soft-cap: Gemma Team (2024), Gemma 2, section 2. Sinks: Xiao et al. (2024), section 3.3.
 
     Examples:
         >>> layer = CausalSelfAttention(d_in=3, d_out=8, num_heads=4, num_kv_heads=2)
@@ -49,6 +59,9 @@ class CausalSelfAttention(nn.Module):
         torch.Size([5, 7, 8])
         >>> [name for name in layer.state_dict()]
         ['qkv.weight', 'out_proj.weight', 'out_proj.bias']
+        >>> capped = CausalSelfAttention(3, 8, num_heads=4, scale=0.25, softcap=50.0, sinks=True)
+        >>> bool((capped.weights(torch.randn(5, 7, 3)).sum(-1) < 1).all())
+        True
     """
 
     def __init__(
@@ -61,6 +74,9 @@ class CausalSelfAttention(nn.Module):
         context_length: int | None = None,
         dropout: float = 0.0,
         rotary: Callable[[Tensor, Tensor], Tensor] | None = None,
+        scale: float | None = None,
+        softcap: float | None = None,
+        sinks: bool = False,
         qkv_bias: bool = False,
         out_bias: bool = True,
         device: torch.device | str | None = None,
@@ -71,14 +87,20 @@ class CausalSelfAttention(nn.Module):
         require_divides("d_out", d_out, "num_heads", num_heads)
         num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
         require_divides("num_heads", num_heads, "num_kv_heads", num_kv_heads)
-        if not 0 <= dropout <= 1:
-            raise ValueError(f"dropout is {dropout}; it is a probability in [0, 1]")
+        require_options(dropout=dropout, scale=scale, softcap=softcap)
+        require_rotary(rotary)
+        require_floating(dtype)
+        for name, given in (("sinks", sinks), ("qkv_bias", qkv_bias), ("out_bias", out_bias)):
+            flag(name, given)
         self.d_in, self.d_out = d_in, d_out
         self.num_heads, self.num_kv_heads, self.head_dim = num_heads, num_kv_heads, d_out // num_heads
         self.context_length, self.dropout, self.rotary = context_length, dropout, rotary
+        self.scale, self.softcap = scale, softcap
         rows = (num_heads + 2 * num_kv_heads) * self.head_dim
         self.qkv = nn.Linear(d_in, rows, bias=qkv_bias, device=device, dtype=dtype)
         self.out_proj = nn.Linear(d_out, d_out, bias=out_bias, device=device, dtype=dtype)
+        zeros = nn.Parameter(torch.zeros(num_heads, device=device, dtype=dtype)) if sinks else None
+        self.register_parameter("sinks", zeros)
 
     def forward(
         self,
@@ -143,9 +165,12 @@ class CausalSelfAttention(nn.Module):
     def _attend(
         self, x: Tensor, allowed: Tensor | None, cache: KVCache | None, positions: Tensor | None, *, need_weights: bool
     ) -> Attention:
-        if x.dim() < 2 or x.size(-1) != self.d_in:
-            raise ValueError(f"x has shape {tuple(x.shape)}; this layer takes (..., tokens, {self.d_in})")
-        past, tokens = 0 if cache is None else cache.length, x.size(-2)
+        require_input(x, self.d_in, self.qkv)
+        past, tokens = 0, x.size(-2)
+        if cache is not None:
+            if not isinstance(cache, KVCache):
+                raise TypeError(f"cache is a {type(cache).__name__}; make one with layer.cache(batch, max_tokens)")
+            past = cache.length
         if self.context_length is not None and past + tokens > self.context_length:
             after = f" after {past} in the cache" if past else ""
             raise ValueError(
@@ -156,42 +181,30 @@ class CausalSelfAttention(nn.Module):
         # What Tensor.split calls, after more Python than a small layer takes for its products.
         query, key, value = split_heads(self.qkv(x), sum(heads)).split_with_sizes(heads, dim=-3)
         if self.rotary is not None:
-            positions = torch.arange(past, past + tokens, device=x.device) if positions is None else positions
-            query, key = self.rotary(query, positions), self.rotary(key, positions)
+            if positions is None:
+                positions = torch.arange(tokens, device=x.device) if cache is None else cache._positions(tokens)
+            query, key = (turned(self.rotary, each, positions) for each in (query, key))
         elif positions is not None:
-            raise ValueError(
-                "positions are given, and this layer has no rotary to turn anything by them; make it with rotary=..., "
-                "or add positions to x"
-            )
-        is_causal = True
+            raise ValueError(NO_ROTARY)
+        options: dict[str, Any] = {
+            "is_causal": True,
+            "scale": self.scale,
+            "softcap": self.softcap,
+            "sinks": self.sinks,
+            "dropout_p": self.dropout if self.training else 0.0,
+        }
         if cache is not None:
-            total = past + tokens
-            if allowed is not None and allowed.shape[-1:] not in ((1,), (total,)):
-                raise ValueError(
-                    f"allowed has shape {tuple(allowed.shape)}; its last axis must be the {total} tokens so far, those "
-                    "of the cache and those of x"
-                )
-            key, value = (cache.peek if need_weights else cache.append)(key, value)
-            keys = key.size(-2)
-            if allowed is not None and keys < total and allowed.size(-1) == total:
-                in_ring = tokens == 1 and not need_weights  # whose tokens do not stand in their order
-                allowed = allowed[..., cache.positions] if in_ring else allowed[..., total - keys :]
-            if cache.window is not None and tokens != 1 and total > cache.window:  # else nobody sees farther than it
-                window = masks.sliding_window(tokens, keys, window=cache.window, device=x.device)
-                allowed, is_causal = masks.combine(allowed, window), False
-        return attend(
-            query,
-            key,
-            value,
-            allowed=allowed,
-            is_causal=is_causal,
-            dropout_p=self.dropout if self.training else 0.0,
-            need_weights=need_weights,
-        )
+            new = key, value
+            key, value = (cache.peek if need_weights else cache._seen)(*new)
+            allowed, options["is_causal"] = cache._masked(allowed, tokens, key.size(-2), in_order=need_weights)
+            if not need_weights:
+                _check(query, key, value, allowed=allowed, softcap=self.softcap, dropout_p=options["dropout_p"])
+                cache._write(*new)
+        return attend(query, key, value, allowed=allowed, need_weights=need_weights, **options)
 
     def extra_repr(self) -> str:
         """Name the options that the submodules do not show."""
-        return (
-            f"num_heads={self.num_heads}, num_kv_heads={self.num_kv_heads}, dropout={self.dropout}, "
-            f"context_length={self.context_length}"
-        )
+        told = ["num_heads", "num_kv_heads", "dropout", "context_length"]
+        told += [name for name in ("scale", "softcap") if getattr(self, name) is not None]
+        sinks = [] if self.sinks is None else ["sinks=True"]
+        return ", ".join([*(f"{name}={getattr(self, name)}" for name in told), *sinks])

@@ -8,8 +8,10 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from unmasked._checks import require_divides, require_positive
+from unmasked._checks import choice, flag, require_divides, require_positive, size, tensor
+from unmasked._layers import NO_ROTARY, require_floating, require_input, require_options, require_rotary, turned
 from unmasked._shapes import Float, Int
+from unmasked.cache import counted
 from unmasked.functional import attend
 from unmasked.heads import merge_heads, split_heads
 
@@ -35,6 +37,8 @@ class LatentCache:
         240
     """
 
+    length: int = counted("length")
+
     def __init__(
         self,
         batch: int,
@@ -45,6 +49,7 @@ class LatentCache:
         device: torch.device | str | None = None,
     ) -> None:
         require_positive(batch=batch, max_tokens=max_tokens, width=width)
+        require_floating(dtype)
         self.length = 0
         self._kept = torch.zeros(batch, max_tokens, width, dtype=dtype, device=device)
 
@@ -61,14 +66,25 @@ class LatentCache:
             TypeError: The dtype is not that of the cache.
             ValueError: The shape is not that of the cache, the cache is full, or a gradient is asked for.
         """
+        seen = self._seen(new)
+        self._write(new)
+        return seen
+
+    def _seen(self, new: Tensor) -> Tensor:
+        """What `append` returns, before anything is written: what is missing there is written by `_write`."""
         batch, max_tokens, width = self._kept.shape
+        tensor("new", new)
         if new.dim() != 3 or new.size(0) != batch or new.size(2) != width:
             raise ValueError(f"new has shape {tuple(new.shape)}; this cache takes ({batch}, tokens, {width})")
         if new.dtype != self._kept.dtype:
             raise TypeError(
                 f"new is {new.dtype} and the cache {self._kept.dtype}; make the cache with dtype={new.dtype}"
             )
-        if new.requires_grad:
+        if new.device != self._kept.device:
+            raise ValueError(
+                f'new is on {new.device} and the cache on {self._kept.device}; make the cache with device="{new.device}"'
+            )
+        if new.requires_grad and torch.is_grad_enabled():
             raise ValueError(
                 "new requires a gradient, which memory that is written again cannot give; use torch.no_grad()"
             )
@@ -77,9 +93,12 @@ class LatentCache:
             raise ValueError(
                 f"{new.size(1)} more tokens make {after}, more than max_tokens ({max_tokens}); make a larger cache"
             )
+        return self._kept[:, :after]
+
+    def _write(self, new: Tensor) -> None:
+        after = self.length + new.size(1)
         self._kept[:, self.length : after] = new
         self.length = after
-        return self._kept[:, :after]
 
     @property
     def bytes(self) -> int:
@@ -110,12 +129,15 @@ class LatentAttention(nn.Module):
         rotary: Turns those of their own, as for `CausalSelfAttention`; it needs rotary_dim.
         rotary_dim: How many features of queries and keys are for rotary; 0 by default.
         normalize: Give the latent an RMSNorm, as DeepSeek's models do.
+        scale: What the dot products are multiplied by; by default 1 / sqrt(head_dim + rotary_dim). Where YaRN stretches
+            DeepSeek's models, they multiply it by the square of mscale.
         device: Where the parameters live.
         dtype: Their floating type.
 
     Raises:
-        ValueError: A size is not positive, num_heads does not divide d_out where no head_dim is given, or one of rotary
-            and rotary_dim is given without the other.
+        TypeError: An option is of another kind: a flag that is no bool, a rotary that cannot be called, an integer dtype.
+        ValueError: A size is not positive, num_heads does not divide d_out where no head_dim is given, one of rotary and
+            rotary_dim is given without the other, or the scale is not finite.
 
     References:
         Liu et al. (2024), DeepSeek-V2, sections 2.1.2 and 2.1.3.
@@ -142,6 +164,7 @@ class LatentAttention(nn.Module):
         rotary: Callable[[Tensor, Tensor], Tensor] | None = None,
         rotary_dim: int = 0,
         normalize: bool = False,
+        scale: float | None = None,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
@@ -151,13 +174,18 @@ class LatentAttention(nn.Module):
             require_divides("d_out", d_out, "num_heads", num_heads)
             head_dim = d_out // num_heads
         require_positive(head_dim=head_dim)
-        if (rotary is None) != (rotary_dim == 0) or rotary_dim < 0:
+        size("rotary_dim", rotary_dim, least=0)
+        require_rotary(rotary)
+        require_options(scale=scale)
+        require_floating(dtype)
+        flag("normalize", normalize)
+        if (rotary is None) != (rotary_dim == 0):
             raise ValueError(
                 f"rotary is {rotary} and rotary_dim {rotary_dim}; give both, such as rotary=Rotary(16), rotary_dim=16, "
                 "or neither"
             )
         self.d_in, self.num_heads, self.head_dim, self.latent_dim = d_in, num_heads, head_dim, latent_dim
-        self.rotary, self.rotary_dim = rotary, rotary_dim
+        self.rotary, self.rotary_dim, self.normalize, self.scale = rotary, rotary_dim, normalize, scale
 
         def projection(inputs: int, outputs: int) -> nn.Linear:
             return nn.Linear(inputs, outputs, bias=False, device=device, dtype=dtype)
@@ -191,21 +219,25 @@ class LatentAttention(nn.Module):
 
         Raises:
             TypeError: The cache is of another dtype.
-            ValueError: x has another shape, the cache is full or has another shape, or there is no such form.
+            ValueError: x has another shape, the cache is full or has another shape, there is no such form, or positions
+                are given without rotary.
         """
-        if x.dim() != 3 or x.size(-1) != self.d_in:
-            raise ValueError(f"x has shape {tuple(x.shape)}; this layer takes (batch, tokens, {self.d_in})")
-        if form not in (None, "expanded", "absorbed"):
-            raise ValueError(f'form is {form!r}; choose "expanded", "absorbed" or None')
+        require_input(x, self.d_in, self.query, "batch, tokens")
+        choice("form", form, "expanded", "absorbed", None)
+        require_options(scale=self.scale)
+        if cache is not None and not isinstance(cache, LatentCache):
+            raise TypeError(f"cache is a {type(cache).__name__}; make one with layer.cache(batch, max_tokens)")
         past = 0 if cache is None else cache.length
-        positions = torch.arange(past, past + x.size(1), device=x.device) if positions is None else positions
         query = split_heads(self.query(x), self.num_heads)  # batch heads tokens head_dim+rotary_dim
         latent, shared_key = self.down(x).split([self.latent_dim, self.rotary_dim], dim=-1)
         latent = self.norm(latent)
         if self.rotary is not None:
-            plain, turned = query.split([self.head_dim, self.rotary_dim], dim=-1)
-            query = torch.cat([plain, self.rotary(turned, positions)], dim=-1)
-            shared_key = self.rotary(shared_key.unsqueeze(1), positions).squeeze(1)
+            positions = torch.arange(past, past + x.size(1), device=x.device) if positions is None else positions
+            plain, to_turn = query.split([self.head_dim, self.rotary_dim], dim=-1)
+            query = torch.cat([plain, turned(self.rotary, to_turn, positions)], dim=-1)
+            shared_key = turned(self.rotary, shared_key.unsqueeze(1), positions).squeeze(1)
+        elif positions is not None:
+            raise ValueError(NO_ROTARY)
         kept = torch.cat([latent, shared_key], dim=-1)
         kept = kept if cache is None else cache.append(kept)
         absorb = self._absorbing_is_less(x.size(1), past + x.size(1)) if form is None else form == "absorbed"
@@ -224,16 +256,17 @@ class LatentAttention(nn.Module):
         latent, shared_key = kept.split([self.latent_dim, self.rotary_dim], dim=-1)
         key, value = (split_heads(up(latent), self.num_heads) for up in (self.key_up, self.value_up))
         key = torch.cat([key, shared_key.unsqueeze(1).expand(-1, self.num_heads, -1, -1)], dim=-1)
-        return attend(query, key, value, is_causal=True).context
+        return attend(query, key, value, is_causal=True, scale=self.scale).context
 
     def _absorbed(self, query: Tensor, kept: Tensor) -> Tensor:
         key_up, value_up = (
             up.weight.unflatten(0, (self.num_heads, self.head_dim)) for up in (self.key_up, self.value_up)
         )  # heads head_dim latent_dim
-        plain, turned = query.split([self.head_dim, self.rotary_dim], dim=-1)
-        query = torch.cat([plain @ key_up, turned], dim=-1)  # batch heads tokens latent_dim+rotary_dim
+        plain, rest = query.split([self.head_dim, self.rotary_dim], dim=-1)
+        query = torch.cat([plain @ key_up, rest], dim=-1)  # batch heads tokens latent_dim+rotary_dim
         key = kept.unsqueeze(1)  # batch 1 keys latent_dim+rotary_dim
-        scale = (self.head_dim + self.rotary_dim) ** -0.5  # as before: the product of the matrices has other features
+        # As before, though the product of the matrices has other features.
+        scale = (self.head_dim + self.rotary_dim) ** -0.5 if self.scale is None else self.scale
         context = attend(query, key, key[..., : self.latent_dim], is_causal=True, scale=scale).context
         merged: Tensor = context @ value_up.mT
         return merged
@@ -259,6 +292,9 @@ class LatentAttention(nn.Module):
             >>> LatentAttention.bytes_per_token(512, 64, num_layers=60, dtype=torch.bfloat16)  # DeepSeek-V2
             69120
         """
+        require_positive(latent_dim=latent_dim, num_layers=num_layers)
+        size("rotary_dim", rotary_dim, least=0)
+        require_floating(dtype)
         return num_layers * (latent_dim + rotary_dim) * (dtype or torch.get_default_dtype()).itemsize
 
     def extra_repr(self) -> str:

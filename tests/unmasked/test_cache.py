@@ -10,6 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
+from torch._dynamo.testing import CompileCounter
 
 from unmasked import CausalSelfAttention, KVCache, masks
 from unmasked.layouts import load
@@ -109,6 +110,121 @@ def test_positions_count_from_the_first_token_of_the_cache_unless_they_are_given
     cache.crop(0)
     steps = [made(x[:, [i]], cache=cache, positions=torch.tensor([2 * i])) for i in range(6)]
     torch.testing.assert_close(torch.cat(steps, dim=1), stretched)
+
+
+# --- sequences of different lengths
+
+
+@settings(max_examples=max(30, settings().max_examples // 2))
+@given(
+    lengths=st.lists(st.integers(0, 5), min_size=3, max_size=3),
+    parts=splits(),
+    rotary=st.sampled_from([None, Rotary(4)]),
+    masked=st.booleans(),
+    order=st.sampled_from([None, [2, 0, 2], [1, 1, 1]]),
+)
+def test_each_of_several_lengths_goes_on_as_it_would_alone(
+    lengths: list[int], parts: list[int], rotary: Rotary | None, masked: bool, order: list[int] | None
+) -> None:
+    torch.manual_seed(sum(parts))
+    made, new = layer(rotary=rotary), sum(parts)
+    prompts, x = torch.randn(3, 5, 7, dtype=torch.float64), torch.randn(3, new, 7, dtype=torch.float64)
+    cache = made.cache(3, 40)
+    made(prompts, cache=cache)  # padded on the right
+    cache.crop(torch.tensor(lengths))
+    if order is not None:
+        cache.reorder(torch.tensor(order))
+        prompts, lengths = prompts[order], [lengths[each] for each in order]
+    assert cache.cache_seqlens.tolist() == lengths
+    alone = [torch.cat([prompts[b, : lengths[b]], x[b]]) for b in range(3)]
+    longest, done = max(lengths), 0
+    shut = torch.rand(3, 6, new, longest + new) < 0.6 if masked else None
+    for part in x.split(parts, dim=1):
+        after = done + part.size(1)
+        allowed = None if shut is None else shut[:, :, done:after, : longest + after]
+        seen = made.weights(part, cache=cache, allowed=allowed)
+        assert cache.cache_seqlens.tolist() == [length + done for length in lengths], "to look stores nothing"
+        output = made(part, cache=cache, allowed=allowed)
+        for b, length in enumerate(lengths):
+            mask = None
+            if shut is not None:
+                mask = torch.ones(6, length + after, length + after).bool()
+                mask[:, length:] = shut[b, :, :after, : length + after]
+            one = {} if mask is None else {"allowed": mask}
+            torch.testing.assert_close(output[b], made(alone[b][: length + after], **one)[length + done :])
+            weights = made.weights(alone[b][: length + after], **one)[:, length + done :]
+            torch.testing.assert_close(seen[b, :, :, : length + after], weights)
+            assert not seen[b, :, :, length + after :].any(), "nobody sees what lies behind"
+        done = after
+    assert cache.length == longest + new
+    assert cache.cache_seqlens.tolist() == [length + new for length in lengths]
+
+
+def test_drafts_are_refused_at_another_place_in_each_sequence() -> None:
+    made, x = layer(rotary=Rotary(4)), torch.randn(2, 6, 7, dtype=torch.float64)
+    cache, drafts = made.cache(2, 30), torch.randn(2, 4, 7, dtype=torch.float64)
+    made(x[:, :5], cache=cache)
+    made(drafts, cache=cache)
+    cache.crop(torch.tensor([7, 6]))  # two of the first one's, one of the second one's
+    step = made(x[:, 5:], cache=cache)
+    for b, kept in enumerate((2, 1)):
+        whole = torch.cat([x[b, :5], drafts[b, :kept], x[b, 5:]])
+        torch.testing.assert_close(step[b], made(whole)[-1:])
+    cache.crop(torch.tensor([3, 3]))
+    torch.testing.assert_close(made(x[:, 3:], cache=cache), made(x)[:, 3:])
+
+
+def test_what_was_forgotten_reaches_nobody_even_if_it_was_not_finite() -> None:
+    made, x = layer(), torch.randn(2, 6, 7, dtype=torch.float64)
+    cache, padded = made.cache(2, 30), x.clone()
+    padded[1, 3:] = torch.nan
+    made(padded[:, :5], cache=cache)
+    cache.crop(torch.tensor([5, 3]))
+    step = made(x[:, 5:], cache=cache)
+    torch.testing.assert_close(step[1], made(torch.cat([x[1, :3], x[1, 5:]]))[-1:])
+
+
+def test_a_step_of_several_lengths_copies_nothing_that_is_stored(monkeypatch: pytest.MonkeyPatch) -> None:
+    keys: list[Tensor] = []
+    kernel = nn.functional.scaled_dot_product_attention
+    monkeypatch.setattr(
+        nn.functional,
+        "scaled_dot_product_attention",
+        lambda q, k, v, **options: keys.append(k) or kernel(q, k, v, **options),
+    )
+    made = layer()
+    cache, x = made.cache(2, 30), torch.randn(2, 6, 7, dtype=torch.float64)
+    made(x[:, :5], cache=cache)
+    cache.crop(torch.tensor([5, 3]))
+    made(x[:, 5:], cache=cache)
+    assert keys[-1].untyped_storage().data_ptr() == cache._key.untyped_storage().data_ptr()
+
+
+@pytest.mark.usefixtures("unhooked")
+@pytest.mark.parametrize("lengths", [None, [4, 2]])
+def test_a_compiled_step_is_compiled_for_all_lengths_wherever_layer_and_cache_stand(
+    lengths: list[int] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = layer(rotary=Rotary(4)).eval()
+    cache, x = made.cache(2, 30), torch.randn(2, 16, 7, dtype=torch.float64)
+    monkeypatch.setitem(globals(), "LAYER", made)
+    monkeypatch.setitem(globals(), "CACHE", cache)
+    counter = CompileCounter()
+    steps = {
+        "global": torch.compile(lambda x: LAYER(x, cache=CACHE), backend=counter, fullgraph=True),  # noqa: F821
+        "given": torch.compile(lambda x, cache: made(x, cache=cache), backend=counter, fullgraph=True),
+    }
+    for name, step in steps.items():
+        counter.clear()
+        cache.crop(0)
+        made(x[:, :4], cache=cache)
+        if lengths is not None:
+            cache.crop(torch.tensor(lengths))
+        got = [step(x[:, [n]]) if name == "global" else step(x[:, [n]], cache) for n in range(4, 16)]
+        for b, length in enumerate(lengths or [4, 4]):
+            whole = made(torch.cat([x[b, :length], x[b, 4:]]))[length:]
+            torch.testing.assert_close(torch.cat(got, dim=1)[b], whole)
+        assert counter.frame_count <= 3, name
 
 
 # --- what is stored
@@ -290,6 +406,16 @@ def test_what_does_not_fit_is_refused_and_nothing_is_stored(text: str, window: i
     assert torch.equal(cache._value, before[1])
 
 
+def ragged(*lengths: int) -> KVCache:
+    cache = filled()
+    cache.crop(torch.tensor(lengths or (7, 4)))
+    return cache
+
+
+def cropped(length: Any) -> Callable[[], None]:
+    return lambda: filled().crop(length)
+
+
 def reordered(order: Tensor) -> Callable[[], None]:
     return lambda: filled().reorder(order)
 
@@ -297,8 +423,22 @@ def reordered(order: Tensor) -> Callable[[], None]:
 test_a_crop_or_an_order_that_cannot_be_is_refused = refused(
     {
         ValueError: {
-            f"length is {length}; the cache holds 7 tokens: crop to 0 to 7": lambda length=length: filled().crop(length)
-            for length in (-1, 8)
+            "length is 8; the cache holds 7 tokens: crop to 0 to 7": cropped(8),
+            "length is -1; it must be 0 or more": cropped(-1),
+            "length is -1; the cache holds 7 tokens: crop to 0 to 7": cropped(torch.tensor([7, -1])),
+            "length is 5; sequence 1 of the cache has 4 tokens: crop to 0 to 4": lambda: ragged().crop(5),
+            "length is 3; sequence 0 of the cache has 2 tokens: crop to 0 to 2": lambda: ragged(2, 4).crop(
+                torch.tensor([3, 1])
+            ),
+            "length has shape (3,); it must be a number, or one for each of the 2 sequences of the cache": cropped(
+                torch.tensor([1, 2, 3])
+            ),
+            "length has shape (); it must be a number, or one for each of the 2 sequences of the cache": cropped(
+                torch.tensor(1)
+            ),
+            "length is [7, 6]; the sequences of a ring have all one length: make the cache without a window": (
+                lambda: filled(4).crop(torch.tensor([7, 6]))
+            ),
         }
         | {
             f"order is {order}; it must name 2 sequences, each by a number from 0 to 1": reordered(torch.tensor(order))
@@ -307,6 +447,11 @@ test_a_crop_or_an_order_that_cannot_be_is_refused = refused(
         TypeError: {
             f"order is {order.dtype}; it names sequences by their number: call order.long()": reordered(order)
             for order in (torch.tensor([0.0, 1.0]), torch.tensor([True, False]))
+        }
+        | {
+            "length is 2.5, a float; it must be an integer": cropped(2.5),
+            "length is True; it must be an integer": cropped(True),
+            "length is torch.float32; ...": cropped(torch.tensor([1.0, 2.0])),
         },
     }
 )

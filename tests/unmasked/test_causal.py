@@ -121,7 +121,7 @@ test_impossible_sizes_and_inputs_that_do_not_fit_are_refused = refused(
             "num_heads (6) must be divisible by num_kv_heads (4); try 3 or 6": impossible(7, 12, 6, num_kv_heads=4),
             "num_kv_heads is 0; it must be 1 or more": impossible(7, 12, 6, num_kv_heads=0),
             "context_length is -1; it must be 1 or more": impossible(7, 12, 6, context_length=-1),
-            "dropout is 1.5; it is a probability in [0, 1]": impossible(7, 12, 6, dropout=1.5),
+            "dropout is 1.5; it must be a probability in [0, 1]": impossible(7, 12, 6, dropout=1.5),
             "x has 5 tokens, more than context_length (4); shorten it, or make the layer with a larger "
             "context_length": fed(2, 5, 7),
         }

@@ -181,7 +181,7 @@ test_what_does_not_fit_is_refused = refused(
             f"rotary is {Rotary(4)} and rotary_dim 0; {BOTH}": sized(rotary=Rotary(4)),
             "x has shape (7, 9); this layer takes (batch, tokens, 9)": fed(7, 9),
             "x has shape (2, 7, 8); this layer takes (batch, tokens, 9)": fed(2, 7, 8),
-            'form is \'folded\'; choose "expanded", "absorbed" or None': fed(2, 7, 9, form="folded"),
+            'form is \'folded\', a str; choose "expanded", "absorbed" or None': fed(2, 7, 9, form="folded"),
             "2 more tokens make 6, more than max_tokens (5); make a larger cache": appending(ONES[:, :2]),
             "new has shape (3, 1, 5); this cache takes (2, tokens, 5)": appending(torch.ones(3, 1, 5)),
             "new requires a gradient, which memory that is written again cannot give; use torch.no_grad()": appending(

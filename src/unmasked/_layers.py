@@ -1,0 +1,129 @@
+"""What layers share: the checks of what they are made with and given, and what they are to whoever takes one.
+
+Who takes a layer names the options that it knows. All others are refused by name: `unknown_options` reads them off the
+constructor, so that no list of them can be out of date.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Collection
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from unmasked._checks import number, tensor
+
+__all__ = [
+    "NO_ROTARY",
+    "class_of",
+    "require_floating",
+    "require_input",
+    "require_options",
+    "require_rotary",
+    "turned",
+    "unknown_options",
+]
+
+NO_ROTARY = (
+    "positions are given, and this layer has no rotary to turn anything by them; make it with rotary=..., or add "
+    "positions to x"
+)
+Rotary = Callable[[Tensor, Tensor], Tensor]
+
+# What changes nothing in what a layer computes: its parameters have them.
+_ALIKE = frozenset({"device", "dtype"})
+
+# Options that a layer keeps by another name than its constructor's.
+_KEPT: dict[str, Callable[[Any], object]] = {
+    "bias": lambda layer: layer.in_proj_bias is not None,
+    "add_bias_kv": lambda layer: layer.bias_k is not None,
+    "kdim": lambda layer: None if layer.kdim == layer.embed_dim else layer.kdim,
+    "vdim": lambda layer: None if layer.vdim == layer.embed_dim else layer.vdim,
+    "qkv_bias": lambda layer: layer.qkv.bias is not None,
+    "out_bias": lambda layer: layer.out_proj.bias is not None,
+    "num_kv_heads": lambda layer: None if layer.num_kv_heads == layer.num_heads else layer.num_kv_heads,
+    "sinks": lambda layer: layer.sinks is not None,
+}
+
+
+def class_of(layer: object, *known: type[nn.Module]) -> type[nn.Module] | None:
+    """Return the first of the classes that the layer is one of, and computes as; None for whatever it adds or changes.
+
+    A class made of one of them may compute something else, and so does a layer whose projections are not plain: LoRA's
+    add to them, and quantized ones have others inside.
+    """
+    for cls in known:
+        if isinstance(layer, cls):
+            own = [name for name in vars(cls) if _computes(name) and getattr(type(layer), name) is not getattr(cls, name)]
+            linear = [child for name, child in layer.named_children() if name in ("qkv", "out_proj")]
+            plain = all(isinstance(child, nn.Linear) and type(child).forward is nn.Linear.forward for child in linear)
+            return cls if plain and not own and "forward" not in vars(layer) else None
+    return None
+
+
+def _computes(name: str) -> bool:
+    return name == "forward" or (name.startswith("_") and not name.startswith(("__", "_reset", "_abc")))
+
+
+def unknown_options(layer: nn.Module, cls: type[nn.Module], known: Collection[str]) -> list[str]:
+    """Name the options with which a layer was made that its taker does not know, with their values.
+
+    They are what the constructor of its class has a default for: an option that is added there is unknown to all.
+    """
+    unknown = []
+    for name, parameter in inspect.signature(cls).parameters.items():
+        if name in known or name in _ALIKE or parameter.default is parameter.empty:
+            continue
+        value = _KEPT[name](layer) if name in _KEPT else getattr(layer, name)
+        if value is not parameter.default and value != parameter.default:
+            unknown.append(f"{name}={value}")
+    return unknown
+
+
+def require_floating(dtype: torch.dtype | None) -> None:
+    """Refuse a type of parameters or caches that is no floating one."""
+    if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
+        raise TypeError(f"dtype is {dtype}; it must be floating, such as torch.float32")
+
+
+def require_rotary(rotary: object) -> None:
+    """Refuse what cannot turn queries and keys."""
+    if rotary is not None and not callable(rotary):
+        raise TypeError(
+            f"rotary is {rotary!r}; it is called with queries or keys and their positions: pass "
+            "unmasked.positions.Rotary(head_dim)"
+        )
+
+
+def require_options(*, scale: float | None, softcap: float | None = None, dropout: float = 0.0) -> None:
+    """Refuse numbers that attention cannot take."""
+    number("dropout", dropout, "be a probability in [0, 1]", least=0, most=1)
+    if scale is not None:
+        number("scale", scale)
+    if softcap is not None:
+        number("softcap", softcap, "be positive (None for no cap)", above=0)
+
+
+def require_input(x: Tensor, features: int, projection: nn.Module, axes: str = "..., tokens") -> None:
+    """Refuse an input that does not fit a layer: its kind, its axes, its device, and its dtype, but under autocast."""
+    tensor("x", x, "Float")
+    if x.dim() < 2 or x.size(-1) != features or (axes[0] != "." and x.dim() != axes.count(",") + 2):
+        raise ValueError(f"x has shape {tuple(x.shape)}; this layer takes ({axes}, {features})")
+    weight = projection.weight
+    if not isinstance(weight, Tensor):  # quantized: it is a method, and the projection takes what it takes
+        return
+    if x.device != weight.device:
+        raise ValueError(f'x is on {x.device} and the layer on {weight.device}; call x.to("{weight.device}")')
+    if x.dtype != weight.dtype and not torch.is_autocast_enabled(x.device.type):
+        raise TypeError(f"x is {x.dtype} and the layer {weight.dtype}; call x.to({weight.dtype})")
+
+
+def turned(rotary: Rotary, x: Tensor, positions: Tensor) -> Tensor:
+    """Turn queries or keys by whatever function a layer was given, and hold it to what it is to return."""
+    result = rotary(x, positions)
+    if not isinstance(result, Tensor) or result.shape != x.shape or result.dtype != x.dtype:
+        told = f"{tuple(result.shape)}, {result.dtype}" if isinstance(result, Tensor) else f"{result!r}"
+        raise ValueError(f"rotary made {told} of x, {tuple(x.shape)}, {x.dtype}; it must keep shape and dtype")
+    return result
