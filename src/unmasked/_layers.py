@@ -18,9 +18,11 @@ from unmasked._checks import number, tensor
 __all__ = [
     "NO_ROTARY",
     "class_of",
+    "kind_of",
     "require_floating",
     "require_input",
     "require_options",
+    "require_room",
     "require_rotary",
     "turned",
     "unknown_options",
@@ -49,22 +51,30 @@ _KEPT: dict[str, Callable[[Any], object]] = {
 
 
 def class_of(layer: object, *known: type[nn.Module]) -> type[nn.Module] | None:
-    """Return the first of the classes that the layer is one of, and computes as; None for whatever it adds or changes.
+    """Return the first of the classes that the layer is one of, if it computes as that class does.
 
     A class made of one of them may compute something else, and so does a layer whose projections are not plain: LoRA's
     add to them, and quantized ones have others inside.
     """
-    for cls in known:
-        if isinstance(layer, cls):
-            own = [name for name in vars(cls) if _computes(name) and getattr(type(layer), name) is not getattr(cls, name)]
-            linear = [child for name, child in layer.named_children() if name in ("qkv", "out_proj")]
-            plain = all(isinstance(child, nn.Linear) and type(child).forward is nn.Linear.forward for child in linear)
-            return cls if plain and not own and "forward" not in vars(layer) else None
+    cls = next((cls for cls in known if isinstance(layer, cls)), None)
+    return None if cls is None or _difference(layer, cls) else cls
+
+
+def kind_of(layer: object, *known: type[nn.Module]) -> str:
+    """Name a layer's class, and what keeps it from computing as the one of these classes that it is made of."""
+    differences = (_difference(layer, cls) for cls in known if isinstance(layer, cls))
+    return type(layer).__name__ + next((f" whose {each}" for each in differences if each), "")
+
+
+def _difference(layer: Any, cls: type[nn.Module]) -> str | None:
+    for name in vars(cls):
+        computes = name == "forward" or (name.startswith("_") and not name.startswith(("__", "_reset", "_abc")))
+        if computes and (name in vars(layer) or getattr(type(layer), name) is not getattr(cls, name)):
+            return f"{name} is its own"
+    for name, child in layer.named_children():
+        if name in ("qkv", "out_proj") and getattr(type(child), "forward", None) is not nn.Linear.forward:
+            return f"{name} is a {type(child).__name__}"
     return None
-
-
-def _computes(name: str) -> bool:
-    return name == "forward" or (name.startswith("_") and not name.startswith(("__", "_reset", "_abc")))
 
 
 def unknown_options(layer: nn.Module, cls: type[nn.Module], known: Collection[str]) -> list[str]:
@@ -106,18 +116,27 @@ def require_options(*, scale: float | None, softcap: float | None = None, dropou
         number("softcap", softcap, "be positive (None for no cap)", above=0)
 
 
-def require_input(x: Tensor, features: int, projection: nn.Module, axes: str = "..., tokens") -> None:
+def require_input(x: Tensor, features: int, weight: object, axes: str = "..., tokens") -> None:
     """Refuse an input that does not fit a layer: its kind, its axes, its device, and its dtype, but under autocast."""
     tensor("x", x, "Float")
     if x.dim() < 2 or x.size(-1) != features or (axes[0] != "." and x.dim() != axes.count(",") + 2):
         raise ValueError(f"x has shape {tuple(x.shape)}; this layer takes ({axes}, {features})")
-    weight = projection.weight
-    if not isinstance(weight, Tensor):  # quantized: it is a method, and the projection takes what it takes
+    if not isinstance(weight, Tensor):  # of a quantized projection, which takes what it takes
         return
     if x.device != weight.device:
         raise ValueError(f'x is on {x.device} and the layer on {weight.device}; call x.to("{weight.device}")')
     if x.dtype != weight.dtype and not torch.is_autocast_enabled(x.device.type):
         raise TypeError(f"x is {x.dtype} and the layer {weight.dtype}; call x.to({weight.dtype})")
+
+
+def require_room(tokens: int, past: int, context_length: int | None) -> None:
+    """Refuse more tokens than a layer was made for."""
+    if context_length is not None and past + tokens > context_length:
+        after = f" after {past} in the cache" if past else ""
+        raise ValueError(
+            f"x has {tokens} tokens{after}, more than context_length ({context_length}); shorten it, or make the layer "
+            "with a larger context_length"
+        )
 
 
 def turned(rotary: Rotary, x: Tensor, positions: Tensor) -> Tensor:

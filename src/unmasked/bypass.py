@@ -10,11 +10,17 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 
+from unmasked._layers import class_of, kind_of, unknown_options
 from unmasked.causal import CausalSelfAttention
+from unmasked.multihead import MultiheadAttention
 
 __all__ = ["BypassCheck", "bypass_", "bypassed", "is_bypassed"]
 
 Module = TypeVar("Module", bound=nn.MultiheadAttention | CausalSelfAttention)
+_KNOWN = (CausalSelfAttention, MultiheadAttention, nn.MultiheadAttention)
+# Options that leave plain self-attention to identity weights, or for which `_obstacles` has words of its own.
+_OPTIONS = {"num_kv_heads", "context_length", "dropout", "qkv_bias", "out_bias"}
+_OPTIONS |= {"bias", "batch_first", "add_bias_kv", "add_zero_attn", "kdim", "vdim"}
 
 
 @dataclass(frozen=True)
@@ -57,7 +63,7 @@ def bypass_(module: Module) -> Module:
         The module itself.
 
     Raises:
-        TypeError: the module is of another kind.
+        TypeError: the module is of another kind, or of a class made of one of these that computes otherwise.
         ValueError: identity weights cannot make it plain self-attention; the text says why.
 
     Examples:
@@ -142,20 +148,25 @@ def is_bypassed(module: nn.MultiheadAttention | CausalSelfAttention) -> BypassCh
 
 def _obstacles(module: nn.MultiheadAttention | CausalSelfAttention) -> list[str]:
     """What identity weights cannot mend."""
+    if (cls := class_of(module, *_KNOWN)) is None:
+        raise TypeError(
+            f"module is a {kind_of(module, *_KNOWN)}; the bypass knows nn.MultiheadAttention, MultiheadAttention and "
+            "CausalSelfAttention"
+        )
+    made = [
+        f"it was made with {option}, and is more than plain attention"
+        for option in unknown_options(module, cls, _OPTIONS)
+    ]
     if isinstance(module, CausalSelfAttention):
         sizes = {"d_in": module.d_in, "d_out": module.d_out}
         heads = {"num_kv_heads": module.num_kv_heads, "num_heads": module.num_heads}
-        return [
+        square = [
             f"its projections are not square: {' and '.join(f'{name} is {size}' for name, size in pair.items())}"
             for pair in (sizes, heads)
             if len(set(pair.values())) > 1
-        ] + _without_values(module)
-    if not isinstance(module, nn.MultiheadAttention):
-        raise TypeError(
-            f"module is a {type(module).__name__}; the bypass knows nn.MultiheadAttention, MultiheadAttention and "
-            "CausalSelfAttention"
-        )
-    obstacles = []
+        ]
+        return square + made + _without_values(module)
+    obstacles = made
     if module.in_proj_weight is None:
         obstacles.append(
             f"its weights are not packed: kdim is {module.kdim} and vdim {module.vdim}, embed_dim {module.embed_dim}"

@@ -9,10 +9,18 @@ import torch
 from torch import Tensor, nn
 
 from unmasked._checks import flag, require_divides, require_positive
-from unmasked._layers import NO_ROTARY, require_floating, require_input, require_options, require_rotary, turned
+from unmasked._layers import (
+    NO_ROTARY,
+    require_floating,
+    require_input,
+    require_options,
+    require_room,
+    require_rotary,
+    turned,
+)
 from unmasked._shapes import Bool, Float, Int
 from unmasked.cache import KVCache
-from unmasked.functional import Attention, _check, _check_sinks, attend
+from unmasked.functional import Attention, _check, attend
 from unmasked.heads import merge_heads, split_heads
 
 __all__ = ["CausalSelfAttention"]
@@ -37,17 +45,17 @@ class CausalSelfAttention(nn.Module):
             attention_multiplier; Gemma's have its inverse square, query_pre_attn_scalar.
         softcap: c > 0 bounds the scores, c * tanh(scores / c), as Gemma 2's attn_logit_softcapping.
         sinks: give each head a learned score more in its softmax, which belongs to no key, as gpt-oss has it: the
-            parameter ``sinks``, (num_heads,), zeros at first. A soft-cap or sinks leave the fused kernel: the layer then
-            holds a matrix of (queries, keys) for each head.
+            parameter ``sinks``, (num_heads,), zeros at first. With a soft-cap or sinks the layer leaves the fused
+            kernel, and holds a matrix of (queries, keys) for each head.
         qkv_bias: give the projection to query, key and value a bias.
         out_bias: give the output projection a bias.
         device: where the parameters live.
         dtype: their floating type.
 
     Raises:
-        TypeError: an option is of another kind: a flag that is no bool, a rotary that cannot be called, an integer dtype.
-        ValueError: num_heads does not divide d_out, num_kv_heads does not divide num_heads, or a size, the scale or the
-            soft-cap is out of its range.
+        TypeError: an option is of another kind: a flag that is no bool, an integer dtype, a rotary that is not called.
+        ValueError: num_heads does not divide d_out, num_kv_heads does not divide num_heads, or a number is out of its
+            range.
 
     References:
         Vaswani et al. (2017), sections 3.2.2 and 3.2.3. Shared heads: Ainslie et al. (2023), GQA, section 2.2.
@@ -165,18 +173,13 @@ class CausalSelfAttention(nn.Module):
     def _attend(
         self, x: Tensor, allowed: Tensor | None, cache: KVCache | None, positions: Tensor | None, *, need_weights: bool
     ) -> Attention:
-        require_input(x, self.d_in, self.qkv)
+        require_input(x, self.d_in, self.qkv.weight)
         past, tokens = 0, x.size(-2)
         if cache is not None:
             if not isinstance(cache, KVCache):
                 raise TypeError(f"cache is a {type(cache).__name__}; make one with layer.cache(batch, max_tokens)")
             past = cache.length
-        if self.context_length is not None and past + tokens > self.context_length:
-            after = f" after {past} in the cache" if past else ""
-            raise ValueError(
-                f"x has {tokens} tokens{after}, more than context_length ({self.context_length}); shorten it, or make "
-                "the layer with a larger context_length"
-            )
+        require_room(tokens, past, self.context_length)
         heads = [self.num_heads, self.num_kv_heads, self.num_kv_heads]
         # What Tensor.split calls, after more Python than a small layer takes for its products.
         query, key, value = split_heads(self.qkv(x), sum(heads)).split_with_sizes(heads, dim=-3)

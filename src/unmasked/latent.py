@@ -82,7 +82,8 @@ class LatentCache:
             )
         if new.device != self._kept.device:
             raise ValueError(
-                f'new is on {new.device} and the cache on {self._kept.device}; make the cache with device="{new.device}"'
+                f"new is on {new.device} and the cache on {self._kept.device}; make the cache with "
+                f'device="{new.device}"'
             )
         if new.requires_grad and torch.is_grad_enabled():
             raise ValueError(
@@ -135,9 +136,9 @@ class LatentAttention(nn.Module):
         dtype: Their floating type.
 
     Raises:
-        TypeError: An option is of another kind: a flag that is no bool, a rotary that cannot be called, an integer dtype.
-        ValueError: A size is not positive, num_heads does not divide d_out where no head_dim is given, one of rotary and
-            rotary_dim is given without the other, or the scale is not finite.
+        TypeError: An option is of another kind: a flag that is no bool, an integer dtype, a rotary that is not called.
+        ValueError: A size is not positive, num_heads does not divide d_out where no head_dim is given, one of rotary
+            and rotary_dim is given without the other, or the scale is not finite.
 
     References:
         Liu et al. (2024), DeepSeek-V2, sections 2.1.2 and 2.1.3.
@@ -222,7 +223,7 @@ class LatentAttention(nn.Module):
             ValueError: x has another shape, the cache is full or has another shape, there is no such form, or positions
                 are given without rotary.
         """
-        require_input(x, self.d_in, self.query, "batch, tokens")
+        require_input(x, self.d_in, self.query.weight, "batch, tokens")
         choice("form", form, "expanded", "absorbed", None)
         require_options(scale=self.scale)
         if cache is not None and not isinstance(cache, LatentCache):

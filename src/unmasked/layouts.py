@@ -33,6 +33,7 @@ import torch
 from torch import Tensor, nn
 
 from unmasked._checks import require_divides, require_positive
+from unmasked._layers import class_of, kind_of, unknown_options
 from unmasked.causal import CausalSelfAttention
 from unmasked.multihead import MultiheadAttention
 
@@ -43,6 +44,9 @@ Layout = Literal["packed", "qkv", "separate", "interleaved", "stacked", "conv1d"
 State = dict[str, Tensor]
 _SHARED = "key heads that queries share (GQA) must be repeated first"
 Module = TypeVar("Module", bound=nn.Module)
+# Options that the copies of a layer have, too, or for which there are words of its own.
+_OPTIONS = {"dropout", "bias", "batch_first", "add_bias_kv", "add_zero_attn", "kdim", "vdim"}
+_OPTIONS |= {"num_kv_heads", "context_length", "qkv_bias", "out_bias"}
 
 
 class _Spec(NamedTuple):
@@ -305,8 +309,7 @@ def from_torch(module: nn.MultiheadAttention, into: type[nn.Module] = MultiheadA
         >>> torch.allclose(from_torch(theirs)(x, x, x)[0], theirs(x, x, x)[0], atol=1e-6)
         True
     """
-    if not isinstance(module, nn.MultiheadAttention):
-        raise TypeError(f"module is a {type(module).__name__}; from_torch takes a torch.nn.MultiheadAttention")
+    _refuse_others(module, "from_torch takes a torch.nn.MultiheadAttention", MultiheadAttention, nn.MultiheadAttention)
     if into is MultiheadAttention:
         return _rebuild(module, MultiheadAttention)
     if into is not CausalSelfAttention:
@@ -353,11 +356,10 @@ def to_torch(module: MultiheadAttention | CausalSelfAttention) -> nn.MultiheadAt
         >>> torch.allclose(to_torch(ours)(x, x, x, attn_mask=future)[0], ours(x), atol=1e-6)
         True
     """
+    takes = "to_torch takes this package's MultiheadAttention or CausalSelfAttention"
+    _refuse_others(module, takes, MultiheadAttention, CausalSelfAttention)
     if isinstance(module, MultiheadAttention):
         return _rebuild(module, nn.MultiheadAttention)
-    if not isinstance(module, CausalSelfAttention):
-        name = f"{type(module).__module__}.{type(module).__name__}"  # PyTorch's has the name of ours
-        raise TypeError(f"module is a {name}; to_torch takes this package's MultiheadAttention or CausalSelfAttention")
     for a, b in (("d_in", "d_out"), ("num_kv_heads", "num_heads")):
         if getattr(module, a) != getattr(module, b):
             raise ValueError(
@@ -370,6 +372,17 @@ def to_torch(module: MultiheadAttention | CausalSelfAttention) -> nn.MultiheadAt
         module.d_out, module.num_heads, dropout=module.dropout, bias=has_bias, batch_first=True, device="meta"
     )
     return _fill(theirs, module, "qkv.", "in_proj_")
+
+
+def _refuse_others(module: nn.Module, takes: str, *known: type[nn.Module]) -> None:
+    """Refuse what is no layer of these classes, and options of theirs that a copy would not have."""
+    if (cls := class_of(module, *known)) is None:
+        name = kind_of(module, *known)
+        if name == "MultiheadAttention":  # PyTorch's has the name of ours
+            name = f"{type(module).__module__}.{name}"
+        raise TypeError(f"module is a {name}; {takes}")
+    if odd := unknown_options(module, cls, _OPTIONS):
+        raise ValueError(f"module was made with {odd[0]}, which nn.MultiheadAttention does not have: use it as it is")
 
 
 def _rebuild(module: nn.MultiheadAttention, cls: type[Module]) -> Module:

@@ -211,7 +211,7 @@ def test_a_compiled_step_is_compiled_for_all_lengths_wherever_layer_and_cache_st
     monkeypatch.setitem(globals(), "CACHE", cache)
     counter = CompileCounter()
     steps = {
-        "global": torch.compile(lambda x: LAYER(x, cache=CACHE), backend=counter, fullgraph=True),  # noqa: F821
+        "global": torch.compile(lambda x: LAYER(x, cache=CACHE), backend=counter, fullgraph=True),
         "given": torch.compile(lambda x, cache: made(x, cache=cache), backend=counter, fullgraph=True),
     }
     for name, step in steps.items():

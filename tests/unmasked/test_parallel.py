@@ -132,6 +132,7 @@ def layers() -> dict[str, Callable[[], nn.Module]]:
         "all biases": lambda: CausalSelfAttention(7, d_out, heads, qkv_bias=True),
         "grouped": lambda: CausalSelfAttention(7, d_out, heads, num_kv_heads=heads // 2, out_bias=False),
         "rotary": lambda: CausalSelfAttention(7, d_out, heads, rotary=Rotary(dim)),
+        "capped": lambda: CausalSelfAttention(7, d_out, heads, scale=0.3, softcap=2.0, sinks=True),
         "PyTorch's": lambda: nn.MultiheadAttention(d_out, heads, batch_first=True),
         "ours": lambda: unmasked.MultiheadAttention(d_out, heads, bias=False, batch_first=True),
     }
@@ -292,7 +293,7 @@ def test_the_ring_sends_the_bytes_of_its_formula(ranks: int, dtype: torch.dtype)
 
 
 @both
-@pytest.mark.parametrize("name", ["all biases", "grouped", "rotary", "PyTorch's", "ours"])
+@pytest.mark.parametrize("name", ["all biases", "grouped", "rotary", "capped", "PyTorch's", "ours"])
 def test_heads_in_parallel_equal_the_whole_with_all_gradients(ranks: int, name: str) -> None:
     for each in found(ranks):
         assert each[name] < 1e-12
@@ -469,7 +470,7 @@ def shared_out(*sizes: int, **options: object) -> Callable[[], object]:
 
 
 Q = (2, 4, 8, 5)
-GIVE = "give a CausalSelfAttention, or an nn.MultiheadAttention of one width that appends no keys"
+OWN = "which HeadParallel does not know: use the layer as it is"
 test_tensors_and_layers_that_do_not_fit_are_refused = pytest.mark.usefixtures("alone")(
     refused(
         {
@@ -489,10 +490,13 @@ test_tensors_and_layers_that_do_not_fit_are_refused = pytest.mark.usefixtures("a
                 ),
                 "layer has batch_first=False, and takes (tokens, batch, features); HeadParallel takes (batch, tokens, "
                 "features): make the layer with batch_first=True": shared_out(6, 2),
+                f"layer was made with kdim=3, {OWN}": shared_out(6, 2, kdim=3, batch_first=True),
+                f"layer was made with add_bias_kv=True, {OWN}": shared_out(6, 2, add_bias_kv=True),
+                f"layer was made with add_zero_attn=True, {OWN}": shared_out(6, 2, add_zero_attn=True),
                 "dropout is 0.1; each rank would drop other weights: set layer.dropout to 0": lambda: HeadParallel(
                     CausalSelfAttention(6, 6, 2, dropout=0.1)
                 ),
-                "x has shape (2, 3, 5); it must be (..., tokens, 6)": lambda: HeadParallel(
+                "x has shape (2, 3, 5); this layer takes (..., tokens, 6)": lambda: HeadParallel(
                     CausalSelfAttention(6, 6, 2)
                 )(torch.ones(2, 3, 5)),
                 "tokens is 6; zigzag on 2 ranks takes a multiple of 4: pad by 2": partial(
@@ -511,11 +515,12 @@ test_tensors_and_layers_that_do_not_fit_are_refused = pytest.mark.usefixtures("a
                 "value is torch.float64 but query is torch.float32; cast one to the other": partial(
                     ring_attention, torch.ones(Q), torch.ones(Q), torch.ones(Q).double()
                 ),
-                f"layer is a Linear that cannot be shared out; {GIVE}": lambda: HeadParallel(nn.Linear(3, 4)),
-                f"layer is a MultiheadAttention that cannot be shared out; {GIVE}": (
-                    shared_out(6, 2, kdim=3),
-                    shared_out(6, 2, add_bias_kv=True),
-                    shared_out(6, 2, add_zero_attn=True),
+                "layer is a Linear, which cannot be shared out; give a CausalSelfAttention or an "
+                "nn.MultiheadAttention": lambda: HeadParallel(nn.Linear(3, 4)),
+                "layer is a str, which cannot be shared out; give a CausalSelfAttention or an "
+                "nn.MultiheadAttention": lambda: HeadParallel("layer"),
+                "is_causal is 'no', a str; it must be True or False": lambda: HeadParallel(
+                    CausalSelfAttention(6, 6, 2), is_causal="no"
                 ),
             },
         }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import torch
@@ -10,14 +11,21 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import FunctionCtx, once_differentiable
 
-from unmasked._checks import checked, require_divides
+from unmasked._checks import checked, flag, require_divides
+from unmasked._layers import class_of, kind_of, require_input, require_room, turned, unknown_options
 from unmasked._shapes import Float
 from unmasked.causal import CausalSelfAttention
 from unmasked.functional import attend
 from unmasked.heads import merge_heads, split_heads
+from unmasked.multihead import MultiheadAttention
 from unmasked.parallel.ranks import agree, lost, tally
 
 __all__ = ["HeadParallel", "head_bytes"]
+
+_KNOWN = (CausalSelfAttention, MultiheadAttention, nn.MultiheadAttention)
+# Options that every rank's part has, or that are refused in words of their own.
+_OPTIONS = {"num_kv_heads", "context_length", "dropout", "rotary", "scale", "softcap", "sinks", "qkv_bias", "out_bias"}
+_OPTIONS |= {"bias", "batch_first"}
 
 
 @checked
@@ -58,8 +66,9 @@ class HeadParallel(nn.Module):
 
     Raises:
         ValueError: The ranks, as many as the group has, do not divide the heads; the layer drops weights, which each
-            rank would draw for itself, or has batch_first=False; or the ranks differ.
-        TypeError: The layer is neither a CausalSelfAttention nor an nn.MultiheadAttention that projects one input.
+            rank would draw for itself, has batch_first=False, appends keys, or projects inputs of several widths; or
+            the ranks differ.
+        TypeError: The layer is neither a CausalSelfAttention nor an nn.MultiheadAttention, or is_causal is no bool.
 
     References:
         Shoeybi et al. (2019), Megatron-LM, section 3.
@@ -82,20 +91,28 @@ class HeadParallel(nn.Module):
     ) -> None:
         super().__init__()
         rank, ranks = dist.get_rank(group), dist.get_world_size(group)
-        agree("HeadParallel", group, layer=type(layer).__name__, **dict(layer.named_parameters()))
-        appends = getattr(layer, "bias_k", None) is not None or getattr(layer, "add_zero_attn", False)
+        # All that any check below looks at: what one rank refuses, all of them do.
+        named = layer.named_parameters() if isinstance(layer, nn.Module) else ()
+        made = {name: getattr(layer, name, None) for name in ("num_heads", "num_kv_heads", *sorted(_OPTIONS))}
+        told = " ".join(f"{name}={_told(value)}" for name, value in made.items() if value is not None)
+        agree("HeadParallel", group, layer=kind_of(layer, *_KNOWN), is_causal=is_causal, options=told, **dict(named))
+        cls = class_of(layer, *_KNOWN)
+        if cls is None:
+            raise TypeError(
+                f"layer is a {kind_of(layer, *_KNOWN)}, which cannot be shared out; give a CausalSelfAttention or an "
+                "nn.MultiheadAttention"
+            )
+        if odd := unknown_options(layer, cls, _OPTIONS):
+            raise ValueError(f"layer was made with {odd[0]}, which HeadParallel does not know: use the layer as it is")
+        if is_causal is not None:
+            flag("is_causal", is_causal)
         if isinstance(layer, CausalSelfAttention):
             heads, kv_heads, dim = layer.num_heads, layer.num_kv_heads, layer.head_dim
             weight, bias = layer.qkv.weight, layer.qkv.bias
             is_causal = True if is_causal is None else is_causal
-        elif isinstance(layer, nn.MultiheadAttention) and layer.in_proj_weight is not None and not appends:
+        else:
             heads, kv_heads, dim = layer.num_heads, layer.num_heads, layer.head_dim
             weight, bias = layer.in_proj_weight, layer.in_proj_bias
-        else:
-            raise TypeError(
-                f"layer is a {type(layer).__name__} that cannot be shared out; give a CausalSelfAttention, or an "
-                "nn.MultiheadAttention of one width that appends no keys"
-            )
         if not getattr(layer, "batch_first", True):
             raise ValueError(
                 "layer has batch_first=False, and takes (tokens, batch, features); HeadParallel takes (batch, tokens, "
@@ -109,7 +126,9 @@ class HeadParallel(nn.Module):
             for parameter in layer.parameters():
                 dist.broadcast(parameter, group=group, group_src=0)
         self.group, self.is_causal = group, bool(is_causal)
-        self.rotary = getattr(layer, "rotary", None)
+        options: dict[str, Any] = {name: getattr(layer, name, None) for name in _OPTIONS}
+        self.rotary, self.context_length = options["rotary"], options["context_length"]
+        self.scale, self.softcap, sinks = options["scale"], options["softcap"], options["sinks"]
         self.num_heads, self.num_kv_heads = heads // ranks, kv_heads // ranks
         rows = torch.cat(
             [
@@ -121,6 +140,7 @@ class HeadParallel(nn.Module):
         out_bias = layer.out_proj.bias
         self.qkv_weight = nn.Parameter(weight.detach()[rows])
         self.qkv_bias = None if bias is None else nn.Parameter(bias.detach()[rows])
+        self.sinks = None if sinks is None else nn.Parameter(sinks.detach().chunk(ranks)[rank].clone())
         self.out_weight = nn.Parameter(layer.out_proj.weight.detach()[:, columns])
         self.out_bias = None if out_bias is None else nn.Parameter(out_bias.detach().clone())  # all of it, on each rank
 
@@ -134,23 +154,31 @@ class HeadParallel(nn.Module):
             (..., tokens, d_out), the same on all ranks, and so is the gradient of x.
 
         Raises:
-            ValueError: The ranks differ in shape or dtype, or x has another width.
+            ValueError: The ranks differ in shape or dtype, or x has another width, or more tokens than context_length.
             RuntimeError: A rank died, or was not heard of before the group's timeout.
         """
-        agree("HeadParallel", self.group, x=x, gradients=torch.is_grad_enabled())
-        if x.dim() < 2 or x.size(-1) != self.qkv_weight.size(1):
-            raise ValueError(f"x has shape {tuple(x.shape)}; it must be (..., tokens, {self.qkv_weight.size(1)})")
+        device = x.device.type if isinstance(x, Tensor) else None
+        agree("HeadParallel", self.group, x=x, device=device, gradients=torch.is_grad_enabled())
+        require_input(x, self.qkv_weight.size(1), self.qkv_weight)
+        require_room(x.size(-2), 0, self.context_length)
         entered: Tensor = _SumBackward.apply(x, self.group)
         rows = F.linear(entered, self.qkv_weight, self.qkv_bias)
         heads = [self.num_heads, self.num_kv_heads, self.num_kv_heads]
         q, k, v = split_heads(rows, sum(heads)).split(heads, dim=-3)
         if self.rotary is not None:
             positions = torch.arange(x.size(-2), device=x.device)
-            q, k = self.rotary(q, positions), self.rotary(k, positions)
-        context = attend(q, k, v, is_causal=self.is_causal).context
+            q, k = (turned(self.rotary, each, positions) for each in (q, k))
+        context = attend(
+            q, k, v, is_causal=self.is_causal, scale=self.scale, softcap=self.softcap, sinks=self.sinks
+        ).context
         partial = F.linear(merge_heads(context), self.out_weight)
         output: Tensor = _SumForward.apply(partial, self.group)
         return output if self.out_bias is None else output + self.out_bias  # once: not before the sum
+
+
+def _told(value: object) -> str:
+    """An option as it is on every rank alike: not where in memory it lies."""
+    return "given" if isinstance(value, Tensor) else re.sub(r" at 0x\w+", "", repr(value))
 
 
 def _summed(x: Tensor, group: dist.ProcessGroup | None) -> Tensor:
