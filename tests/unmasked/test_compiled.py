@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.export import Dim
 
 from unmasked import CausalSelfAttention, MultiheadAttention, attend
+from unmasked.positions import Rotary
 
 pytestmark = pytest.mark.usefixtures("unhooked")
 
@@ -45,6 +46,10 @@ CALLS: dict[str, tuple[Called, Callable[[int, int, int], list[Tensor]]]] = {
     "MultiheadAttention": (Called(DROP_IN, is_causal=True), of_tokens),
     "MultiheadAttention, without weights": (Called(DROP_IN, is_causal=True, need_weights=False), of_tokens),
     "CausalSelfAttention": (Called(LAYER), of_one_text),
+    "CausalSelfAttention, capped": (
+        Called(CausalSelfAttention(7, 12, 6, scale=0.3, softcap=2.0, sinks=True, rotary=Rotary(2))),
+        of_one_text,
+    ),
 }
 
 

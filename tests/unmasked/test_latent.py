@@ -34,15 +34,16 @@ def from_scratch(made: LatentAttention, x: Tensor) -> Tensor:
             query = made.query.weight[rows] @ x[t]
             keys = [made.key_up.weight[rows] @ latent[s] for s in range(t + 1)]
             values = [made.value_up.weight[rows] @ latent[s] for s in range(t + 1)]
-            weights = torch.stack([query @ key / made.head_dim**0.5 for key in keys]).exp()
+            weights = torch.stack([query @ key * (made.scale or made.head_dim**-0.5) for key in keys]).exp()
             contexts.append(sum(w * value for w, value in zip(weights / weights.sum(), values, strict=True)))
         outputs.append(made.out_proj.weight @ torch.cat(contexts))
     return torch.stack(outputs)
 
 
 @pytest.mark.parametrize("form", ["expanded", "absorbed", None])
-def test_it_is_what_the_paper_writes(form: Any) -> None:
-    made, x = layer(), torch.randn(2, 6, 9, dtype=torch.float64)
+@pytest.mark.parametrize("scale", [None, 0.7, -0.2])
+def test_it_is_what_the_paper_writes(form: Any, scale: float | None) -> None:
+    made, x = layer(scale=scale), torch.randn(2, 6, 9, dtype=torch.float64)
     expected = torch.stack([from_scratch(made, each) for each in x])
     torch.testing.assert_close(made(x, form=form), expected)
 
@@ -167,6 +168,19 @@ def appending(new: Tensor) -> Callable[[], object]:
     return call
 
 
+def test_it_works_in_inference_mode_and_without_gradients() -> None:
+    made, x = layer().requires_grad_(True), torch.randn(2, 3, 9, dtype=torch.float64)
+    for mode in (torch.inference_mode, torch.no_grad):
+        cache = made.cache(2, 30)
+        with mode():
+            for part in x.split([2, 1], dim=1):
+                last = made(part, cache=cache)
+            torch.testing.assert_close(last, made(x)[:, 2:])
+            cache = made.cache(2, 30)
+            cache.append(torch.ones(2, 1, 5, dtype=torch.float64, requires_grad=True))
+            assert cache.length == 1
+
+
 ONES = torch.ones(2, 5, 5)
 BOTH = "give both, such as rotary=Rotary(16), rotary_dim=16, or neither"
 test_what_does_not_fit_is_refused = refused(
@@ -182,6 +196,10 @@ test_what_does_not_fit_is_refused = refused(
             "x has shape (7, 9); this layer takes (batch, tokens, 9)": fed(7, 9),
             "x has shape (2, 7, 8); this layer takes (batch, tokens, 9)": fed(2, 7, 8),
             'form is \'folded\', a str; choose "expanded", "absorbed" or None': fed(2, 7, 9, form="folded"),
+            "scale is inf; it must be a finite number": sized(scale=float("inf")),
+            "positions are given, and this layer has no rotary to turn anything by them; make it with rotary=..., or "
+            "add positions to x": fed(2, 7, 9, positions=torch.arange(7)),
+            'new is on meta and the cache on cpu; make the cache with device="meta"': appending(ONES[:, :1].to("meta")),
             "2 more tokens make 6, more than max_tokens (5); make a larger cache": appending(ONES[:, :2]),
             "new has shape (3, 1, 5); this cache takes (2, tokens, 5)": appending(torch.ones(3, 1, 5)),
             "new requires a gradient, which memory that is written again cannot give; use torch.no_grad()": appending(
@@ -189,6 +207,8 @@ test_what_does_not_fit_is_refused = refused(
             ),
         },
         TypeError: {
+            "normalize is 'rms', a str; it must be True or False": sized(normalize="rms"),
+            "cache is a KVCache; make one with layer.cache(batch, max_tokens)": fed(2, 7, 9, cache=KVCache(2, 3, 9, 4)),
             "new is torch.float64 and the cache torch.float32; make the cache with dtype=torch.float64": appending(
                 ONES[:, :1].double()
             ),
