@@ -20,95 +20,35 @@ Flax keeps (in, heads, head_dim): stacked, with its first two axes exchanged.
 | llama | q_proj, k_proj, v_proj, o_proj | separate, grouped | halves; also Mistral's and Qwen2's |
 | llama_meta | wq, wk, wv, wo | separate, grouped | neighbors: interleaved |
 | bert | self.query, self.key, self.value, output.dense | separate | nothing: it adds learned positions |
+
+Weights do not tell by what scores are scaled, or whether they are capped. A checkpoint's config does, and
+`options_of` makes a layer's options of it.
 """
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Mapping
-from typing import Literal, NamedTuple, TypeVar, overload
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, NamedTuple, TypeVar, overload
 
 import torch
 from torch import Tensor, nn
 
-from unmasked._checks import require_divides, require_positive
+from unmasked._checks import require_divides, require_positive, size
 from unmasked._layers import class_of, kind_of, unknown_options
+from unmasked._layouts import LAYOUTS, SHARED, Layout, check_shapes, hint, named
 from unmasked.causal import CausalSelfAttention
 from unmasked.multihead import MultiheadAttention
 
-__all__ = ["Family", "Layout", "convert", "from_torch", "layout_of", "load", "to_torch"]
+__all__ = ["Family", "Layout", "convert", "from_torch", "layout_of", "load", "options_of", "to_torch"]
 
 Family = Literal["gpt2", "gpt_neox", "llama", "llama_meta", "bert"]
-Layout = Literal["packed", "qkv", "separate", "interleaved", "stacked", "conv1d"]
 State = dict[str, Tensor]
-_SHARED = "key heads that queries share (GQA) must be repeated first"
 Module = TypeVar("Module", bound=nn.Module)
 # Options that the copies of a layer have, too, or for which there are words of its own.
 _OPTIONS = {"dropout", "bias", "batch_first", "add_bias_kv", "add_zero_attn", "kdim", "vdim"}
 _OPTIONS |= {"num_kv_heads", "context_length", "qkv_bias", "out_bias"}
-
-
-class _Spec(NamedTuple):
-    """One layout: its tensors' names, and the axes of a weight as the table above writes them; a bias lacks "in"."""
-
-    weights: tuple[str, ...]
-    biases: tuple[str, ...]
-    output: str  # the output projection's name
-    axes: tuple[str, ...] = ("3·heads·head_dim", "in")
-
-    @property
-    def transposed(self) -> bool:
-        return self.axes[0] == "in"  # and so is the output projection
-
-    def split(self, tensors: list[Tensor], heads: int) -> list[Tensor]:
-        """Take query, key and value, (heads·head_dim, in) or (heads·head_dim,) each, out of a layout's tensors."""
-        groups = self._groups(has_in=tensors[0].dim() == len(self.axes))
-        names = [name for group in groups for name in group]
-        found: list[Tensor] = []
-        for x in tensors:
-            for axis in reversed(range(len(groups))):
-                x = x.unflatten(axis, [{"3": 3, "heads": heads}.get(name, -1) for name in groups[axis]])
-            x = x.permute([names.index(name) for name in _AXES if name in names])
-            found += [part.flatten(0, 1) for part in (x.unbind() if "3" in names else [x])]
-        return found
-
-    def join(self, matrices: list[Tensor], heads: int) -> list[Tensor]:
-        """Make a layout's tensors of query, key and value: the way back."""
-        groups = self._groups(has_in=matrices[0].dim() == 2)
-        names = [name for group in groups for name in group]
-        joined = []
-        per_head = [x.unflatten(0, (heads, -1)) for x in matrices]
-        for x in [torch.stack(per_head)] if "3" in names else per_head:
-            x = x.permute([[name for name in _AXES if name in names].index(name) for name in names])
-            for axis, group in enumerate(groups):
-                x = x.flatten(axis, axis + len(group) - 1)
-            joined.append(x)
-        return joined
-
-    def _groups(self, *, has_in: bool) -> list[list[str]]:
-        return [axis.split("·") for axis in self.axes if has_in or axis != "in"]
-
-
-_AXES = ("3", "heads", "head_dim", "in")
-_LAYOUTS: dict[Layout, _Spec] = {
-    "packed": _Spec(("in_proj_weight",), ("in_proj_bias",), "out_proj"),
-    "qkv": _Spec(("qkv.weight",), ("qkv.bias",), "out_proj"),
-    "separate": _Spec(
-        ("W_query.weight", "W_key.weight", "W_value.weight"),
-        ("W_query.bias", "W_key.bias", "W_value.bias"),
-        "out_proj",
-        ("heads·head_dim", "in"),
-    ),
-    "interleaved": _Spec(("qkv_layer.weight",), ("qkv_layer.bias",), "linear_layer", ("heads·3·head_dim", "in")),
-    "stacked": _Spec(
-        ("query", "key", "value"),
-        ("query_bias", "key_bias", "value_bias"),
-        "output",
-        ("heads", "in", "head_dim"),
-    ),
-    "conv1d": _Spec(("c_attn.weight",), ("c_attn.bias",), "c_proj", ("in", "3·heads·head_dim")),
-}
 
 
 def convert(state: Mapping[str, Tensor], *, source: Layout, target: Layout, num_heads: int) -> State:
@@ -143,16 +83,16 @@ def convert(state: Mapping[str, Tensor], *, source: Layout, target: Layout, num_
         True
     """
     for name, layout in (("source", source), ("target", target)):
-        if layout not in _LAYOUTS:
-            raise ValueError(f"{name} is {layout!r}; choose one of {', '.join(_LAYOUTS)}")
+        if layout not in LAYOUTS:
+            raise ValueError(f"{name} is {layout!r}; choose one of {', '.join(LAYOUTS)}")
     require_positive(num_heads=num_heads)
-    old, new = _LAYOUTS[source], _LAYOUTS[target]
+    old, new = LAYOUTS[source], LAYOUTS[target]
     known = {*old.weights, *old.biases, f"{old.output}.weight", f"{old.output}.bias"}
     missing, unknown = [n for n in old.weights if n not in state], [n for n in state if n not in known]
     if missing or unknown:
         problem = f"lacks {missing[0]!r}" if missing else f"holds {unknown[0]!r}, which is not one of its names"
-        raise ValueError(f"state of layout {source!r} {problem}{_hint(state, source)}")
-    _check_shapes(state, source, num_heads)
+        raise ValueError(f"state of layout {source!r} {problem}{hint(state, source)}")
+    check_shapes(state, source, num_heads)
     result: State = {}
     for names, targets in ((old.weights, new.weights), (old.biases, new.biases)):
         present = [name for name in names if name in state]
@@ -199,11 +139,15 @@ def load(
     num_kv_heads: int | None = None,
     layer: int | str | None = None,
     target: Layout | None = None,
+    config: object = None,
 ) -> State:
     """Take one attention layer out of a checkpoint, by the names and the layout of its family.
 
     Queries and keys that are turned by their positions must be turned as the checkpoint's are: the table above says
     which features are pairs. With the other pairing nothing raises, and every score is wrong.
+
+    Llama's names are those of many models, and some of them scale their scores otherwise, cap them, or see a window
+    alone. So these names want the checkpoint's config, too, or a warning says what cannot be known.
 
     Args:
         state: a checkpoint's tensors by their names: a whole model's, a layer's or those of one attention module.
@@ -213,19 +157,28 @@ def load(
         layer: the layer's number, or all that stands before its names; needed where there are several layers.
         target: the layout wanted. Without one it is "qkv", for a `CausalSelfAttention`, and for BERT "packed", for a
             `MultiheadAttention` or PyTorch's.
+        config: the checkpoint's config: transformers' own, or config.json as a dict. Make the layer with `options_of`
+            it. It must name the same heads.
 
     Returns:
-        The tensors by the target layout's names, in storage of their own.
+        The tensors by the target layout's names, in storage of their own; ``sinks`` too, where a layer has them.
+
+    Warns:
+        UserWarning: the names are Llama's and there is no config, or the layer sees a window alone.
 
     Raises:
         ValueError: the family is unknown, the names look like those of another one, a layer is not there or not the
-            only one, it has tensors that no layer of ours could hold, or their shapes do not fit the heads.
+            only one, it has tensors that no layer of ours could hold, their shapes do not fit the heads, or the config
+            says something that no layer of ours does.
 
     Examples:
+        >>> config = {"num_attention_heads": 4, "num_key_value_heads": 2, "attention_multiplier": 0.25}
         >>> names = [f"model.layers.{n}.self_attn.{name}_proj.weight" for n in range(2) for name in "qkvo"]
         >>> state = {name: torch.randn(4 if name[-13] in "kv" else 8, 8) for name in names}
-        >>> loaded = load(state, "llama", layer=1, num_heads=4, num_kv_heads=2)
-        >>> layer = CausalSelfAttention(8, 8, num_heads=4, num_kv_heads=2, out_bias=False)
+        >>> loaded = load(state, "llama", layer=1, num_heads=4, num_kv_heads=2, config=config)
+        >>> layer = CausalSelfAttention(8, 8, out_bias=False, **options_of(config))
+        >>> layer.scale
+        0.25
         >>> layer.load_state_dict(loaded)
         <All keys matched successfully>
     """
@@ -235,11 +188,15 @@ def load(
     require_positive(num_heads=num_heads, num_kv_heads=num_kv_heads)
     names, prefix = _FAMILIES[family], _prefix(state, family, layer)
     target = names.target if target is None else target
+    if config is not None:
+        _check_config(config, int((_numbers(prefix) or ["0"])[-1]), num_heads=num_heads, num_kv_heads=num_kv_heads)
     own = {name.removeprefix(prefix): x for name, x in state.items() if name.startswith(prefix)}
-    spec = _LAYOUTS[names.source]
+    spec = LAYOUTS[names.source]
     known = {f"{names.output}.{kind}": f"{spec.output}.{kind}" for kind in ("weight", "bias")}
     known |= {f"{old}.weight": new for old, new in zip(names.inputs, spec.weights, strict=True)}
     known |= {f"{old}.bias": new for old, new in zip(names.inputs, spec.biases, strict=True)}
+    if target == "qkv":
+        known["sinks"] = "sinks"
     if odd := [name for name in own if name not in known and not _BESIDE.fullmatch(name)]:
         raise ValueError(
             f"state holds {prefix + odd[0]!r}, which no layer of family {family!r} has, and for which ours has no "
@@ -250,19 +207,132 @@ def load(
     if missing := [prefix + name for name in wanted if name not in own]:
         raise ValueError(f"state lacks {missing[0]!r}, which a layer of family {family!r} has")
     renamed = {known[name]: x for name, x in own.items() if name in known}
+    sinks = {name: renamed.pop(name).detach().clone() for name in ("sinks",) if name in renamed}
+    for name, x in sinks.items():
+        if x.shape != (num_heads,):
+            raise ValueError(f"{prefix}{name} has shape {tuple(x.shape)}; it must be ({num_heads},), one for each head")
     if len(names.inputs) == 3:
         _check_shared(own, prefix, names, num_heads, num_kv_heads)
     elif num_kv_heads != num_heads:
         raise ValueError(f"num_kv_heads is {num_kv_heads}; in family {family!r} no heads share a key: leave it out")
+    if num_kv_heads != num_heads and target != "qkv":
+        raise ValueError(f"target is {target!r}, and {SHARED}; 'qkv', for CausalSelfAttention, keeps them shared")
+    if family == "llama" and config is None:
+        warnings.warn(
+            "config is None, and weights by Llama's names do not tell by what scores are scaled, whether they are "
+            "capped, or whether a layer sees a window alone; pass the checkpoint's, config=model.config, and make the "
+            "layer with options_of(config)",
+            stacklevel=2,
+        )
     if num_kv_heads == num_heads:
-        return convert(renamed, source=names.source, target=target, num_heads=num_heads)
-    if target != "qkv":
-        raise ValueError(f"target is {target!r}, and {_SHARED}; 'qkv', for CausalSelfAttention, keeps them shared")
+        return convert(renamed, source=names.source, target=target, num_heads=num_heads) | sinks
     qkv = {"qkv.weight": torch.cat([renamed[name] for name in spec.weights])}
     if all(name in renamed for name in spec.biases):
         qkv["qkv.bias"] = torch.cat([renamed[name] for name in spec.biases])
     output = {name: x.clone() for name, x in renamed.items() if name.startswith(f"{spec.output}.")}
-    return {name: x.detach() for name, x in (qkv | output).items()}
+    return {name: x.detach() for name, x in (qkv | output).items()} | sinks
+
+
+def options_of(config: object, *, layer: int = 0) -> dict[str, Any]:
+    """Read off a checkpoint's config with which options a `CausalSelfAttention` computes what its layer does.
+
+    They are heads, scale and soft-cap, where they are not the default. What the weights tell is not among them: the
+    widths, which biases there are, and ``sinks``; nor how positions turn, for which there is
+    `unmasked.positions.Rotary.from_config`.
+
+    Args:
+        config: transformers' own, or config.json as a dict.
+        layer: the layer's number, from 0.
+
+    Returns:
+        num_heads, and as needed num_kv_heads, scale and softcap.
+
+    Warns:
+        UserWarning: the layer sees a window alone, which is an option of its cache, or a mask.
+
+    Raises:
+        TypeError: config is neither a mapping nor an object with attributes.
+        ValueError: it names no number of heads, or something that the layer does not do.
+
+    References:
+        transformers: GraniteConfig for attention_multiplier; Gemma2Config for query_pre_attn_scalar and
+        attn_logit_softcapping; GPT2Config for scale_attn_weights and scale_attn_by_inverse_layer_idx.
+
+    Examples:
+        >>> gemma = {"num_attention_heads": 8, "query_pre_attn_scalar": 256, "attn_logit_softcapping": 50.0}
+        >>> options_of(gemma)
+        {'num_heads': 8, 'scale': 0.0625, 'softcap': 50.0}
+    """
+    size("layer", layer, least=0)
+    read = _reader(config)
+    heads = read("num_attention_heads", "n_head")
+    if heads is None:
+        raise ValueError("config has no num_attention_heads; pass that of the text model: config.text_config")
+    options: dict[str, Any] = {"num_heads": heads}
+    shared = read("num_key_value_heads")
+    options |= {"num_kv_heads": shared} if shared not in (None, heads) else {}
+    for name in ("clip_qkv", "alibi"):
+        if read(name):
+            raise ValueError(f"config has {name}={read(name)}, which CausalSelfAttention does not do: use attend")
+    scale = read("attention_multiplier")
+    if (squared := read("query_pre_attn_scalar")) is not None:
+        scale = squared**-0.5
+    if read("scale_attn_weights") is False:
+        scale = 1.0
+    if read("scale_attn_by_inverse_layer_idx"):
+        if scale is None:
+            scale = (read("n_embd") // heads) ** -0.5
+        scale = scale / (layer + 1)
+    options |= {} if scale is None else {"scale": float(scale)}
+    cap = read("attn_logit_softcapping")
+    options |= {} if cap is None else {"softcap": float(cap)}
+    if (window := _window(read, layer)) is not None:
+        warnings.warn(
+            f"config has sliding_window={window} for layer {layer}; pass a cache with window={window}, or "
+            f"allowed=masks.sliding_window(tokens, window={window})",
+            stacklevel=2,
+        )
+    return options
+
+
+def _reader(config: object) -> Callable[..., Any]:
+    """What reads the first of some names that a config has."""
+    if isinstance(config, str | bytes | list | tuple) or not (
+        isinstance(config, Mapping) or hasattr(config, "__dict__")
+    ):
+        raise TypeError(f"config is {config!r}; pass the model's config, or config.json as a dict")
+
+    def read(*names: str) -> Any:
+        for name in names:
+            found = config.get(name) if isinstance(config, Mapping) else getattr(config, name, None)
+            if found is not None:
+                return found
+        return None
+
+    return read
+
+
+def _window(read: Callable[..., Any], layer: int) -> int | None:
+    """How many tokens a layer sees, if it sees a window alone: some say for each layer what kind it is."""
+    window: int | None = read("sliding_window")
+    kinds = read("layer_types")
+    if kinds is not None:
+        return window if "sliding" in kinds[min(layer, len(kinds) - 1)] else None
+    return None if read("use_sliding_window") is False else window
+
+
+def _check_config(config: object, layer: int, **heads: int) -> None:
+    """Refuse a config of other heads than those that are named, or of what no layer of ours does."""
+    told = options_of(config, layer=layer)
+    told.setdefault("num_kv_heads", told["num_heads"])
+    for name, given in heads.items():
+        if told[name] != given:
+            raise ValueError(f"{name} is {given}, and config has {told[name]}; pass what it has")
+
+
+def _numbers(prefix: str) -> list[str]:
+    """The numbers among the parts of a name: attn1 is none."""
+    return [part for part in prefix.split(".") if part.isdecimal()]
 
 
 def layout_of(state: Mapping[str, Tensor]) -> Layout | None:
@@ -278,10 +348,7 @@ def layout_of(state: Mapping[str, Tensor]) -> Layout | None:
         >>> layout_of(torch.nn.MultiheadAttention(4, 2).state_dict())
         'packed'
     """
-    for layout, spec in _LAYOUTS.items():
-        if all(name in state for name in spec.weights):
-            return layout
-    return None
+    return named(state)
 
 
 @overload
@@ -417,23 +484,6 @@ def _fill(copy: Module, original: nn.Module, old: str = "", new: str = "") -> Mo
     return copy.train(original.training)
 
 
-def _hint(state: Mapping[str, Tensor], source: str) -> str:
-    """Say what a state with wrong names may be."""
-    looks = layout_of(state)
-    if looks not in (None, source):
-        return f"; it looks like layout {looks!r}"
-    for name in state:
-        for weight in (weight for spec in _LAYOUTS.values() for weight in spec.weights):
-            if name.endswith(f".{weight}"):
-                return f"; pass the tensors of one layer, by their names without {name.removesuffix(weight)!r}"
-    if "q_proj_weight" in state:
-        return (
-            "; a module with kdim or vdim keeps q_proj_weight, k_proj_weight and v_proj_weight: they are layout "
-            "'separate' by other names, and in_proj_bias.chunk(3) its biases"
-        )
-    return "; no layout holds the key and value that add_bias_kv appends" if "bias_k" in state else ""
-
-
 def _prefix(state: Mapping[str, Tensor], family: Family, layer: int | str | None) -> str:
     """What stands before the names of the layer that is meant."""
 
@@ -451,7 +501,7 @@ def _prefix(state: Mapping[str, Tensor], family: Family, layer: int | str | None
     if isinstance(layer, str):
         fits = [prefix for prefix in found if prefix == f"{layer.rstrip('.')}." or prefix == layer == ""]
     elif layer is not None:
-        fits = [prefix for prefix in found if re.findall(r"\d+", prefix)[-1:] == [str(layer)]]
+        fits = [prefix for prefix in found if _numbers(prefix)[-1:] == [str(layer)]]
     else:
         fits = found
     if len(fits) == 1:
@@ -466,64 +516,30 @@ def _prefix(state: Mapping[str, Tensor], family: Family, layer: int | str | None
 def _check_shared(own: Mapping[str, Tensor], prefix: str, names: _Names, num_heads: int, num_kv_heads: int) -> None:
     require_divides("num_heads", num_heads, "num_kv_heads", num_kv_heads)
     query, key, value = (f"{name}.weight" for name in names.inputs)
-    rows = own[query].size(0)
-    if rows % num_heads:
+    rows_of_query = own[query].size(0)
+    if rows_of_query % num_heads:
         raise ValueError(
-            f"{prefix}{query} has {rows} rows, which {num_heads} heads cannot share evenly; correct num_heads"
+            f"{prefix}{query} has {rows_of_query} rows, which {num_heads} heads cannot share evenly; correct num_heads"
         )
-    head_dim = rows // num_heads
+    head_dim = rows_of_query // num_heads
     for name in (key, value):
         if (rows := own[name].size(0)) != num_kv_heads * head_dim:
             raise ValueError(
                 f"{prefix}{name} has {rows} rows, {rows / head_dim:g} heads of {head_dim} features, but num_kv_heads "
                 f"is {num_kv_heads}"
             )
+    output = f"{names.output}.weight"
+    for name in (query, key, value, output):
+        shape, width = tuple(own[name].shape), rows_of_query if name == output else own[query].size(-1)
+        if len(shape) != 2 or shape[1] != width:
+            raise ValueError(f"{prefix}{name} has shape {shape}; it must have two axes, and read {width} features")
+    for name in (query, key, value, output):
+        bias, rows = name.replace(".weight", ".bias"), own[name].size(0)
+        if bias in own and own[bias].shape != (rows,):
+            raise ValueError(
+                f"{prefix}{bias} has shape {tuple(own[bias].shape)}; beside a weight of {rows} rows it must be "
+                f"({rows},)"
+            )
     biases = [f"{name}.bias" for name in names.inputs]
     if 0 < sum(name in own for name in biases) < 3:
         raise ValueError(f"state holds some but not all of {', '.join(prefix + name for name in biases)}")
-
-
-def _check_shapes(state: Mapping[str, Tensor], layout: Layout, num_heads: int) -> None:
-    spec = _LAYOUTS[layout]
-    parts, outputs, biases = 3 // len(spec.weights), [], []
-    step = parts * num_heads
-    for name, bias_name in zip(spec.weights, spec.biases, strict=True):
-        shape = tuple(state[name].shape)
-        problem = f"{name} of layout {layout!r} has shape {shape}"
-        if len(shape) != len(spec.axes):
-            hint = {2: "; it looks like layout 'separate'", 3: "; it looks like layout 'stacked'"}.get(len(shape), "")
-            raise ValueError(f"{problem}, not {len(spec.axes)} axes{hint}")
-        size = dict(zip(spec.axes, shape, strict=True))
-        if size.get("heads", num_heads) != num_heads:
-            raise ValueError(f"{problem}; its first axis must be num_heads ({num_heads})")
-        expected = tuple(n for axis, n in size.items() if axis != "in")  # a bias's shape
-        found = tuple(state[bias_name].shape) if bias_name in state else None
-        fits = [n % step == 0 and found in (None, (n,)) for n in (expected[0], size["in"])]
-        if parts == 3 and fits == [False, True]:
-            looks = "packed" if spec.transposed else "conv1d"
-            raise ValueError(f"{problem}; it looks like layout {looks!r}, transposed")
-        if expected[0] % step:
-            raise ValueError(
-                f"{problem}; its {expected[0]} outputs must be a multiple of {step} ({num_heads} heads); {_SHARED}"
-            )
-        outputs.append(math.prod(expected) // parts)
-        biases.append((bias_name, shape, expected))
-    if len(outputs) == 3 and outputs[0] != outputs[1]:
-        raise ValueError(
-            f"{spec.weights[0]} has {outputs[0]} outputs and {spec.weights[1]} {outputs[1]}; a query is compared with "
-            f"keys of its own size; {_SHARED}"
-        )
-    if (name := f"{spec.output}.weight") in state:
-        shape = tuple(state[name].shape)
-        outs, ins = shape[:: -1 if spec.transposed else 1] if len(shape) == 2 else (0, 0)
-        if ins != outputs[-1]:
-            raise ValueError(
-                f"{name} has shape {shape}; it must have two axes and read the {outputs[-1]} features that {num_heads} "
-                f"heads give; {_SHARED}"
-            )
-        biases.append((f"{spec.output}.bias", shape, (outs,)))
-    for name, shape, expected in biases:
-        if name in state and state[name].shape != expected:
-            raise ValueError(
-                f"{name} has shape {tuple(state[name].shape)}; beside a weight of shape {shape} it must be {expected}"
-            )

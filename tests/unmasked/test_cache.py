@@ -526,7 +526,8 @@ def model_of(family: str) -> tuple[Any, Callable[..., Tensor]]:
     attentions = [CausalSelfAttention(WIDTH, WIDTH, HEADS, **options).requires_grad_(False) for _ in blocks]
     for n, made in enumerate(attentions):
         shared = options.get("num_kv_heads")
-        made.load_state_dict(load(theirs.state_dict(), family, num_heads=HEADS, num_kv_heads=shared, layer=n))
+        weights = load(theirs.state_dict(), family, num_heads=HEADS, num_kv_heads=shared, layer=n, config=theirs.config)
+        made.load_state_dict(weights)
 
     def logits(ids: Tensor, caches: list[KVCache | None], positions: Tensor, allowed: Tensor | None = None) -> Tensor:
         if family == "gpt2":

@@ -1,5 +1,6 @@
 import importlib
 import itertools
+import re
 from functools import partial
 from typing import Any
 
@@ -9,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from unmasked import CausalSelfAttention, MultiheadAttention
-from unmasked.layouts import convert, from_torch, layout_of, load, to_torch
+from unmasked.layouts import convert, from_torch, layout_of, load, options_of, to_torch
 from unmasked.positions import Rotary, convert_pairing
 
 from .helpers import shaken
@@ -383,7 +384,7 @@ def test_a_layer_of_a_checkpoint_computes_what_the_model_does(name: str, theirs:
     num_kv_heads = model.config.num_key_value_heads if family == "llama" else 6
     checkpoint = {f"model.{key}": tensor for key, tensor in model.state_dict().items()}
     layer = "model.h.1.attn" if name == "GPT2" else 1
-    loaded = load(checkpoint, family, num_heads=6, num_kv_heads=num_kv_heads, layer=layer)
+    loaded = load(checkpoint, family, num_heads=6, num_kv_heads=num_kv_heads, layer=layer, config=model.config)
     turned = {"gpt_neox": Rotary(4, rotary_dim=2), "llama": Rotary(4, pairing="halves")}.get(family)
     if family == "bert":
         made: nn.Module = MultiheadAttention(24, 6, batch_first=True)
@@ -405,7 +406,7 @@ def test_the_other_pairing_raises_nothing_and_is_off_unless_the_rows_are_put_in_
     theirs: dict[str, nn.Module],
 ) -> None:
     x, expected = asked(theirs["Llama"], "layers.0.self_attn")
-    loaded = load(theirs["Llama"].state_dict(), "llama", num_heads=6, num_kv_heads=2, layer=0)
+    loaded = load(theirs["Llama"].state_dict(), "llama", num_heads=6, num_kv_heads=2, layer=0, config=SHARED_BY_THREE)
     made = CausalSelfAttention(24, 24, 6, num_kv_heads=2, out_bias=False, rotary=Rotary(4, pairing="interleaved"))
     made.load_state_dict(loaded)
     assert (made(x) - expected).abs().max() > 0.1
@@ -432,9 +433,84 @@ def llama(prefix: str = "", layers: int = 1, **sizes: int) -> dict[str, Tensor]:
     return {f"{before}{part}_proj.weight": torch.randn(rows[part], 12) for part, before in names}
 
 
+SHARED_BY_THREE = {"num_attention_heads": 6, "num_key_value_heads": 2}
+
+
+def test_a_number_within_a_name_is_no_layers() -> None:
+    state = {
+        f"blocks.{n}.attn{m}.{part}_proj.weight": torch.randn(12, 12) for n in (1, 5) for m in (1, 2) for part in "qkvo"
+    }
+    first = {name: x for name, x in state.items() if "attn1" in name}
+    options: Any = {"num_heads": 6, "config": {"num_attention_heads": 6}}
+    loaded = load(first, "llama", layer=5, **options)
+    assert torch.equal(loaded["qkv.weight"][:12], state["blocks.5.attn1.q_proj.weight"])
+    text = "layer is 5, and state has 4 attention layers, from 'blocks.1.attn1.' to 'blocks.5.attn2.'; pass the number"
+    with pytest.raises(ValueError, match=re.escape(text)):
+        load(state, "llama", layer=5, **options)
+    assert torch.equal(
+        load(state, "llama", layer="blocks.5.attn2", **options)["qkv.weight"][:12],
+        state["blocks.5.attn2.q_proj.weight"],
+    )
+
+
+SCALED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "Granite": ({"attention_multiplier": 0.9}, {"scale": 0.9}),
+    "Gemma2": (
+        {"query_pre_attn_scalar": 4, "attn_logit_softcapping": 0.8, "sliding_window": 100},
+        {"scale": 0.5, "softcap": 0.8},
+    ),
+    "Qwen2": ({}, {}),
+    "Mistral": ({"sliding_window": None}, {}),
+    "GptOss": ({"num_local_experts": 2, "num_experts_per_tok": 1, "attention_bias": True}, {}),
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", SCALED)
+def test_a_layer_with_the_options_of_its_config_computes_what_the_model_does(name: str) -> None:
+    given, expected_options = SCALED[name]
+    rope = {"rope_type": "default", "rope_theta": 10_000.0}
+    more = {"num_key_value_heads": 2, "head_dim": 4, "attn_implementation": "eager", "rope_parameters": rope}
+    model = shaken(tiny(f"{name}Model", **given | more))
+    assert options_of(model.config, layer=1) == {"num_heads": 6, "num_kv_heads": 2} | expected_options
+    assert options_of(model.config.to_dict(), layer=1) == options_of(model.config, layer=1)
+    x, expected = asked(model, "layers.1.self_attn")
+    loaded = load(model.state_dict(), "llama", num_heads=6, num_kv_heads=2, layer=1, config=model.config)
+    biases = {"qkv_bias": "qkv.bias" in loaded, "out_bias": "out_proj.bias" in loaded}
+    layer = CausalSelfAttention(
+        24, 24, rotary=Rotary(4), sinks="sinks" in loaded, **biases, **options_of(model.config, layer=1)
+    )
+    layer.load_state_dict(loaded)
+    torch.testing.assert_close(layer(x), expected, rtol=0, atol=1e-5)
+    assert ("sinks" in loaded) is (name == "GptOss")
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_gpt2_scales_by_its_layer_if_its_config_says_so() -> None:
+    for option, value in (("scale_attn_by_inverse_layer_idx", True), ("scale_attn_weights", False)):
+        model = shaken(tiny("GPT2Model", **{option: value}, attn_implementation="eager"))
+        x, expected = asked(model, "h.1.attn")
+        layer = CausalSelfAttention(24, 24, qkv_bias=True, **options_of(model.config, layer=1))
+        layer.load_state_dict(load(model.state_dict(), "gpt2", num_heads=6, layer="h.1.attn", config=model.config))
+        torch.testing.assert_close(layer(x), expected, rtol=0, atol=1e-5)
+
+
+def test_what_weights_do_not_tell_is_warned_of_unless_there_is_a_config() -> None:
+    with pytest.warns(
+        UserWarning, match="^config is None, and weights by Llama's names do not tell by what scores are"
+    ):
+        load(llama(), "llama", num_heads=6, num_kv_heads=2)
+    windows = {"sliding_window": 5, "layer_types": ["sliding_attention", "full_attention"]}
+    text = re.escape("config has sliding_window=5 for layer 0; pass a cache with window=5, or allowed=masks.sliding_wi")
+    with pytest.warns(UserWarning, match=f"^{text}"):
+        load(llama("layers.", 2), "llama", num_heads=6, num_kv_heads=2, layer=0, config=SHARED_BY_THREE | windows)
+    load(llama("layers.", 2), "llama", num_heads=6, num_kv_heads=2, layer=1, config=SHARED_BY_THREE | windows)
+    assert options_of(SHARED_BY_THREE | {"sliding_window": 5, "use_sliding_window": False})["num_kv_heads"] == 2
+
+
 def test_a_layer_is_found_by_its_number_by_what_stands_before_it_or_because_it_is_alone() -> None:
     whole = llama("model.layers.", 12)
-    options: Any = {"family": "llama", "num_heads": 6, "num_kv_heads": 2}
+    options: Any = {"family": "llama", "num_heads": 6, "num_kv_heads": 2, "config": SHARED_BY_THREE}
     for layer, n in ((1, 1), (11, 11), ("model.layers.2.self_attn", 2), ("model.layers.2.self_attn.", 2)):
         one = {name[len(f"model.layers.{n}.self_attn.") :]: x for name, x in whole.items() if f".{n}." in name}
         expected = torch.cat([one[f"{part}_proj.weight"] for part in "qkv"])
@@ -451,7 +527,7 @@ def test_what_stands_beside_the_weights_is_left_out_and_another_layout_can_be_as
     assert torch.equal(loaded["in_proj_weight"], state["h.0.attn.c_attn.weight"].T)
     assert list(loaded) == ["in_proj_weight", "out_proj.weight"]
     turned = llama("layers.") | {"layers.0.self_attn.rotary_emb.inv_freq": W(2)}
-    assert len(load(turned, "llama", num_heads=6, num_kv_heads=2)) == 2
+    assert len(load(turned, "llama", num_heads=6, num_kv_heads=2, config=SHARED_BY_THREE)) == 2
 
 
 GPT2_STATE = {
@@ -506,6 +582,25 @@ test_a_checkpoint_of_another_family_is_refused_with_the_one_it_looks_like = refu
                 llama(), target="packed"
             ),
             "state holds some but not all of q_proj.bias, k_proj.bias, v_proj.bias": loading(BIASED),
+            "o_proj.weight has shape (12, 7); it must have two axes, and read 12 features": loading(
+                llama() | {"o_proj.weight": W(12, 7)}
+            ),
+            "k_proj.weight has shape (4, 7); it must have two axes, and read 12 features": loading(
+                llama() | {"k_proj.weight": W(4, 7)}
+            ),
+            "o_proj.bias has shape (3,); beside a weight of 12 rows it must be (12,)": loading(
+                llama() | {"o_proj.bias": W(3)}
+            ),
+            "sinks has shape (5,); it must be (6,), one for each head": loading(llama() | {"sinks": W(5)}),
+            "num_kv_heads is 2, and config has 3; pass what it has": loading(
+                llama(), config=SHARED_BY_THREE | {"num_key_value_heads": 3}
+            ),
+            "config has clip_qkv=8.0, which CausalSelfAttention does not do: use attend": loading(
+                llama(), config=SHARED_BY_THREE | {"clip_qkv": 8.0}
+            ),
+            "config has no num_attention_heads; pass that of the text model: config.text_config": loading(
+                llama(), config={}
+            ),
             "c_attn.weight of layout 'conv1d' has shape (18, 6); it looks like layout 'packed', transposed": loading(
                 {"c_attn.weight": W(18, 6), "c_proj.weight": W(6, 6)}, family="gpt2", num_kv_heads=None
             ),
@@ -515,9 +610,11 @@ test_a_checkpoint_of_another_family_is_refused_with_the_one_it_looks_like = refu
 
 
 @pytest.mark.parametrize("name", ["Cohere", "Glm4", "Gemma2"])
+@pytest.mark.filterwarnings("ignore:config has sliding_window")
 def test_models_with_the_names_of_llama_load_even_if_they_turn_or_cap_otherwise(name: str) -> None:
     model = tiny(f"{name}Model", num_key_value_heads=2, head_dim=4)
-    assert "qkv.weight" in load(model.state_dict(), "llama", num_heads=6, num_kv_heads=2, layer=0)
+    options = {"num_heads": 6, "num_kv_heads": 2, "layer": 0, "config": model.config}
+    assert "qkv.weight" in load(model.state_dict(), "llama", **options)
     code = importlib.import_module(type(model).__module__)
     neighbors = code.rotate_half(torch.arange(4.0)).tolist() == [-1, 0, -3, 2]
     assert (neighbors, getattr(model.config, "attn_logit_softcapping", None)) == (
