@@ -19,6 +19,7 @@ __all__ = [
     "NO_ROTARY",
     "class_of",
     "kind_of",
+    "refuse_script",
     "require_floating",
     "require_input",
     "require_options",
@@ -137,6 +138,14 @@ def require_room(tokens: int, past: int, context_length: int | None) -> None:
             f"x has {tokens} tokens{after}, more than context_length ({context_length}); shorten it, or make the layer "
             "with a larger context_length"
         )
+
+
+def refuse_script(layer: nn.Module) -> None:
+    """What torch.jit.script asks of a layer before it begins, and would fail at with words of its compiler."""
+    raise TypeError(
+        f"{type(layer).__name__} cannot be scripted: torch.jit.script knows no keyword-only options and no annotated "
+        "shapes; call torch.export.export or torch.compile, or script what unmasked.layouts.to_torch makes of it"
+    )
 
 
 def turned(rotary: Rotary, x: Tensor, positions: Tensor) -> Tensor:

@@ -180,11 +180,14 @@ def _obstacles(module: nn.MultiheadAttention | CausalSelfAttention) -> list[str]
 
 def _without_values(module: nn.MultiheadAttention | CausalSelfAttention) -> list[str]:
     obstacles = []
-    for name, parameter, _ in _targets(module):
+    for name, parameter, target in _targets(module):
         if not isinstance(parameter, nn.Parameter):
             obstacles.append(
                 f"{name} is computed from other tensors, by a parametrization or pruning; remove that first"
             )
+        elif parameter.shape != target.shape:
+            shapes = f"{tuple(parameter.shape)}, not {tuple(target.shape)}"
+            obstacles.append(f"{name} was changed, and has the shape {shapes}")
         elif parameter.is_meta:
             obstacles.append(f"{name} is on the meta device and has no values; call .to_empty(device=...) first")
         elif parameter.is_inference() and not torch.is_inference_mode_enabled():

@@ -360,6 +360,8 @@ class KVCache:
 
     def _new_tokens(self, key: Tensor, value: Tensor) -> int:
         """How many tokens there are, if they fit in every way."""
+        if not (isinstance(key, Tensor) and isinstance(value, Tensor)):
+            self._refuse(key, value)
         stored, shape = self._key, key.shape
         batch, heads, _, head_dim = stored.shape
         fits = len(shape) == 4 and shape[0] == batch and shape[1] == heads and shape[3] == head_dim
@@ -378,6 +380,7 @@ class KVCache:
         """Say in which way they do not fit, if they do not: in inference, to require grad is no fault."""
         batch, heads, _, head_dim = self._key.shape
         for name, new in (("key", key), ("value", value)):
+            tensor(name, new)
             if new.dim() != 4 or (new.size(0), new.size(1), new.size(3)) != (batch, heads, head_dim):
                 raise ValueError(
                     f"{name} has shape {tuple(new.shape)}; this cache takes (batch, kv_heads, tokens, head_dim) = "

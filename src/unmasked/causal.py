@@ -8,9 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from unmasked._checks import flag, require_divides, require_positive
+from unmasked._checks import flag, require_divides, require_positive, tensor
 from unmasked._layers import (
     NO_ROTARY,
+    refuse_script,
     require_floating,
     require_input,
     require_options,
@@ -170,6 +171,8 @@ class CausalSelfAttention(nn.Module):
         assert weights is not None
         return weights
 
+    __prepare_scriptable__ = refuse_script
+
     def _attend(
         self, x: Tensor, allowed: Tensor | None, cache: KVCache | None, positions: Tensor | None, *, need_weights: bool
     ) -> Attention:
@@ -183,6 +186,8 @@ class CausalSelfAttention(nn.Module):
         heads = [self.num_heads, self.num_kv_heads, self.num_kv_heads]
         # What Tensor.split calls, after more Python than a small layer takes for its products.
         query, key, value = split_heads(self.qkv(x), sum(heads)).split_with_sizes(heads, dim=-3)
+        if positions is not None:
+            tensor("positions", positions, "Int")
         if self.rotary is not None:
             if positions is None:
                 positions = torch.arange(tokens, device=x.device) if cache is None else cache._positions(tokens)
@@ -198,6 +203,7 @@ class CausalSelfAttention(nn.Module):
         }
         if cache is not None:
             new = key, value
+            require_options(scale=self.scale, softcap=self.softcap, dropout=options["dropout_p"])
             key, value = (cache.peek if need_weights else cache._seen)(*new)
             allowed, options["is_causal"] = cache._masked(allowed, tokens, key.size(-2), in_order=need_weights)
             if not need_weights:

@@ -9,7 +9,15 @@ import torch
 from torch import Tensor, nn
 
 from unmasked._checks import choice, flag, require_divides, require_positive, size, tensor
-from unmasked._layers import NO_ROTARY, require_floating, require_input, require_options, require_rotary, turned
+from unmasked._layers import (
+    NO_ROTARY,
+    refuse_script,
+    require_floating,
+    require_input,
+    require_options,
+    require_rotary,
+    turned,
+)
 from unmasked._shapes import Float, Int
 from unmasked.cache import counted
 from unmasked.functional import attend
@@ -232,6 +240,8 @@ class LatentAttention(nn.Module):
         query = split_heads(self.query(x), self.num_heads)  # batch heads tokens head_dim+rotary_dim
         latent, shared_key = self.down(x).split([self.latent_dim, self.rotary_dim], dim=-1)
         latent = self.norm(latent)
+        if positions is not None:
+            tensor("positions", positions, "Int")
         if self.rotary is not None:
             positions = torch.arange(past, past + x.size(1), device=x.device) if positions is None else positions
             plain, to_turn = query.split([self.head_dim, self.rotary_dim], dim=-1)
@@ -245,6 +255,8 @@ class LatentAttention(nn.Module):
         way = self._absorbed if absorb else self._expanded
         output: Tensor = self.out_proj(merge_heads(way(query, kept)))
         return output
+
+    __prepare_scriptable__ = refuse_script
 
     def _absorbing_is_less(self, queries: int, keys: int) -> bool:
         """Whether it multiplies fewer numbers: for a step it does, for a prompt or a long chunk it seldom does."""

@@ -472,10 +472,11 @@ def _rebuild(module: nn.MultiheadAttention, cls: type[Module]) -> Module:
 def _fill(copy: Module, original: nn.Module, old: str = "", new: str = "") -> Module:
     """Give the copy clones of the original's parameters, those named with ``old`` by the name with ``new``."""
     state = {name.replace(old, new): tensor for name, tensor in original.state_dict(keep_vars=True).items()}
-    if odd := state.keys() ^ copy.state_dict().keys():
+    shapes, own = ({name: x.shape for name, x in each.items()} for each in (copy.state_dict(), state))
+    if odd := {name for name, _ in shapes.items() ^ own.items()}:
         raise ValueError(
             f"module and a new {type(copy).__name__} differ in {', '.join(sorted(odd))}; undo what changed module's "
-            "parameters (a parametrization, pruning, a bias set to None)"
+            "parameters (a parametrization, pruning, a bias set to None, another shape)"
         )
     clones = {tensor: nn.Parameter(tensor.detach().clone()) for tensor in state.values()}  # tied ones stay tied
     copy.load_state_dict({name: clones[tensor] for name, tensor in state.items()}, assign=True)

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from unmasked import masks
+from unmasked._layers import refuse_script
 from unmasked._shapes import Float, Shaped
 from unmasked.functional import Attention, attend
 from unmasked.heads import merge_heads, split_heads
@@ -37,6 +38,7 @@ class MultiheadAttention(nn.MultiheadAttention):
       for every module with a hook: this one carries a forward pre-hook that does nothing else.
     - Nested tensors, strided and jagged, are taken in self- and cross-attention, in training too, with batch_first and
       without masks. Their weights are padded with zeros to the longest query and the longest key.
+    - It is compiled and exported, but not scripted: torch.jit.script, which PyTorch no longer develops, is refused.
 
     ``need_weights=False`` runs the fused kernel, whose memory is linear in the number of tokens where there is no mask:
     ``is_causal=True`` costs nothing, a mask (queries, keys) a few times, and nested tensors are padded and always
@@ -148,6 +150,8 @@ class MultiheadAttention(nn.MultiheadAttention):
             weights = weights.mean(dim=1) if average_attn_weights else weights
             weights = weights if batched else weights.squeeze(0)
         return output, weights
+
+    __prepare_scriptable__ = refuse_script
 
     def _attend(
         self,

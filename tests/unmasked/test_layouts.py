@@ -308,7 +308,7 @@ def parametrized() -> nn.MultiheadAttention:
     return module
 
 
-UNDO = "undo what changed module's parameters (a parametrization, pruning, a bias set to None)"
+UNDO = "undo what changed module's parameters (a parametrization, pruning, a bias set to None, another shape)"
 KEPT = "copy it into MultiheadAttention"
 test_what_cannot_be_copied_is_refused_with_the_reason = refused(
     {

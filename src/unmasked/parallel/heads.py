@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.autograd.function import FunctionCtx, once_differentiable
 
 from unmasked._checks import checked, flag, require_divides
-from unmasked._layers import class_of, kind_of, require_input, require_room, turned, unknown_options
+from unmasked._layers import class_of, kind_of, refuse_script, require_input, require_room, turned, unknown_options
 from unmasked._shapes import Float
 from unmasked.causal import CausalSelfAttention
 from unmasked.functional import attend
@@ -132,10 +132,10 @@ class HeadParallel(nn.Module):
         self.num_heads, self.num_kv_heads = heads // ranks, kv_heads // ranks
         rows = torch.cat(
             [
-                start * dim + torch.arange(count * dim).chunk(ranks)[rank]
+                start * dim + torch.arange(count * dim, device=weight.device).chunk(ranks)[rank]
                 for start, count in ((0, heads), (heads, kv_heads), (heads + kv_heads, kv_heads))
             ]
-        ).to(weight.device)
+        )
         columns = torch.arange(heads * dim, device=weight.device).chunk(ranks)[rank]
         out_bias = layer.out_proj.bias
         self.qkv_weight = nn.Parameter(weight.detach()[rows])
@@ -143,6 +143,8 @@ class HeadParallel(nn.Module):
         self.sinks = None if sinks is None else nn.Parameter(sinks.detach().chunk(ranks)[rank].clone())
         self.out_weight = nn.Parameter(layer.out_proj.weight.detach()[:, columns])
         self.out_bias = None if out_bias is None else nn.Parameter(out_bias.detach().clone())  # all of it, on each rank
+
+    __prepare_scriptable__ = refuse_script
 
     def forward(self, x: Float[Tensor, "*batch tokens d_in"]) -> Float[Tensor, "*batch tokens d_out"]:
         """Attend with this rank's heads, and add up what all ranks' heads give.
