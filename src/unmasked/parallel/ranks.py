@@ -158,7 +158,7 @@ def _work(sent: bytes, rank: int, ranks: int, path: str, timeout: float, sender:
     if sys.platform.startswith("linux"):
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # all are here: nothing depends on the machine's name
     try:
-        store = dist.FileStore(path, ranks)  # no address, in which a name could mean something else
+        store = dist.FileStore(path, ranks)  # type: ignore[attr-defined]  # no address, in which a name could mean something else
         with joined(timeout, backend="gloo", store=store, rank=rank, world_size=ranks):
             work, given = pickle.loads(sent)
             answer = (True, work(*given))
