@@ -354,11 +354,13 @@ print(textwrap.fill(named, 76))
 # error, but the scores are wrong.
 #
 # If a layer has more weights than these, such as the norms of Qwen3, `load` refuses it; [today's
-# models](models.py)<!--~ link: they are there --> have such layers as functions. What is not a weight goes unnoticed:
-# Cohere, GLM-4<!--~ its name --> and Gemma 2<!--~ its name --> use Llama's names, but the first two pair neighbors, and
-# the third caps its scores.
+# models](models.py)<!--~ link: they are there --> have such layers as functions. What is not a weight stands in the
+# checkpoint's config: Gemma 2<!--~ its name --> uses Llama's names, but it caps its scores. Pass the config to `load`,
+# and make the layer with `layouts.options_of(config)`. How positions turn is not among these options: Cohere and
+# GLM-4<!--~ its name --> use Llama's names, too, but they pair neighbors.
 
 # %% tags=["check"]
+capped = {"num_attention_heads": 3, "attn_logit_softcapping": 50.0}
 qwen3 = {f"{name}_proj.weight": torch.ones(12, 12) for name in "qkvo"}
 try:
     layouts.load(qwen3 | {"q_norm.weight": w_q[0, :4]}, "llama", num_heads=3)
@@ -369,8 +371,9 @@ else:
 
 # %% tags=["claims"]
 assert "q_norm.weight" in with_norms and (
-    len(layouts.load(qwen3, "llama", num_heads=3)) == 2
+    len(layouts.load(qwen3, "llama", num_heads=3, config=capped)) == 2
 ), "such as the norms of Qwen3, load refuses it"
+assert layouts.options_of(capped)["softcap"] == 50, "it caps its scores"
 assert mended < 1e-5, "the second by nothing but rounding"
 assert "look like those of family 'gpt_neox'" in named, (
     "the error says which one the names look like"

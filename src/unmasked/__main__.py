@@ -112,9 +112,15 @@ def _width() -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m unmasked", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
-    doctor = commands.add_parser("doctor", help="what is wrong with an attention module, and why")
+    doctor = commands.add_parser(
+        "doctor",
+        help="what is wrong with an attention module, and why",
+        description="Say what is wrong with an attention module, and why. FILE is run, as `python FILE` would run it, "
+        "with all that it imports: name no file that you would not run.",
+    )
     doctor.add_argument(
         "target",
+        metavar="FILE:NAME",
         help="file.py:name or package.module:name: a module's class, an object, a function of tensors, or a function "
         "without arguments that makes one of these",
     )

@@ -207,7 +207,7 @@ class CausalSelfAttention(nn.Module):
             key, value = (cache.peek if need_weights else cache._seen)(*new)
             allowed, options["is_causal"] = cache._masked(allowed, tokens, key.size(-2), in_order=need_weights)
             if not need_weights:
-                _check(query, key, value, allowed=allowed)
+                _check(query, key, value, allowed=allowed, sinks=options["sinks"])
                 cache._write(*new)
         return attend(query, key, value, allowed=allowed, need_weights=need_weights, **options)
 

@@ -253,3 +253,10 @@ def test_a_whole_model_is_examined_with_inputs_that_a_file_has(
     assert "Sequential, 2 calls of attention: no finding, each followed" in re.sub(r"\s+", " ", capsys.readouterr().out)
     assert main(["doctor", f"{source}:mine"]) == 2
     assert "--embed-dim is missing; say the features of its input, or name a model" in capsys.readouterr().err
+
+
+def test_help_says_that_the_file_is_run(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["doctor", "--help"])
+    said = " ".join(capsys.readouterr().out.split())
+    assert "FILE is run, as `python FILE` would run it, with all that it imports" in said

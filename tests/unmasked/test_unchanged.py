@@ -116,6 +116,7 @@ OF_CAUSAL: dict[str, Call] = {
     "allowed has another batch": lambda layer, cache, x: layer(x, cache=cache, allowed=mask(cache, batch=5)),
     "allowed has more axes": lambda layer, cache, x: layer(x, cache=cache, allowed=mask(cache)[None, None]),
     "softcap is zero": changed(softcap=0.0),
+    "sinks are of other heads": changed(sinks=nn.Parameter(torch.zeros(5))),
     "dropout is no probability": changed(dropout=1.5, training=True),
     "the cache is another layer's": lambda layer, cache, x: layer(
         x, cache=LatentAttention(E, E, H, latent_dim=2).cache(2, 9)
