@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from unmasked._checks import checked, require_axes, require_divides, require_positive, tensor
-from unmasked._shapes import Float
+from unmasked._shapes import Float, Shaped
 
 __all__ = [
     "fused_qkv",
@@ -25,8 +25,8 @@ __all__ = [
 
 
 def split_heads(
-    x: Float[Tensor, "*batch tokens embed_dim"], num_heads: int
-) -> Float[Tensor, "*batch {num_heads} tokens head_dim"]:
+    x: Shaped[Tensor, "*batch tokens embed_dim"], num_heads: int
+) -> Shaped[Tensor, "*batch {num_heads} tokens head_dim"]:
     r"""Deal the features out to the heads: head h takes features h * head_dim to (h + 1) * head_dim of every token.
 
     Equation:
@@ -56,7 +56,7 @@ def split_heads(
                 [[ 4.,  5.],
                  [10., 11.]]])
     """
-    tensor("x", x, "Float")
+    tensor("x", x)
     require_axes("x", x, "tokens", "embed_dim")
     embed_dim = x.size(-1)
     require_divides("embed_dim", embed_dim, "num_heads", num_heads)
@@ -64,7 +64,7 @@ def split_heads(
     return heads.transpose(-2, -3)
 
 
-def merge_heads(x: Float[Tensor, "*batch heads tokens head_dim"]) -> Float[Tensor, "*batch tokens embed_dim"]:
+def merge_heads(x: Shaped[Tensor, "*batch heads tokens head_dim"]) -> Shaped[Tensor, "*batch tokens embed_dim"]:
     r"""Lay the heads side by side again: the inverse of `split_heads`.
 
     Equation:
@@ -90,7 +90,7 @@ def merge_heads(x: Float[Tensor, "*batch heads tokens head_dim"]) -> Float[Tenso
         >>> torch.equal(merge_heads(split_heads(x, 3)), x)
         True
     """
-    tensor("x", x, "Float")
+    tensor("x", x)
     require_axes("x", x, "heads", "tokens", "head_dim")
     return x.transpose(-2, -3).flatten(-2)  # batch tokens heads·head_dim
 

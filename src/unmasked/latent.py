@@ -138,7 +138,7 @@ class LatentAttention(nn.Module):
         rotary: Turns those of their own, as for `CausalSelfAttention`; it needs rotary_dim.
         rotary_dim: How many features of queries and keys are for rotary; 0 by default.
         normalize: Give the latent an RMSNorm, as DeepSeek's models do.
-        scale: What the dot products are multiplied by; 1 / sqrt(head_dim + rotary_dim) by default. Where YaRN stretches
+        scale: What the dot products are multiplied by; None for 1 / sqrt(head_dim + rotary_dim). Where YaRN stretches
             DeepSeek's models, they multiply it by the square of mscale.
         device: Where the parameters live.
         dtype: Their floating type.
