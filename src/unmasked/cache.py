@@ -15,7 +15,7 @@ from unmasked._shapes import Float, Int
 __all__ = ["KVCache"]
 
 
-def counted(name: str) -> Any:
+def _counted(name: str) -> Any:
     """A number of tokens, kept as the size of a tensor: sizes are what torch.compile expects to change.
 
     It takes any other number of a cache that is a global for a constant, and would compile every step anew.
@@ -87,8 +87,8 @@ class KVCache:
         True
     """
 
-    length: int = counted("length")
-    _kept: int = counted("kept")  # tokens that are in the slots; all of them, until a ring is full
+    length: int = _counted("length")
+    _kept: int = _counted("kept")  # tokens that are in the slots; all of them, until a ring is full
 
     def __init__(
         self,

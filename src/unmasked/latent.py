@@ -19,7 +19,7 @@ from unmasked._layers import (
     turned,
 )
 from unmasked._shapes import Float, Int
-from unmasked.cache import counted
+from unmasked.cache import _counted
 from unmasked.functional import attend
 from unmasked.heads import merge_heads, split_heads
 
@@ -45,7 +45,7 @@ class LatentCache:
         240
     """
 
-    length: int = counted("length")
+    length: int = _counted("length")
 
     def __init__(
         self,

@@ -195,7 +195,7 @@ test_what_does_not_fit_is_refused = refused(
             f"rotary is {Rotary(4)} and rotary_dim 0; {BOTH}": sized(rotary=Rotary(4)),
             "x has shape (7, 9); this layer takes (batch, tokens, 9)": fed(7, 9),
             "x has shape (2, 7, 8); this layer takes (batch, tokens, 9)": fed(2, 7, 8),
-            'form is \'folded\', a str; choose "expanded", "absorbed" or None': fed(2, 7, 9, form="folded"),
+            'form is \'folded\'; choose "expanded", "absorbed" or None': fed(2, 7, 9, form="folded"),
             "scale is inf; it must be a finite number": sized(scale=float("inf")),
             "positions are given, and this layer has no rotary to turn anything by them; make it with rotary=..., or "
             "add positions to x": fed(2, 7, 9, positions=torch.arange(7)),
