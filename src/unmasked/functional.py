@@ -445,12 +445,10 @@ def _weights(
     scores: Tensor, mask: Tensor | None, blind: Tensor | None, sinks: Tensor | None, *, in_place: bool = False
 ) -> Tensor:
     if mask is not None:
-        # vmap over the mask alone: what is not batched cannot take in what is.
-        scores = (
-            scores.add_(mask)
-            if in_place and not torch._C._functorch.is_functorch_wrapped_tensor(mask)
-            else scores + mask
-        )
+        # vmap over the mask alone: what is not batched cannot take in what is. A compiler saves the copy by itself.
+        in_place = in_place and not torch.compiler.is_compiling()
+        in_place = in_place and not torch._C._functorch.is_functorch_wrapped_tensor(mask)
+        scores = scores.add_(mask) if in_place else scores + mask
     if sinks is None:
         weights = scores.softmax(-1)
     else:
