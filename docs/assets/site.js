@@ -21,7 +21,7 @@ function reach(target) {
 const sideways = new ResizeObserver((entries) => entries.forEach(({ target }) => reach(target)))
 addEventListener("load", () => {
   const taken = new MutationObserver((changes) => changes.forEach(({ target }) => reach(target)))
-  for (const each of document.querySelectorAll(".md-typeset :is(pre > code, .tensors)")) {
+  for (const each of document.querySelectorAll(".md-typeset :is(pre > code, .tensors, details.equation p)")) {
     sideways.observe(each)
     taken.observe(each, { attributeFilter: ["tabindex"] })
   }
@@ -154,11 +154,17 @@ addEventListener("keydown", (event) => {
   if (location.protocol === "file:") told.textContent = missing
 
   let before, loaded
-  input.addEventListener("input", () => input.dispatchEvent(new Event("keyup")))
-  input.addEventListener("focus", async ({ relatedTarget }) => {
+  async function load() {
+    const answer = await (loaded ??= fetch(new URL(`${base}/search/search_index.json`, location)).catch(() => {}))
+    if (!answer?.ok) (told.textContent = missing), (loaded = undefined)
+  }
+  input.addEventListener("focus", ({ relatedTarget }) => {
     if (!search.contains(relatedTarget)) before = relatedTarget
-    const { ok } = (await (loaded ??= fetch(new URL(`${base}/search/search_index.json`, location)).catch(() => {}))) ?? {}
-    if (!ok) (told.textContent = missing), (loaded = undefined)
+    load()
+  })
+  input.addEventListener("input", () => {
+    input.dispatchEvent(new Event("keyup"))
+    load()
   })
   document.addEventListener("keydown", ({ key }) => {
     if (key !== "Escape" || !toggle.checked) return

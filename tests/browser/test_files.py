@@ -53,6 +53,32 @@ def test_what_a_copied_program_defines_finds_every_name_that_it_looks_up_once_it
         assert set().union(*(uses(statement).read for statement in body)) - bound == set(), name
 
 
+def shown_by(notebook: Path) -> list[str]:
+    """The values that the cells of a notebook show at their ends, as text, but for what is drawn."""
+    outputs = [
+        each for cell in json.loads(notebook.read_text(encoding="utf-8"))["cells"] for each in cell.get("outputs", ())
+    ]
+    texts = ["".join(each["data"]["text/plain"]) for each in outputs if each["output_type"] == "execute_result"]
+    return [text for text in texts if not re.match(r"<\w*Figure|\[?<matplotlib", text)]
+
+
+def test_each_script_prints_what_the_cells_of_its_page_show(site: Path):
+    scripts = {notebook.with_suffix(".py"): shown_by(notebook) for notebook in site.rglob("*.ipynb")}
+    assert len(scripts) > 35
+    assert sum(map(len, scripts.values())) > 100
+    for script, shown in scripts.items():
+        body = ast.parse(script.read_text(encoding="utf-8")).body
+        ends = [node for each in body for node in (each.body if isinstance(each, ast.Try) else [each])]
+        bare = [
+            node for node in ends if isinstance(node, ast.Expr) and isinstance(node.value, ast.Name | ast.Attribute)
+        ]
+        assert [ast.unparse(node) for node in bare] == [], f"{script} ends cells with values that it does not print"
+        printed = [node for node in ends if isinstance(node, ast.Expr) and ast.unparse(node).startswith("print(")]
+        assert len(printed) >= len(shown), (
+            f"{script} prints {len(printed)} times, and its page shows {len(shown)} values"
+        )
+
+
 def nested(html: str) -> list[str]:
     """Where the links lead that stand in other links, which browsers tear apart."""
     return [

@@ -83,6 +83,87 @@ def test_the_index_is_loaded_when_the_search_gets_the_focus_and_no_page_shows_it
     assert page.locator(".md-search-result__meta").inner_text() != ""
 
 
+def test_a_sign_of_code_is_no_operator_of_the_search(browser: Browser, address: str):
+    page = browser.new_page()
+    page.goto(address)
+    pairs = {
+        "~attn_mask": "attn_mask",
+        "-inf": "inf",
+        "+causal": "causal",
+        "a*b mask": "a b mask",
+        "title:mask": "title mask",
+        "mask^2": "mask",
+        "softmax(QK^T)": "softmax QK T",
+        "x[:, -1]": "x 1",
+        '"causal mask"': "causal mask",
+        "q \\ k ~ rope -- mask": "q k rope mask",
+    }
+    asked = [*pairs, *pairs.values(), "~", "-", "*", "^", "  ", '""', ":"]
+    answers = dict(zip(asked, page.evaluate(ASK, asked), strict=True))
+    page.close()
+    for typed, meant in pairs.items():
+        assert answers[typed] == answers[meant], typed
+        assert answers[typed], typed
+    assert "pytorch/masks/" in answers["~attn_mask"][:FIRST]
+    assert [answers[sign] for sign in asked[-7:]] == [[]] * 7
+
+
+def test_the_worker_runs_nothing_that_its_address_names(browser: Browser, address: str):
+    page = browser.new_page()
+    page.goto(address)
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    worker = "new Worker('assets/search.js?live/figure.js')"
+    assert page.evaluate(f"new Promise((done) => ({worker}.onmessage = ({{ data }}) => done(data.type)))") == 1
+    assert [url for url in asked if url.endswith("live/figure.js") and "?" not in url] == []
+    page.close()
+
+
+def test_after_escape_the_focus_is_where_it_was_and_what_is_found_is_told(opened: Open, on_phone: Open):
+    active = "document.activeElement.matches('[for=__search], .md-logo, #before')"
+    page = opened("learn/masks/")
+    page.evaluate("document.querySelector('article a').id = 'before'")
+    page.locator("#before").focus()
+    page.keyboard.press("/")
+    page.keyboard.type("causal mask")
+    page.locator(".md-search-result__item").first.wait_for()
+    assert page.locator(".md-search-result__meta[role=status]").inner_text().endswith("matching documents")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Escape")
+    page.locator("#before:focus").wait_for()
+    assert page.locator(".md-search [tabindex='0']").count() == 0, "no stop where there is nothing"
+    phone = on_phone("learn/masks/")
+    phone.locator(".md-header button[for=__search]").press("Enter")
+    phone.locator(".md-search__input:focus").wait_for()
+    phone.keyboard.press("Escape")
+    phone.locator("button[for=__search]:focus").wait_for()
+    assert phone.evaluate(active)
+
+
+def test_without_a_server_the_search_says_what_it_needs(browser: Browser, site: Path):
+    page = browser.new_page()
+    page.goto(f"{(site / 'learn/masks/index.html').as_uri()}")
+    page.locator(".md-search__input").focus()
+    page.keyboard.type("mask")
+    told = page.locator(".md-search-result__meta")
+    told.filter(has_text="python -m http.server").wait_for()
+    assert told.is_visible()
+    page.close()
+
+
+def test_an_index_that_does_not_come_is_told_and_asked_for_again(browser: Browser, address: str):
+    page = browser.new_page()
+    page.route("**/search_index.json", lambda route: route.fulfill(status=500))
+    page.goto(f"{address}learn/masks/")
+    page.locator(".md-search__input").focus()
+    page.keyboard.type("mask")
+    page.locator(".md-search-result__meta").filter(has_text="could not be loaded").wait_for()
+    page.unroute("**/search_index.json")
+    page.keyboard.type("s")
+    page.locator(".md-search-result__item").first.wait_for()
+    page.close()
+
+
 def test_on_a_phone_the_search_opens_with_the_cursor_in_it_and_finds_what_is_pasted(on_phone: Open):
     page = on_phone("learn/masks/", is_mobile=True)
     page.locator(".md-header button[for=__search]").tap()

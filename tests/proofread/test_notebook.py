@@ -80,7 +80,7 @@ def test_the_script_runs_as_it_is_and_tells_the_exceptions_of_the_page(checked: 
     command = [sys.executable, "-W", "ignore", "page.py"]  # a backend that shows no figures says so
     ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert ran.stderr == ""
-    assert ran.stdout == "shown\nValueError: kept as it is\nlast\n"
+    assert ran.stdout == "shown\n3\nValueError: kept as it is\nlast\n4\n"
 
 
 def test_a_cell_that_is_no_python_is_a_comment_of_the_script(project: Project) -> None:
@@ -94,7 +94,8 @@ def test_the_script_is_the_page_without_what_proofread_reads(checked: Checked) -
     script = as_script(checked, absolute)
     assert script.startswith("# %% [markdown]\n# # Page of 3\n")
     assert "# To [another](https://example.org/other.py#part) with 3 rows and $a_i$.\n" in script
-    assert '# %% tags=["solution"]\nhidden' in script
+    assert '# %% tags=["solution"]\nprint(hidden)' in script
+    assert "plt.plot([1, 2, 3])\nplt.show()\n" in script or "plt.plot([1, 2, 3]);\nplt.show()\n" in script
     assert "<!--" not in script
     assert "#| alt" not in script
 

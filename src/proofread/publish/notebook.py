@@ -3,12 +3,13 @@
 import ast
 import re
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from html import escape, unescape
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..checks.checked import Checked
 from ..pages.page import FENCE
+from ..programs.source import Source
 from .installing import UNKNOWN, Installing
 
 if TYPE_CHECKING:  # it takes a while to import, and a build in which nothing has changed needs it not at all
@@ -20,6 +21,7 @@ _HIDDEN = {
     "solution": {"source_hidden": True, "outputs_hidden": True},
     "check": {"source_hidden": True, "outputs_hidden": True},
 }
+_DRAWN = re.compile(r"<\w*Figure\b|\[?<matplotlib\b")  # of which a picture is shown, not its text
 _BOX = re.compile(r'(?:!!!|\?\?\?\+?)[ ]+(?P<kind>[\w-]+)[\w -]*?(?:[ ]+"(?P<title>.*)")?[ ]*')
 _TAB = re.compile(r'===[!+]?[ ]+"(?P<title>.*)"[ ]*')
 _CODE = rf"(?ms:{FENCE})|(?s:(?<!`)(?P<ticks>`+)(?!`).+?(?<!`)(?P=ticks)(?!`))"
@@ -77,13 +79,22 @@ def as_notebook(checked: Checked, link: Callable[[str], str] = str, installing: 
 
 
 def as_script(checked: Checked, link: Callable[[str], str] = str) -> str:
-    """The page as a script that plain Python runs to its end: a cell that must fail tells its exception."""
+    """The page as a script that plain Python runs to its end, and that shows what the page shows.
+
+    A cell that must fail tells its exception, its last value is printed, and what pyplot draws comes in a window; what
+    is drawn without pyplot becomes a file.
+    """
     import jupytext
     import nbformat
 
     made = _captioned(checked)
     made["metadata"] = nbformat.from_dict({"jupytext": {"notebook_metadata_filter": "-all"}})
+    programs = {f"cell-{place + 1}": snippet.text for place, snippet in checked.snippets.items()}
     for cell in made.cells:
+        if cell["cell_type"] == "code":
+            cell["source"] = showing(
+                cell["source"], cell["outputs"], programs.get(cell["id"], ""), checked.page.code, cell["id"]
+            )
         cell["metadata"].pop("jupyter", None)
         if cell["cell_type"] == "markdown":
             cell["source"] = relink(cell["source"], link)
@@ -175,6 +186,42 @@ def _boxes(markdown: str) -> str:
         shown = (f"**{title}**\n\n" if title else "") + body
         written += ["\n".join(f"> {part}".rstrip() for part in shown.split("\n")) if box else shown, ""]
     return "\n".join(written)
+
+
+def showing(
+    source: str, outputs: Sequence[Mapping[str, Any]], program: str = "", known: str = "", name: str = "figure"
+) -> str:
+    r"""The source of a cell with its last value printed, where that was shown, and with what pyplot drew shown.
+
+    The cell's own program, where it has one, says whether `print` gives what was shown, or `repr` is needed, and which
+    name pyplot has: it is imported where the known code of the page does not.
+
+    >>> one = {"output_type": "execute_result", "data": {"text/plain": "'a'"}}
+    >>> print(showing("x = 'a'\nx  # so", [one]))
+    x = 'a'
+    print(repr(x))  # so
+    """
+    text = Source(source)
+    last = text.tree.body[-1] if text.tree.body else None
+    plain = ["".join(each["data"].get("text/plain", "")) for each in outputs if each["output_type"] == "execute_result"]
+    if plain and isinstance(last, ast.Expr):
+        start, end = text.span(last)
+        said = text.of(last)
+        if not _DRAWN.match(plain[-1]):
+            ways = [f"print({said})", f"print(({said}))"]
+            shown = next((way for way in ways if way in program), f"print(repr({said}))")
+        elif any(each["output_type"] == "display_data" for each in outputs):
+            shown = said  # pyplot shows it
+        else:
+            whole = said if isinstance(last.value, ast.Name | ast.Call | ast.Attribute | ast.Subscript) else f"({said})"
+            shown = f'{whole}.savefig("{name}.svg")'
+        source = source[:start] + shown + source[end:]
+    if not (named := re.findall(r"^(\w+)\.show\(\)$", program, re.MULTILINE)) or ".show(" in source:
+        return source
+    # A function of another cell may draw, and the page need not have this name.
+    is_named = re.search(rf"\bimport (matplotlib\.pyplot as {named[-1]}|{named[-1]})\b", known)
+    brought = "" if is_named else f"import matplotlib.pyplot as {named[-1]}\n\n"
+    return f"{source.rstrip()}\n{brought}{named[-1]}.show()"
 
 
 def _caught(source: str) -> str:

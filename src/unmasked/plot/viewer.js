@@ -10,6 +10,7 @@
       border-radius: 4px; cursor: pointer }
     button canvas { display: block; margin: auto; width: 40px; height: 40px; image-rendering: pixelated }
     button[aria-pressed=true] { border-color: rgb(200, 112, 42) }
+    @media (forced-colors: active) { button[aria-pressed=true] { outline: 3px solid Highlight } }
     input[type=range] { width: 10rem; min-height: 24px; vertical-align: middle }
     :focus-visible { outline: 2px solid rgb(200, 112, 42); outline-offset: 1px }
     .scroll { overflow: auto; max-height: 75vh; max-width: 100% }
