@@ -30,7 +30,7 @@ addEventListener("load", () => {
 /* The keys of the theme for the next page and the one before lead where the footer leads: see security.py. */
 addEventListener("keydown", (event) => {
   const way = { n: "next", ".": "next", p: "prev", ",": "prev" }[event.key]
-  const typing = event.target.closest?.("input, select, textarea, [contenteditable]") || document.getElementById("__search").checked
+  const typing = event.target.closest?.("input, select, textarea, [contenteditable]") || document.getElementById("__search")?.checked
   if (!way || typing || event.metaKey || event.ctrlKey || event.altKey) return
   document.querySelector(`.md-footer__link--${way}`)?.click()
 })

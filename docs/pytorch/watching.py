@@ -379,6 +379,11 @@ returned[0, 0].sum(-1), training[0].weights[0, 0].sum(-1)
 enlarged = torch.where(returned == 0, 0, 2 * training[0].weights)
 
 
+class Scored(nn.Module):
+    def forward(self, x, bias):
+        return F.scaled_dot_product_attention(x, x, x, bias)
+
+
 def by_rollout(first, second):
     calls = []
     for weights in (first, second):
@@ -389,11 +394,6 @@ def by_rollout(first, second):
             given(zeros, weights.log())
         calls += seen
     return rollout(calls)[0]
-
-
-class Scored(nn.Module):
-    def forward(self, x, bias):
-        return F.scaled_dot_product_attention(x, x, x, bias)
 
 
 # %% [markdown]
