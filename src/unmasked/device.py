@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import torch
 
-from unmasked._checks import checked
-
 __all__ = ["best_device"]
 
 
-@checked
 def best_device(name: str | torch.device | None = None) -> torch.device:
     """The best device of this machine: cuda, mps, xpu or cpu, in this order, or the one asked for.
 
@@ -36,7 +33,7 @@ def best_device(name: str | torch.device | None = None) -> torch.device:
         return torch.device(next(kind for kind, count in counts.items() if count))
     try:
         device = torch.device(name)
-    except RuntimeError as error:
+    except (RuntimeError, TypeError) as error:
         raise ValueError(f"name {str(name)!r} is no device: try one of {', '.join(counts)}") from error
     if (device.index or 0) >= counts.get(device.type, 0):
         here = [f"{kind}:{index}" for kind, count in counts.items() if kind != "cpu" for index in range(count)]

@@ -205,7 +205,7 @@ def test_a_description_is_what_the_page_says_first():
 @pytest.mark.parametrize(
     ("name", "first", "last"),
     [
-        ("unmasked.masks.causal", "def causal(", "return "),
+        ("unmasked.masks.causal", "@checked", "return "),
         ("unmasked.doctor.diagnose", "def diagnose(", ""),
         ("unmasked.doctor.Report.ok", "@property", "return "),
         ("unmasked.masks", '"""Who may see whom', ""),

@@ -60,7 +60,7 @@ def _entry_points(**params: Any) -> Any:
 
     for name in {"__contains__", "__getitem__", "__iter__", "__len__"}:  # which Python asks of the class
         setattr(Noted, name, _noted(getattr(kind, name)))
-    return Noted(found)
+    return Noted(dict.items(found) if isinstance(found, dict) else found)  # that dict's own methods warn
 
 
 def _noted(method: Callable[..., Any]) -> Callable[..., Any]:
