@@ -1,5 +1,7 @@
 """What a project sets: the table ``[tool.proofread]`` of its ``pyproject.toml``, for every face of proofread."""
 
+import multiprocessing
+import os
 import re
 import tomllib
 from collections.abc import Callable, Mapping
@@ -178,9 +180,7 @@ def _start(value: object) -> str:
     if value not in ("fork", "spawn"):
         raise ValueError('must be "fork" or "spawn": set start = "spawn"')
     if value == "fork":
-        from .keep.processes import FORKS
-
-        if not FORKS:
+        if "forkserver" not in multiprocessing.get_all_start_methods() or not hasattr(os, "setpgid"):
             raise ValueError('cannot be had on this system, which has no forks; take it out, or set start = "spawn"')
     return str(value)
 

@@ -30,6 +30,7 @@ def test_each_setting_is_read(tmp_path: Path) -> None:
     data = "4 kB"
     rich = "20 MB"
     docstrings = "equations"
+    start = "spawn"
     """
     kept, packages = Path("kept"), ("mine", "yours")
     expected = Settings(0.5, 3 * 2**29, 3000, 2, kept, packages, True, 4000, ("docs", "README.md"))

@@ -125,7 +125,7 @@ ADDED = (
     "it is added to the scores, so only 0 (may see) and -inf (may not) make a mask. Pass zeros and ones as .bool(), any"
 )
 NO_BOOL = "is torch.float32; it must be bool (an additive mask: allowed_from_additive)"
-NO_LENGTHS = "pass one integer for each sequence, as torch.tensor([3, 1]) holds them"
+NO_LENGTHS = "pass integers, such as torch.tensor([0, 0, 1]) holds"
 ONES = torch.ones(2, 3)
 test_what_is_no_such_mask_is_refused = refused(
     {
@@ -161,14 +161,19 @@ test_what_is_no_such_mask_is_refused = refused(
             "blocked has shape (4, 3); with num_heads=2 it must be (batch * 2, queries, keys)": lambda: (
                 masks.allowed_from_blocked(torch.ones(4, 3).bool(), num_heads=2)
             ),
+            "lengths has shape (); it must be (batch,)": lambda: masks.padding(torch.tensor(3)),
             "num_heads is 0; it must be 1 or more": (
                 lambda: masks.blocked_from_allowed(torch.ones(2, 1, 4, 5).bool(), num_heads=0),
                 lambda: masks.allowed_from_blocked(torch.ones(2, 4, 5).bool(), num_heads=0),
             ),
         },
         TypeError: {
-            f"lengths is {lengths}; {NO_LENGTHS}": lambda lengths=lengths: masks.padding(lengths)
-            for lengths in ([3, 1], torch.tensor(3), torch.tensor([3.0, 1.0]), torch.tensor([True]))
+            f"lengths is {said}": lambda lengths=lengths: masks.padding(lengths)
+            for said, lengths in {
+                "of the type list; pass torch.tensor(lengths)": [3, 1],
+                f"torch.float32; {NO_LENGTHS}": torch.tensor([3.0, 1.0]),
+                f"torch.bool; {NO_LENGTHS}": torch.tensor([True]),
+            }.items()
         }
         | {
             f"blocked {NO_BOOL}": lambda: masks.allowed_from_blocked(ONES),

@@ -59,12 +59,12 @@ def test_a_tree_without_branches_is_causal_and_a_tree_of_nothing_is_empty() -> N
 test_what_is_no_tree_is_refused = refused(
     {
         TypeError: {
-            "parents is tensor([0.]); pass one integer for each token, as torch.tensor([-1, 0, 0]) holds them": (
+            "parents is torch.float32; pass integers, such as torch.tensor([0, 0, 1]) holds": (
                 lambda: masks.tree(torch.zeros(1))
             ),
-            "parents is tensor([[-1]]); pass one integer...": lambda: masks.tree(torch.tensor([[-1]])),
         },
         ValueError: {
+            "parents has shape (1, 1); it must be (tokens,)": lambda: masks.tree(torch.tensor([[-1]])),
             "keys is 1; the 2 tokens of the tree are the last keys: pass at least 2": (
                 lambda: masks.tree(torch.tensor([-1, 0]), keys=1)
             ),

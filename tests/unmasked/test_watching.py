@@ -685,7 +685,7 @@ test_what_cannot_be_done_is_refused_with_the_remedy = refused(
             "heads names 'twice', but no call of attention came from it, so that nothing was switched off there; "
             "choose 'twice.1'": wrong({"twice": [0]}),
             "heads names head 2 of 'attn'; its call has 2 heads, numbered from 0": wrong({"attn": [0, 2]}),
-            "heads names head -1 of 'attn'; its call has 2 heads, numbered from 0": wrong({"attn": [-1]}),
+            "a head of heads['attn'] is -1; it must be 0 or more": wrong({"attn": [-1]}),
             "a call gives (3, 4), which has no axis of heads to switch off": wrong({"sdpa": [0]}, 3, 4),
             'keep is \'all\'; choose "inputs" or "weights"': lambda: watch(Block(), keep="all").__enter__(),
             "calls is empty: pass what watch(model) saw": lambda: rollout([]),
@@ -693,7 +693,7 @@ test_what_cannot_be_done_is_refused_with_the_remedy = refused(
             "sequence: [call for call in seen if ...]": lambda: rollout([calls_of(3, 3), calls_of(2, 3)]),
         },
         TypeError: {
-            "model is a function; pass the torch.nn.Module whose calls are meant": lambda: watch(plain).__enter__(),
+            "model is of the type function; it must be of the type Module": lambda: watch(plain).__enter__(),
         },
     },
     afterwards=lambda: _len_torch_function_stack() == 0,

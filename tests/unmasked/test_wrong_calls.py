@@ -130,6 +130,7 @@ CASES = [
     and not (name == "kernels.sdpa_backends" and isinstance(wrong, Tensor))  # which answers what PyTorch would do
     and (name, argument, word) != ("embeddings.read_glove", "member", "a string")
     and (name, argument, word) != ("embeddings.read_glove", "words", "a string")
+    and not (name in ("heads.split_heads", "heads.merge_heads") and word in ("complex", "another dtype"))  # tags, too
 ]
 
 
