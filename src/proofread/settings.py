@@ -179,9 +179,9 @@ def _size(value: object) -> int:
 def _start(value: object) -> str:
     if value not in ("fork", "spawn"):
         raise ValueError('must be "fork" or "spawn": set start = "spawn"')
-    if value == "fork":
-        if "forkserver" not in multiprocessing.get_all_start_methods() or not hasattr(os, "setpgid"):
-            raise ValueError('cannot be had on this system, which has no forks; take it out, or set start = "spawn"')
+    forks = "forkserver" in multiprocessing.get_all_start_methods() and hasattr(os, "setpgid")
+    if value == "fork" and not forks:
+        raise ValueError('cannot be had on this system, which has no forks; take it out, or set start = "spawn"')
     return str(value)
 
 

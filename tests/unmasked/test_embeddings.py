@@ -78,7 +78,7 @@ ONE = "expected (50,): pass one vector at a time"
 test_what_has_no_nearest_words_or_is_no_word_is_refused = refused(
     {
         ValueError: {
-            f"vector has shape (2, 50), {ONE}": nearest(torch.ones(2, 50)),
+            "vector has shape (2, 50); it must be (dim,)": nearest(torch.ones(2, 50)),
             f"vector has shape (49,), {ONE}": nearest(torch.ones(49)),
             "vector is zero and points nowhere: pass the vector of a word, or an average of some": nearest(
                 torch.zeros(50)
