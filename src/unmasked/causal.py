@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from unmasked._arguments import _check
 from unmasked._checks import flag, require_divides, require_positive, tensor
 from unmasked._layers import (
     NO_ROTARY,
@@ -21,7 +22,7 @@ from unmasked._layers import (
 )
 from unmasked._shapes import Bool, Float, Int
 from unmasked.cache import KVCache
-from unmasked.functional import Attention, _check, attend
+from unmasked.functional import Attention, attend
 from unmasked.heads import merge_heads, split_heads
 
 __all__ = ["CausalSelfAttention"]
@@ -68,7 +69,8 @@ class CausalSelfAttention(nn.Module):
         torch.Size([5, 7, 8])
         >>> [name for name in layer.state_dict()]
         ['qkv.weight', 'out_proj.weight', 'out_proj.bias']
-        >>> capped = CausalSelfAttention(3, 8, num_heads=4, scale=0.25, softcap=50.0, sinks=True)
+        >>> options = {"scale": 0.25, "softcap": 50.0, "sinks": True}
+        >>> capped = CausalSelfAttention(3, 8, num_heads=4, **options)
         >>> bool((capped.weights(torch.randn(5, 7, 3)).sum(-1) < 1).all())
         True
     """

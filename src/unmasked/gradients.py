@@ -8,9 +8,10 @@ import torch
 from torch import Tensor
 
 from unmasked import masks
+from unmasked._arguments import _check
 from unmasked._checks import flag, tensor
 from unmasked._shapes import Bool, Float
-from unmasked.functional import _check, _scale, _shared, attention_scores, attention_weights
+from unmasked.functional import _scale, _shared, attention_scores, attention_weights
 
 __all__ = ["Gradients", "attention_backward"]
 

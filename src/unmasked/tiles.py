@@ -13,9 +13,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from unmasked._arguments import _check
 from unmasked._checks import checked, flag, size, tensor
 from unmasked._shapes import Bool, Float
-from unmasked.functional import _check, _scale, _shared
+from unmasked.functional import _scale, _shared
 
 __all__ = ["Part", "attention", "merge"]
 

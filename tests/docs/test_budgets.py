@@ -55,7 +55,6 @@ EXCEPTIONS: dict[str, dict[str, int]] = {
     "pytorch/watching": {"boxes": 21},
     "reference/bypass": {"columns": 112},
     "reference/cache": {"columns": 80},
-    "reference/causal": {"columns": 89},
     "reference/doctor": {"columns": 83},
     "reference/embeddings": {"columns": 109},
     "reference/functional": {"columns": 97},

@@ -106,7 +106,7 @@ def test_a_page_that_teaches_shows_its_code(path: Path):
 
 
 # What exceeds the limit so far, and by how much at most: it may get better, and never worse.
-LONGER = {"src/unmasked/probes.py": 750, "src/unmasked/functional.py": 620}
+LONGER = {"src/unmasked/probes.py": 750}
 MODULES = [path for folder in ("src", "tests") for path in sorted((ROOT / folder).rglob("*.py"))]
 
 

@@ -12,9 +12,10 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from unmasked import masks
+from unmasked._arguments import _check
 from unmasked._checks import checked, choice, flag, require_positive
 from unmasked._shapes import Float, Int
-from unmasked.functional import _check, _scale
+from unmasked.functional import _scale
 from unmasked.gradients import attention_backward
 from unmasked.parallel.ranks import agree, lost, tally
 from unmasked.tiles import attention, merge

@@ -1,0 +1,96 @@
+"""What attention asks of its tensors together: query, key and value, and the masks and sinks that go with them."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from unmasked._checks import broadcasts, floats, tensor
+
+
+def _check(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    allowed: Tensor | None = None,
+    bias: Tensor | None = None,
+    sinks: Tensor | None = None,
+) -> None:
+    """Refuse what PyTorch would broadcast, misread or report in the words of a kernel."""
+    if not (isinstance(query, Tensor) and isinstance(key, Tensor) and isinstance(value, Tensor)):
+        _refuse_kinds(query=query, key=key, value=value)
+    strided = torch.strided
+    if not (
+        query.dtype == key.dtype == value.dtype
+        and query.dtype in floats
+        and query.device == key.device == value.device
+        and query.layout is key.layout is value.layout is strided
+        and not (query.is_nested or key.is_nested or value.is_nested)
+        and 2 <= query.dim() == key.dim() == value.dim()
+    ):
+        _refuse_kinds(query=query, key=key, value=value)
+    q, k, v = query.shape, key.shape, value.shape
+    if q[-1] != k[-1]:
+        raise ValueError(f"query has {q[-1]} features and key {k[-1]}; a dot product needs as many of both")
+    if k != v and k[:-1] != v[:-1]:
+        raise ValueError(
+            f"key has shape {tuple(k)} and value {tuple(v)}; every key needs one value: all axes but the last must "
+            "agree"
+        )
+    heads, kv_heads = (q[-3], k[-3]) if len(q) > 2 else (1, 1)
+    if heads != kv_heads and (kv_heads == 0 or heads % kv_heads):
+        told = "" if len(q) > 3 else " (of three axes, the first is that of heads, or of items, which must be as many)"
+        raise ValueError(f"key has {kv_heads} heads and query {heads}; key's heads must divide query's{told}")
+    if k[:-3] != q[:-3] and not broadcasts(k[:-3], q[:-3]):
+        raise ValueError(f"key has batch axes {tuple(k[:-3])} and query {tuple(q[:-3])}; they must agree or be 1")
+    if allowed is not None or bias is not None or sinks is not None:
+        _check_masks(allowed, bias, sinks, query, (*q[:-1], k[-2]))
+
+
+def _check_masks(
+    allowed: Tensor | None, bias: Tensor | None, sinks: Tensor | None, x: Tensor, scores: tuple[int, ...]
+) -> None:
+    """Refuse what is no mask of these scores, and sinks that are none of the heads that x has."""
+    if allowed is not None and (not isinstance(allowed, Tensor) or allowed.dtype != torch.bool):
+        tensor("allowed", allowed)
+        raise TypeError(
+            f"allowed is {allowed.dtype}; it must be bool, True where a query may see a key (else pass bias)"
+        )
+    if bias is not None and (not isinstance(bias, Tensor) or bias.dtype not in floats):
+        tensor("bias", bias)
+        raise TypeError(f"bias is {bias.dtype}; it is added to the scores and must be floating (else pass allowed)")
+    for name, mask in (("allowed", allowed), ("bias", bias), ("sinks", sinks)):
+        if mask is None:
+            continue
+        if not isinstance(mask, Tensor) or mask.is_nested or mask.layout != torch.strided:
+            tensor(name, mask)
+        if mask.device != x.device:
+            raise ValueError(f"{name} is on {mask.device}, and what it belongs to on {x.device}; move one to the other")
+        if mask is not sinks and not broadcasts(mask.shape, scores):
+            raise ValueError(f"{name} has shape {tuple(mask.shape)}, which does not broadcast to the scores' {scores}")
+    if sinks is None:
+        return
+    heads = (x.size(-3),) if x.dim() > 2 else ()
+    if sinks.dtype not in floats:
+        raise TypeError(f"sinks is {sinks.dtype}; it joins the scores and must be floating")
+    if sinks.shape not in ((), heads):
+        each = f"{heads}, one for each head, or a number" if heads else "a number, where there is no axis of heads"
+        raise ValueError(f"sinks has shape {tuple(sinks.shape)}; it must be {each}")
+
+
+def _refuse_kinds(**tensors: Tensor) -> None:
+    first, query = next(iter(tensors.items()))
+    for name, x in tensors.items():
+        tensor(name, x, "Float")
+        if x.dtype != query.dtype:
+            raise TypeError(f"{name} is {x.dtype} but {first} is {query.dtype}; cast one to the other")
+        if x.device != query.device:
+            raise ValueError(f"{name} is on {x.device} but {first} is on {query.device}; move one to the other")
+        if x.dim() < 2:
+            raise ValueError(f"{name} has shape {tuple(x.shape)}; it must be (..., heads, tokens, features)")
+        if x.dim() != query.dim():
+            raise ValueError(
+                f"{name} has shape {tuple(x.shape)} and {first} {tuple(query.shape)}; "
+                "all need the same number of axes, (..., heads, tokens, features) or (tokens, features)"
+            )
