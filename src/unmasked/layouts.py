@@ -172,8 +172,10 @@ def load(
             says something that no layer of ours does.
 
     Examples:
-        >>> config = {"num_attention_heads": 4, "num_key_value_heads": 2, "attention_multiplier": 0.25}
-        >>> names = [f"model.layers.{n}.self_attn.{name}_proj.weight" for n in range(2) for name in "qkvo"]
+        >>> config = {"num_attention_heads": 4, "num_key_value_heads": 2}
+        >>> config["attention_multiplier"] = 0.25
+        >>> layers = [f"model.layers.{n}.self_attn" for n in range(2)]
+        >>> names = [f"{layer}.{x}_proj.weight" for layer in layers for x in "qkvo"]
         >>> state = {name: torch.randn(4 if name[-13] in "kv" else 8, 8) for name in names}
         >>> loaded = load(state, "llama", layer=1, num_heads=4, num_kv_heads=2, config=config)
         >>> layer = CausalSelfAttention(8, 8, out_bias=False, **options_of(config))
@@ -259,7 +261,8 @@ def options_of(config: object, *, layer: int = 0) -> dict[str, Any]:
         attn_logit_softcapping; GPT2Config for scale_attn_weights and scale_attn_by_inverse_layer_idx.
 
     Examples:
-        >>> gemma = {"num_attention_heads": 8, "query_pre_attn_scalar": 256, "attn_logit_softcapping": 50.0}
+        >>> gemma = {"num_attention_heads": 8, "query_pre_attn_scalar": 256}
+        >>> gemma["attn_logit_softcapping"] = 50.0
         >>> options_of(gemma)
         {'num_heads': 8, 'scale': 0.0625, 'softcap': 50.0}
     """

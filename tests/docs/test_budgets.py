@@ -62,7 +62,7 @@ EXCEPTIONS: dict[str, dict[str, int]] = {
     "reference/heads": {"columns": 97},
     "reference/kernels": {"columns": 98},
     "reference/latent": {"columns": 96},
-    "reference/layouts": {"columns": 100},
+    "reference/layouts": {"columns": 99},
     "reference/masks": {"columns": 110},
     "reference/measure": {"columns": 99},
     "reference/parallel": {"columns": 92},

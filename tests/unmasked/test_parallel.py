@@ -484,7 +484,7 @@ test_tensors_and_layers_that_do_not_fit_are_refused = pytest.mark.usefixtures("a
                 "query has 8 tokens and key 6; a causal ring needs as many of both": ring_of(
                     Q, *[(2, 4, 6, 5)] * 2, is_causal=True
                 ),
-                'layout is 'zebra'; choose "zigzag", "striped" or "contiguous"': (
+                'layout is \'zebra\'; choose "zigzag", "striped" or "contiguous"': (
                     ring_of(Q, Q, Q, layout="zebra"),
                     partial(positions_of_rank, 8, rank=0, ranks=2, layout="zebra"),
                 ),
