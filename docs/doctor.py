@@ -465,6 +465,7 @@ assert said.causes == ("interleaved-qkv",), (
 # `--with "12, heads=3"`<!--~ sizes of our choice -->, or name a function of the file that makes the object,
 # `file.py:make`. It exits with 0<!--= codes["Right"] --> if nothing is wrong, with 1<!--= codes["Wrong"] --> if there
 # is a finding, and with 2<!--= codes["Absent"] --> if it cannot do what it is asked or if the module does not run.
+# The file is run, as `python file.py` would run it, with all that it imports: name none that you would not run.
 
 # %% tags=["hide-input"]
 torch.manual_seed(8)

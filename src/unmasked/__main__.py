@@ -16,8 +16,9 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from unmasked.doctor import INPUTS, ModelReport, Report, diagnose, diagnose_model, reaches
@@ -55,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         # What the file prints is not the report.
-        with contextlib.redirect_stdout(sys.stderr):
+        with contextlib.redirect_stdout(sys.stderr), _imports_restored():
             report = _examined(options)
     except (Exception, SystemExit) as error:  # whatever a stranger's file may do
         expected = isinstance(error, ImportError | OSError | SyntaxError | TypeError | ValueError)
@@ -162,6 +163,33 @@ def _roles(pairs: Sequence[str]) -> dict[str, str] | None:
     return dict(pair.split("=", 1) for pair in pairs) or None
 
 
+@contextlib.contextmanager
+def _imports_restored() -> Iterator[None]:
+    """Leave the path and the files that were run behind, for who calls `main` from a program."""
+    path = list(sys.path)
+    try:
+        yield
+    finally:
+        sys.path[:] = path
+        for name in [name for name in sys.modules if name.endswith(".py")]:
+            del sys.modules[name]
+
+
+def _run(path: Path) -> ModuleType:
+    """Run a file, once for all that is named of it, as a module that no import finds: its name has the suffix."""
+    known = sys.modules.get(path.name)
+    if known is not None and known.__file__ == str(path):
+        return known
+    spec = importlib.util.spec_from_file_location(path.name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.name] = module
+    sys.path.insert(0, str(path.parent))  # what lies beside it, it may import
+    spec.loader.exec_module(module)
+    return module
+
+
 def _load(text: str) -> Any:
     place, colon, name = text.rpartition(":")
     if not colon:
@@ -170,13 +198,7 @@ def _load(text: str) -> Any:
         path = Path(place).resolve()
         if not path.is_file():
             raise ValueError(f"{place} is no file")
-        spec = importlib.util.spec_from_file_location(path.stem, path)
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[path.stem] = module
-        sys.path.insert(0, str(path.parent))  # what lies beside it, it may import
-        spec.loader.exec_module(module)
+        module = _run(path)
     else:
         sys.path.insert(0, os.getcwd())
         module = importlib.import_module(place)
@@ -255,4 +277,6 @@ def _example(thing: Callable[..., Any], options: argparse.Namespace) -> str:
 
 
 if __name__ == "__main__":
+    if not sys.flags.safe_path:
+        del sys.path[0]  # the working directory, which -m puts there and `python FILE` does not
     sys.exit(main())

@@ -260,3 +260,38 @@ def test_help_says_that_the_file_is_run(capsys: pytest.CaptureFixture[str]) -> N
         main(["doctor", "--help"])
     said = " ".join(capsys.readouterr().out.split())
     assert "FILE is run, as `python FILE` would run it, with all that it imports" in said
+
+
+def test_a_file_is_run_once_and_named_as_no_module_that_is_imported(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A file json.py beside its caller neither replaces json nor stays behind."""
+    (tmp_path / "beside.py").write_text("KNOWN = 12")
+    (tmp_path / "json.py").write_text(
+        "import torch\nfrom beside import KNOWN\nfrom torch import nn\n\nprint('it runs')\n\n"
+        "inputs = torch.randn(1, 4, KNOWN)\n\n\nclass Mine(nn.Module):\n    def __init__(self):\n"
+        "        super().__init__()\n        self.to = nn.Linear(KNOWN, KNOWN)\n\n"
+        "    def forward(self, x):\n        return self.to(x)\n"
+    )
+    file, path, names = tmp_path / "json.py", list(sys.path), set(sys.modules)
+    main(["doctor", f"{file}:Mine", "--model", f"{file}:inputs", "--json"])
+    printed = capsys.readouterr()
+    assert json.loads(printed.out)["target"]
+    assert printed.err.count("it runs") == 1
+    assert sys.path == path
+    assert {name for name in set(sys.modules) - names if name.endswith(".py")} == set()
+    file.write_text("def Mine(x):\n    return x[..., :1]\n")  # it is read anew
+    main(["doctor", f"{file}:Mine", "--embed-dim", "12"])
+    assert "it runs" not in capsys.readouterr().err
+
+
+def test_what_lies_in_the_working_directory_is_not_imported_with_a_file(source: Path, tmp_path: Path) -> None:
+    """As of `python FILE`, whose path begins with the file's own folder."""
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "planted.py").write_text("raise SystemExit('imported')")
+    (source.parent / "asks.py").write_text("import planted\n\ndef same(x):\n    return x\n")
+    command = [sys.executable, "-m", "unmasked", "doctor", f"{source.parent / 'asks.py'}:same", "--embed-dim", "12"]
+    run = subprocess.run(command, capture_output=True, text=True, cwd=elsewhere)
+    assert run.returncode == 2
+    assert run.stderr == "unmasked: No module named 'planted'\n"
