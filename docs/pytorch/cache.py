@@ -301,6 +301,31 @@ assert torch.allclose(stepped[1:], by_itself, atol=1e-5), (
 )
 
 # %% [markdown]
+# ### Or let the cache forget the padding
+#
+# Padded on the right, prompts leave their padding behind: `cache.crop(lengths)` keeps of each sequence its own tokens,
+# and the next token of each stands straight behind them, in memory and by its position. No later step needs a mask.
+# The cache counts each sequence's tokens, as flash-attention's `cache_seqlens` does.
+
+# %%
+ragged = layer.cache(2, max_tokens=20)
+layer(x[:, :9], cache=ragged)  # the second one ends with padding
+ragged.crop(torch.tensor([9, 6]))
+joined = layer(x[:, 9:10], cache=ragged)
+ragged.cache_seqlens
+
+# %% tags=["check"]
+own = torch.cat([x[1:, :6], x[1:, 9:10]], dim=1)
+
+# %% tags=["claims"]
+assert torch.allclose(joined[1:], layer(own)[:, -1:], atol=1e-5), (
+    "the next token of each stands straight behind them, in memory and by its position"
+)
+assert ragged.cache_seqlens.tolist() == [10, 7], (
+    "The cache counts each sequence's tokens"
+)
+
+# %% [markdown]
 # ### Rows that see nothing
 #
 # Under a causal mask, the first query of a padded prompt sees nothing at all. A softmax of nothing but minus infinity

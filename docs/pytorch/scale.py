@@ -18,8 +18,10 @@ import torch
 from torch import nn
 
 from unmasked import (
+    CausalSelfAttention,
     attention_scores,
     attention_weights,
+    masks,
     plot,
     self_attention,
 )
@@ -392,8 +394,34 @@ flat = attention_weights(attention_scores(q, k, scale=width**-0.5))
 # %% [markdown]
 # `ours` equals `theirs`. With the root of the width, as in `flat`, the weights are off by up to
 # {{ (theirs - flat).abs().max() :.2f}}.
+#
+# A few models are trained with another factor. Granite's configs give it (`attention_multiplier`), Gemma's give the
+# number under the root (`query_pre_attn_scalar`). `CausalSelfAttention(..., scale=factor)` multiplies by it, and
+# without `scale=` by one over the root of the head's features.
+
+# %% tags=["check"]
+torch.manual_seed(21)
+scaled = CausalSelfAttention(width, width, num_heads, scale=1.0)
+usual = CausalSelfAttention(width, width, num_heads)
+usual.load_state_dict(scaled.state_dict())
+q, k, _ = (
+    split_heads(each, num_heads) for each in scaled.qkv(x).chunk(3, dim=-1)
+)
+sees = masks.causal(5)
 
 # %% tags=["claims"]
+assert torch.allclose(
+    scaled.weights(x),
+    attention_weights(attention_scores(q, k, scale=1.0), allowed=sees),
+    atol=1e-5,
+), "scale=factor) multiplies by it"
+assert torch.allclose(
+    usual.weights(x),
+    attention_weights(
+        attention_scores(q, k, scale=head_dim**-0.5), allowed=sees
+    ),
+    atol=1e-5,
+), "without scale= by one over the root of the head's features"
 assert torch.allclose(by_width * math.sqrt(num_heads), by_head, atol=1e-5), (
     "but all scores are too small, by the root of the number of heads"
 )
