@@ -123,7 +123,7 @@ ANY: dict[str, Call] = {
     "positions are no integers": lambda layer, cache, x: layer(x, cache=cache, positions=torch.ones(1)),
     "positions are a list": lambda layer, cache, x: layer(x, cache=cache, positions=[1]),
     "gradients are wanted": lambda layer, cache, x: torch.enable_grad()(layer)(x.requires_grad_(), cache=cache),
-    "rotary raises": changed(rotary=lambda x, positions: x @ x),
+    "rotary raises": changed(rotary=lambda x, positions: int("no")),
     "rotary changes the dtype": changed(rotary=lambda x, positions: x.float()),
     "rotary changes the shape": changed(rotary=lambda x, positions: x[..., :2]),
     "scale is NaN": changed(scale=float("nan")),
@@ -181,7 +181,7 @@ def state(cache: Any) -> list[Any]:
 
 def assert_refused_and_as_before(layer: Any, cache: Any, call: Call, step: Tensor) -> None:
     before, parameters = state(cache), [p.clone() for p in layer.parameters()]
-    with pytest.raises((TypeError, ValueError, RuntimeError)):
+    with pytest.raises((TypeError, ValueError)):
         call(layer, cache, step.clone())
     torch.testing.assert_close(state(cache), before, rtol=0, atol=0)
     torch.testing.assert_close([*layer.parameters()], parameters, rtol=0, atol=0)
