@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from unmasked import masks
-from unmasked._checks import require_positive, size, tensor
+from unmasked._checks import require_positive, require_values, size, tensor
 from unmasked._layers import require_floating
 from unmasked._shapes import Float, Int
 
@@ -30,6 +30,12 @@ def _counted(name: str) -> Any:
         setattr(cache, kept, torch.empty(tokens, 0, device="cpu"))
 
     return property(get, put)
+
+
+def _zeros(shape: tuple[int, ...], dtype: torch.dtype | None, device: torch.device | str | None) -> Tensor:
+    """Memory that can be written to in every mode: what torch.inference_mode makes can only be written to in it."""
+    with torch.inference_mode(False):
+        return torch.zeros(shape, dtype=dtype, device=device)
 
 
 class KVCache:
@@ -108,8 +114,7 @@ class KVCache:
         self._slots = max_tokens if window is None else min(window, max_tokens)
         self._kept = 0
         shape = (batch, num_kv_heads, self._slots, head_dim)
-        self._key = torch.zeros(shape, dtype=dtype, device=device)
-        self._value = torch.zeros(shape, dtype=dtype, device=device)
+        self._key, self._value = _zeros(shape, dtype, device), _zeros(shape, dtype, device)
         self._seqlens: Tensor | None = None  # where they differ
 
     def append(
@@ -179,6 +184,7 @@ class KVCache:
         """
         if isinstance(length, Tensor):
             tensor("length", length, "Int")
+            require_values(length=length)
             lengths = [int(each) for each in length] if length.dim() == 1 else []
             if len(lengths) != self._key.size(0):
                 raise ValueError(
@@ -226,6 +232,7 @@ class KVCache:
         tensor("order", order)
         if order.is_floating_point() or order.dtype == torch.bool:
             raise TypeError(f"order is {order.dtype}; it names sequences by their number: call order.long()")
+        require_values(order=order)
         if order.shape != (batch,) or (order < 0).any() or (order >= batch).any():
             raise ValueError(
                 f"order is {order.tolist()}; it must name {batch} sequences, each by a number from 0 to {batch - 1}"
@@ -360,12 +367,13 @@ class KVCache:
 
     def _new_tokens(self, key: Tensor, value: Tensor) -> int:
         """How many tokens there are, if they fit in every way."""
-        if not (isinstance(key, Tensor) and isinstance(value, Tensor)):
+        if not (isinstance(key, Tensor) and isinstance(value, Tensor)) or key.is_nested or value.is_nested:
             self._refuse(key, value)
         stored, shape = self._key, key.shape
         batch, heads, _, head_dim = stored.shape
         fits = len(shape) == 4 and shape[0] == batch and shape[1] == heads and shape[3] == head_dim
         alike = key.dtype == value.dtype == stored.dtype and key.device == value.device == stored.device
+        alike = alike and key.layout is value.layout is torch.strided
         if not (fits and alike and shape == value.shape) or key.requires_grad or value.requires_grad:
             self._refuse(key, value)
         tokens = shape[2]

@@ -30,6 +30,7 @@ from unmasked import plot
 from unmasked._checks import checked, require_values
 from unmasked._renamed import renamed
 from unmasked._shapes import Float
+from unmasked.functional import _unit
 
 __all__ = ["Embeddings", "UnknownWordError", "common_vectors", "read_glove", "ship_vectors"]
 
@@ -127,7 +128,7 @@ class Embeddings:
             raise ValueError("vector is zero and points nowhere: pass the vector of a word, or an average of some")
         if not 1 <= count <= len(self):
             raise ValueError(f"count is {count}, expected 1 to {len(self)}, the number of words")
-        cosines = torch.cosine_similarity(self.vectors, vector.to(self.vectors.dtype), dim=-1)
+        cosines = _unit(self.vectors) @ _unit(vector).to(self.vectors)
         return [self.words[row] for row in cosines.topk(count).indices.tolist()]
 
 

@@ -343,7 +343,8 @@ def cosine_weights(x: Float[Tensor, "*batch tokens dim"]) -> Float[Tensor, "*bat
     Equation:
         $c_{ij} = \frac{x_i \cdot x_j}{\lVert x_i \rVert \, \lVert x_j \rVert}$ (2.7)
 
-    Cosines lie in [-1, 1], and their rows do not sum to 1. A token of zeros has cosine 0 with every token.
+    Cosines lie in [-1, 1], however long or short a vector is, and their rows do not sum to 1. A token of zeros has
+    cosine 0 with every token, and no gradient.
 
     Args:
         x: (..., tokens, dim).
@@ -358,8 +359,9 @@ def cosine_weights(x: Float[Tensor, "*batch tokens dim"]) -> Float[Tensor, "*bat
                 [-1.0000, -0.9600,  1.0000,  0.0000],
                 [ 0.0000,  0.0000,  0.0000,  0.0000]])
     """
-    unit = F.normalize(x, dim=-1, eps=torch.finfo(x.dtype).tiny)
-    return unit @ unit.mT
+    unit = _unit(x)
+    cosines = unit @ unit.mT
+    return cosines + (cosines.clamp(-1, 1) - cosines).detach()  # rounding may exceed 1, and so acos would be NaN
 
 
 @checked
@@ -381,6 +383,12 @@ def cosine_attention(x: Float[Tensor, "*batch tokens dim"]) -> Attention:
     """
     weights = cosine_weights(x)
     return Attention(weights @ x, weights)
+
+
+def _unit(x: Tensor) -> Tensor:
+    """Vectors of length one, and zeros of zeros, whose squares may leave the range of numbers."""
+    largest = F.pad(x.detach().abs(), (0, 1)).amax(-1, keepdim=True)  # detached: a length changes no direction
+    return F.normalize(x / largest.masked_fill(largest == 0, math.inf), dim=-1, eps=0.5)
 
 
 def _scale(query: Tensor, scale: float | None) -> float:

@@ -19,7 +19,7 @@ from unmasked._layers import (
     turned,
 )
 from unmasked._shapes import Float, Int
-from unmasked.cache import _counted
+from unmasked.cache import _counted, _zeros
 from unmasked.functional import attend
 from unmasked.heads import merge_heads, split_heads
 
@@ -59,7 +59,7 @@ class LatentCache:
         require_positive(batch=batch, max_tokens=max_tokens, width=width)
         require_floating(dtype)
         self.length = 0
-        self._kept = torch.zeros(batch, max_tokens, width, dtype=dtype, device=device)
+        self._kept = _zeros((batch, max_tokens, width), dtype, device)
 
     def append(self, new: Float[Tensor, "batch tokens width"]) -> Float[Tensor, "batch keys width"]:
         """Store what is kept of new tokens, and return what is kept of all.

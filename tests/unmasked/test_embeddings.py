@@ -66,7 +66,8 @@ def test_the_nearest_words_are_by_angle_whatever_the_lengths() -> None:
     vectors = Embeddings(
         ("right", "up", "left", "far"), torch.tensor([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0], [9.0, 8.0]])
     )
-    assert vectors.nearest(torch.tensor([0.1, 0.02]), 4) == ["right", "far", "up", "left"]
+    for length in (1.0, 1e-30, 1e30):
+        assert vectors.nearest(length * torch.tensor([0.1, 0.02]), 4) == ["right", "far", "up", "left"]
     assert vectors.nearest(torch.tensor([-5.0, 1.0]), 1) == ["left"]
 
 
@@ -82,6 +83,10 @@ test_what_has_no_nearest_words_or_is_no_word_is_refused = refused(
             f"vector has shape (49,), {ONE}": nearest(torch.ones(49)),
             "vector is zero and points nowhere: pass the vector of a word, or an average of some": nearest(
                 torch.zeros(50)
+            ),
+            "vector holds NaN or inf and points nowhere: pass the vector of a word": (
+                nearest(torch.full((50,), torch.nan)),
+                nearest(torch.cat([torch.ones(49), torch.tensor([torch.inf])])),
             ),
             "count is 0, expected 1 to 13, the number of words": nearest(torch.ones(50), 0),
             "count is 14, expected 1 to 13, the number of words": nearest(torch.ones(50), 14),

@@ -536,6 +536,28 @@ def test_cosines_of_short_vectors_and_of_zeros_are_cosines(dtype: torch.dtype) -
     torch.testing.assert_close((context, weights), (each @ batch, each), atol=7 * TOLERANCE[dtype], rtol=0)
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
+def test_cosines_hold_for_all_lengths_that_numbers_have_never_exceed_one_and_have_gradients(dtype: torch.dtype) -> None:
+    x = torch.randn(40, 7, dtype=torch.float64)
+    unit = x / x.pow(2).sum(-1, keepdim=True).sqrt()
+    (of_right,) = torch.autograd.grad((weights := unit.requires_grad_() @ unit.mT)[0].sum(), unit)  # of the directions
+    of_right = (of_right - (of_right * unit).sum(-1, keepdim=True) * unit).to(dtype)  # which turning alone changes
+    largest = torch.finfo(dtype).max / 8
+    for length in (4 * torch.finfo(dtype).tiny, 1.0, largest):
+        given = (unit.detach() * length).to(dtype).requires_grad_()
+        cosines = cosine_weights(given)
+        assert cosines.dtype == dtype
+        assert cosines.abs().max() <= 1
+        torch.testing.assert_close(cosines, weights.to(dtype), atol=8 * TOLERANCE[dtype], rtol=0)
+        if length >= 1:
+            (gradient,) = torch.autograd.grad(cosines[0].sum(), given)
+            torch.testing.assert_close(gradient * length, of_right, atol=100 * TOLERANCE[dtype], rtol=0)
+    zero = torch.zeros(3, 4, dtype=dtype, requires_grad=True)
+    (gradient,) = torch.autograd.grad(cosine_weights(zero).sum(), zero)
+    assert not gradient.any()
+    assert cosine_weights(torch.zeros(2, 0, dtype=dtype)).tolist() == [[0.0] * 2] * 2
+
+
 HEADS, TOKENS = 3, 96
 LEAVING = {  # options, whether the fused kernel runs, and the (queries, keys) matrices in the largest tensor
     "no mask": ({}, True, 0),

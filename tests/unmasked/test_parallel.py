@@ -339,6 +339,69 @@ def test_ranks_that_agree_are_named_together() -> None:
     assert "(2, 4, 8, 5) float32 on rank 0; (4, 8, 5) float32 on rank 1, 2, 3. All" in found(4)[0]["refused", "axes"]
 
 
+# --- what is refused, and what is empty ---
+
+EMPTY = [(0, 2, 2, 4, 4, 6), (2, 0, 0, 4, 4, 6), (2, 2, 2, 0, 4, 6), (2, 2, 2, 4, 0, 6), (2, 2, 2, 0, 0, 6)]
+EMPTY += [(2, 2, 2, 4, 4, 0)]  # sequences, heads, heads of keys, queries, keys, features
+
+
+def goes_on() -> dict[object, object]:
+    """What a group gives after each call that was refused, how far that is off, and what is found where nothing is."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    first, found, given = dist.get_rank() == 0, {}, tensors()
+    right, q = whole(*given), given[0]
+    wrong: dict[str, dict[str, object]] = {
+        "scale is '1'": {"scale": "1"},
+        "scale is nan": {"scale": torch.nan},
+        "scale is a tensor with a derivative": {"scale": torch.ones((), requires_grad=True)},
+        "is_causal is 'no'": {"is_causal": "no"},
+        "layout is 'zebra'": {"layout": "zebra"},
+        "key is sparse": {"key": q.to_sparse()},
+        "key is of the type list": {"key": q.tolist()},
+        "value has shape (12, 24, 5)": {"value": q.flatten(0, 1)},
+        "key has 0 heads": {"key": q[:, :0], "value": q[:, :0]},
+        "query is on the meta device": {name: q.to("meta") for name in ("query", "key", "value")},
+    }
+    for text, each in wrong.items():
+        for everywhere in (True, False):  # or on the first rank alone
+            with pytest.raises((TypeError, ValueError)) as caught:
+                ring_attention(**dict.fromkeys(("query", "key", "value"), q) | (each if everywhere or first else {}))
+            found[text, everywhere] = str(caught.value), off(in_ring(*given), right)
+    shared = HeadParallel(CausalSelfAttention(6, 8, 2))
+    with pytest.raises((TypeError, ValueError)) as caught:
+        shared(torch.ones(1, 3, 6, device="meta" if first else "cpu"))
+    found["x", False] = str(caught.value), off(in_ring(*given), right)
+    for sizes in EMPTY:
+        batch, heads, kv_heads, queries, keys, width = sizes
+        for is_causal in {False, queries == keys}:
+            for value_dim in {width, 3}:
+                shapes = [(batch, heads, queries, width), *((batch, kv_heads, keys, n) for n in (width, value_dim))]
+                leaves = [torch.ones(shape, requires_grad=True) for shape in shapes]
+                context = ring_attention(*leaves, is_causal=is_causal)
+                gradients = torch.autograd.grad(context, leaves, torch.ones_like(context))
+                found[sizes, is_causal, value_dim] = context.detach(), gradients
+    return found
+
+
+def test_a_ring_goes_on_after_a_refused_call_and_gives_nothing_where_there_is_nothing() -> None:
+    ranks = launch(goes_on, ranks=2)
+    for key in ranks[0]:
+        (said, there), (answer, here) = (found[key] for found in ranks)
+        if len(key) == 2:
+            text, everywhere = key
+            assert max(there, here) < 1e-13, key
+            if everywhere:
+                assert said == answer
+                assert said.startswith(text)
+            else:
+                assert re.search(rf"(differ in|so do all:) {text.split()[0]}\b", answer), answer
+            continue
+        whole = torch.cat([said, answer])
+        torch.testing.assert_close(whole, torch.full_like(whole, float(key[0][4] > 0)))  # a mean of ones, or of nothing
+        assert all(x.isfinite().all() for x in (*there, *here))
+        torch.testing.assert_close(there[2].sum() + here[2].sum(), whole.sum())
+
+
 # --- what fails ---
 
 

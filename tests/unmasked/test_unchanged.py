@@ -8,7 +8,16 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from unmasked import CausalSelfAttention, KVCache, LatentAttention, MultiheadAttention, bypass_, bypassed, is_bypassed
+from unmasked import (
+    CausalSelfAttention,
+    KVCache,
+    LatentAttention,
+    MultiheadAttention,
+    bypass_,
+    bypassed,
+    is_bypassed,
+    masks,
+)
 from unmasked.layouts import from_torch, to_torch
 from unmasked.parallel import HeadParallel
 from unmasked.positions import Rotary
@@ -83,6 +92,20 @@ def changed(**options: Any) -> Call:
     return call
 
 
+def nested(x: Tensor) -> Tensor:
+    return torch.nested.nested_tensor([*x])
+
+
+def appended(**wrong: Callable[[Tensor], Tensor]) -> Call:
+    """A right key and value are appended, one of them made wrong."""
+
+    def call(layer: Any, cache: Any, x: Tensor) -> object:
+        new = {name: torch.ones(B, H, 1, 4, dtype=torch.float64) for name in ("key", "value")}
+        return cache.append(**new | {name: change(new[name]) for name, change in wrong.items()})
+
+    return call
+
+
 ANY: dict[str, Call] = {
     "x has other features": lambda layer, cache, x: layer(x[..., 1:], cache=cache),
     "x has another batch": lambda layer, cache, x: layer(x[:1], cache=cache),
@@ -100,7 +123,7 @@ ANY: dict[str, Call] = {
     "positions are no integers": lambda layer, cache, x: layer(x, cache=cache, positions=torch.ones(1)),
     "positions are a list": lambda layer, cache, x: layer(x, cache=cache, positions=[1]),
     "gradients are wanted": lambda layer, cache, x: torch.enable_grad()(layer)(x.requires_grad_(), cache=cache),
-    "rotary raises": changed(rotary=lambda x, positions: x @ x),
+    "rotary raises": changed(rotary=lambda x, positions: int("no")),
     "rotary changes the dtype": changed(rotary=lambda x, positions: x.float()),
     "rotary changes the shape": changed(rotary=lambda x, positions: x[..., :2]),
     "scale is NaN": changed(scale=float("nan")),
@@ -129,8 +152,16 @@ OF_CAUSAL: dict[str, Call] = {
     "reorder by numbers that are not there": lambda layer, cache, x: cache.reorder(torch.tensor([0, 2])),
     "reorder by fractions": lambda layer, cache, x: cache.reorder(torch.ones(2)),
     "reorder by a list": lambda layer, cache, x: cache.reorder([1, 0]),
+    "crop by numbers without values": lambda layer, cache, x: cache.crop(torch.zeros(B, dtype=torch.long).to("meta")),
+    "reorder by numbers without values": lambda layer, cache, x: cache.reorder(torch.zeros(B).long().to("meta")),
     "append what is no tensor": lambda layer, cache, x: cache.append([1.0], [1.0]),
     "append keys alone": lambda layer, cache, x: cache.append(torch.ones(B, H, 1, 4).double(), None),
+    "append a sparse value": appended(value=Tensor.to_sparse),
+    "append a sparse key": appended(key=Tensor.to_sparse),
+    "append a nested value": appended(value=nested),
+    "append a value without numbers": appended(value=lambda x: x.to("meta")),
+    "append a value of float32": appended(value=Tensor.float),
+    "append more values than keys": appended(value=lambda x: torch.cat([x, x], dim=2)),
     "append another shape": lambda layer, cache, x: cache.append(*[torch.ones(B, H, 1, 5).double()] * 2),
 }
 OF_LATENT: dict[str, Call] = {
@@ -138,6 +169,8 @@ OF_LATENT: dict[str, Call] = {
     "the cache is another layer's": lambda layer, cache, x: layer(x, cache=KVCache(B, H, 8, 4)),
     "append what is no tensor": lambda layer, cache, x: cache.append([1.0]),
     "append another shape": lambda layer, cache, x: cache.append(torch.ones(B, 1, 3).double()),
+    "append what is sparse": lambda layer, cache, x: cache.append(torch.ones(B, 1, 9).double().to_sparse()),
+    "append what has no numbers": lambda layer, cache, x: cache.append(torch.ones(B, 1, 9).double().to("meta")),
 }
 
 
@@ -148,7 +181,7 @@ def state(cache: Any) -> list[Any]:
 
 def assert_refused_and_as_before(layer: Any, cache: Any, call: Call, step: Tensor) -> None:
     before, parameters = state(cache), [p.clone() for p in layer.parameters()]
-    with pytest.raises((TypeError, ValueError, RuntimeError)):
+    with pytest.raises((TypeError, ValueError)):
         call(layer, cache, step.clone())
     torch.testing.assert_close(state(cache), before, rtol=0, atol=0)
     torch.testing.assert_close([*layer.parameters()], parameters, rtol=0, atol=0)
@@ -176,6 +209,33 @@ def test_a_refused_call_leaves_a_cache_of_latents_as_it_was(call: str) -> None:
         layer(x[:, :5], cache=cache)
         assert_refused_and_as_before(layer, cache, (ANY | OF_LATENT)[call], x[:, :1])
         torch.testing.assert_close(layer(x[:, 5:], cache=cache), layer(x)[:, 5:])
+
+
+MODES = {"inference": torch.inference_mode, "no grad": torch.no_grad, "grad": torch.enable_grad}
+
+
+@pytest.mark.parametrize("held", ["keys", "a ring", "latents"])
+@pytest.mark.parametrize("there", MODES)
+@pytest.mark.parametrize("here", MODES)
+def test_a_cache_that_is_made_and_filled_in_one_mode_goes_on_in_another(here: str, there: str, held: str) -> None:
+    layer: Any = LatentAttention(E, E, H, latent_dim=5) if held == "latents" else CausalSelfAttention(E, E, H)
+    layer.requires_grad_(False)
+    x = torch.randn(B, 8, E)
+    with MODES[here]():
+        cache = layer.cache(B, 8, **{"window": 3} if held == "a ring" else {})
+        parts = [layer(x[:, :4], cache=cache)]
+    with MODES[there]():
+        parts += [layer(part, cache=cache) for part in x[:, 4:].split([1, 2, 1], dim=1)]
+        if held == "keys":
+            cache.crop(torch.tensor([6, 3]))
+            cache.reorder(torch.tensor([1, 0]))
+    with MODES[here]():
+        whole = layer(x) if held != "a ring" else layer(x, allowed=masks.sliding_window(8, window=3))
+        torch.testing.assert_close(torch.cat(parts, dim=1), whole)
+        if held == "keys":
+            right = torch.stack([layer(torch.cat([x[1, :3], x[0, 6:7]]))[-1], layer(x[0, :7])[-1]])
+            torch.testing.assert_close(layer(x[:1, 6:7].expand(B, 1, E), cache=cache)[:, 0], right)
+            cache.crop(0)
 
 
 def reshaped() -> nn.Module:

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import FunctionCtx, once_differentiable
 
-from unmasked._checks import checked, flag, require_divides
+from unmasked._checks import checked, flag, require_divides, require_values
 from unmasked._layers import class_of, kind_of, refuse_script, require_input, require_room, turned, unknown_options
 from unmasked._shapes import Float
 from unmasked.causal import CausalSelfAttention
@@ -118,6 +118,7 @@ class HeadParallel(nn.Module):
                 "layer has batch_first=False, and takes (tokens, batch, features); HeadParallel takes (batch, tokens, "
                 "features): make the layer with batch_first=True"
             )
+        require_values(**dict(layer.named_parameters()))
         require_divides("num_heads", heads, "the number of ranks", ranks)
         require_divides("num_kv_heads", kv_heads, "the number of ranks", ranks)
         if layer.dropout:
@@ -159,8 +160,7 @@ class HeadParallel(nn.Module):
             ValueError: The ranks differ in shape or dtype, or x has another width, or more tokens than context_length.
             RuntimeError: A rank died, or was not heard of before the group's timeout.
         """
-        device = x.device.type if isinstance(x, Tensor) else None
-        agree("HeadParallel", self.group, x=x, device=device, gradients=torch.is_grad_enabled())
+        agree("HeadParallel", self.group, x=x, gradients=torch.is_grad_enabled())
         require_input(x, self.qkv_weight.size(1), self.qkv_weight)
         require_room(x.size(-2), 0, self.context_length)
         entered: Tensor = _SumBackward.apply(x, self.group)

@@ -246,9 +246,10 @@ def agree(
 ) -> None:
     """Let every rank check its call and tell what it is about to do; refuse on all ranks alike where one does or must.
 
-    Tensors are told by shape and dtype. It is two collectives of a few hundred bytes: how much each tells, and that.
-    Without it, a tensor of another size would be received in part, end a process in the middle of a transfer, or be
-    waited for until a timeout; and a rank that refuses its call would leave the others waiting.
+    Tensors are told by shape and dtype, and by their device if that is no CPU. It is two collectives of a few hundred
+    bytes: how much each tells, and that. Without it, a tensor of another size would be received in part, end a process
+    in the middle of a transfer, or be waited for until a timeout; and a rank that refuses its call would leave the
+    others waiting.
     """
     if group is not None and not isinstance(group, dist.ProcessGroup):
         raise TypeError(f"group is of the type {type(group).__name__}; pass a process group, or None for all ranks")
@@ -286,7 +287,8 @@ def agree(
 
 def _described(value: object) -> str:
     if isinstance(value, Tensor):
-        return f"{tuple(value.shape)} {str(value.dtype).removeprefix('torch.')}"
+        where = "" if value.device.type == "cpu" else f", {value.device.type}"
+        return f"{tuple(value.shape)} {str(value.dtype).removeprefix('torch.')}{where}"
     return str(value)
 
 

@@ -13,7 +13,7 @@ from torch.autograd.function import once_differentiable
 
 from unmasked import masks
 from unmasked._arguments import _check
-from unmasked._checks import checked, choice, flag, require_positive
+from unmasked._checks import checked, choice, flag, require_positive, require_values
 from unmasked._shapes import Float, Int
 from unmasked.functional import _scale
 from unmasked.gradients import attention_backward
@@ -173,6 +173,7 @@ def ring_attention(
         choice("layout", layout, *get_args(Layout))
         if query.dim() != 4:
             raise ValueError(f"query has shape {tuple(query.shape)}; it must be (batch, heads, tokens, head_dim)")
+        require_values(query=query, key=key, value=value)
         if query.size(0) != key.size(0):
             raise ValueError(f"query has {query.size(0)} sequences and key {key.size(0)}; a ring needs as many of both")
         if is_causal and query.size(2) != key.size(2):
@@ -334,13 +335,14 @@ def _around(ring: _Ring, key: Tensor, value: Tensor) -> Iterator[tuple[Tensor, .
             held = arriving()
 
 
-def _runs_fused(query: Tensor, value: Tensor) -> bool:
-    return query.device.type == "cpu" and query.size(-1) == value.size(-1)
+def _runs_fused(query: Tensor, key: Tensor, value: Tensor) -> bool:
+    """Whether the kernel takes them: it divides by numbers of heads and tokens, and ends the process where one is 0."""
+    return query.device.type == "cpu" and query.size(-1) == value.size(-1) and query.numel() > 0 and key.numel() > 0
 
 
 def _attend(query: Tensor, key: Tensor, value: Tensor, causal: bool, scale: float) -> tuple[Tensor, Tensor]:
     """Attend to the keys at hand; return the contexts and the log-sum-exp of each query's scores."""
-    if _runs_fused(query, value):  # the operator below F.scaled_dot_product_attention, which hides the log-sum-exp
+    if _runs_fused(query, key, value):  # the operator below F.scaled_dot_product_attention, which hides the log-sum-exp
         fused: tuple[Tensor, Tensor] = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
             query, key, value, 0.0, causal, scale=scale
         )
@@ -359,7 +361,7 @@ def _attend_backward(
     scale: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the gradients that come through the keys at hand, of a softmax over more keys than these."""
-    if _runs_fused(query, value):
+    if _runs_fused(query, key, value):
         fused: tuple[Tensor, Tensor, Tensor] = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward(
             gradient, query, key, value, context, logsumexp, 0.0, causal, scale=scale
         )
