@@ -443,3 +443,51 @@ def test_what_nothing_can_change_proves_nothing_and_the_cause_is_told(condition:
 )
 def test_what_the_page_sees_to_is_no_tautology(condition: str) -> None:
     assert not is_fixed(condition, True)
+
+
+@pytest.mark.parametrize(
+    ("condition", "why"),
+    [
+        ("(n, 'ours')", "(n, 'ours') is never false"),
+        ("[n]", "[n] is never false"),
+        ("{'ours': n}", "{'ours': n} is never false"),
+        ("lambda: n", "lambda: n is never false"),
+        ("(each > 4 for each in m)", "(each > 4 for each in m) is never false"),
+        ("f'{n}'", "f'{n}' is never false"),
+        ("str(n)", "str(n) is never false"),
+        ("list((n, m))", "list((n, m)) is never false"),
+        ("bool([n])", "[n] is never false"),
+        ("(k := [n])", "(k := [n]) is never false"),
+        ("n > 4 or [n]", "[n] is never false"),
+        ("[n] if n > 4 else (m,)", "[n] is never false"),
+        ("not (n > 4 and not [n])", "[n] is never false"),
+        ("n or True", "nothing that the page gives can change that"),
+        ("(k := n) == k", "nothing that the page gives can change that"),
+        ("(k := 3)", "nothing that the page gives can change that"),
+        ("n**0 == 1", "nothing that the page gives can change that"),
+        ("n in (n, m)", "n in (n, m) looks for n among what it stands in"),
+    ],
+)
+def test_a_condition_that_is_true_whatever_the_page_gives_proves_nothing(condition: str, why: str) -> None:
+    assert is_fixed(condition, True)
+    assert why_fixed(condition) == why
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        *(
+            "n",
+            "n.ok",
+            "found(n)",
+            "[each for each in m if each]",
+            "[each for each in m]",
+            "[*m]",
+            "(k := n) and k > 1",
+        ),
+        *("f'{n}' == 'three'", "n in (m, 3)", "n not in (n, m)", "n > 1 or m", "n**2 == 4", "list(m)"),
+        *("m[0] if n else m[1]", "any(each for each in m)", "all([n, m])", "{**n}", "'' in n"),
+    ],
+)
+def test_a_condition_that_can_fail_proves_something(condition: str) -> None:
+    assert not is_fixed(condition, True)

@@ -1,5 +1,6 @@
 """Pages get their processes as forks, or where there are none as new ones, and give the same."""
 
+import json
 import os
 import re
 import subprocess
@@ -253,6 +254,79 @@ def test_a_page_that_is_hostile_to_what_runs_it_is_told_of_at_its_cell_and_ends(
         (said,) = found(page)
         assert told[Path(page.page.path).stem] in said
     assert "Traceback" not in capfd.readouterr().err
+
+
+@forks
+def test_a_page_that_stops_what_it_comes_from_keeps_nobody_waiting(project: Project) -> None:
+    stopped = """
+        # %%
+        import os, signal
+
+        stat = open(f"/proc/{os.getppid()}/stat").read()
+        for pid in (os.getpid(), int(stat.rpartition(")")[2].split()[1]), os.getppid()):
+            os.kill(pid, signal.SIGSTOP)
+        """
+    project.write("page.py", "# %%\nimport os, signal\n\nos.kill(os.getppid(), signal.SIGSTOP)\n")
+    project.write("server.py", stopped.replace("# %%", "# %% tags=['no-snippet']"))
+    project.write("other.py", "# %%\nprint(1)\n")
+    report = project.check("page.py", "server.py", "other.py", keep=False, programs=True, settings=Settings(workers=1))
+    assert [finding.message for finding in report.findings] == []
+
+
+@forks
+def test_a_process_that_a_cell_forks_and_does_not_end_ends_with_the_cell(project: Project) -> None:
+    report = project.proofread("""
+        # %% tags=["no-snippet"]
+        import os
+
+        is_first = os.fork() > 0
+
+        # %% [markdown]
+        # It is 1<!--= int(is_first) -->.
+
+        # %%
+        print(is_first)
+        """)
+    assert found(report) == []
+    assert report.pages[0].outputs(2)[0]["text"] == "True\n"
+
+
+DIRECT = """
+# %%
+import os, subprocess, sys
+
+print("one")
+subprocess.run([sys.executable, "-c", "print('two')"])
+print("three")
+os.write(1, "fo\u00fcr\\n".encode())
+os.write(2, b"five\\n")
+print("six", file=sys.__stdout__)
+
+# %%
+os.write(1, b"x" * 300_000);
+"""
+
+
+def test_what_is_written_to_a_descriptor_stands_in_its_place_and_spoils_no_answer(
+    project: Project, alone: Alone
+) -> None:
+    project.write("page.py", DIRECT)
+    for start in ("fork", "spawn") if FORKS else ("spawn",):
+        asked = alone("", "-m", "proofread", "check", "--json", "--no-cache", "--start", start, "page.py")
+        (finding,) = json.loads(asked.stdout)["findings"]
+        assert "cell 2 shows more than 200 kB of text" in finding["message"]
+        assert "five" not in asked.stderr
+    report = project.check("page.py", keep=False, programs=True)
+    shown = [(each["name"], each["text"]) for each in report.pages[0].outputs(0)]
+    assert shown == [("stdout", "one\ntwo\nthree\nfo\u00fcr\n"), ("stderr", "five\n"), ("stdout", "six\n")]
+
+
+def test_a_page_with_the_name_of_a_module_of_pythons_own_is_none(project: Project, alone: Alone) -> None:
+    project.write("pickle.py", "# %%\nprint(1)\n")
+    for start in ("fork", "spawn") if FORKS else ("spawn",):
+        asked = alone("", "-m", "proofread", "check", "--no-cache", "--start", start, "pickle.py")
+        assert asked.returncode == 0, asked.stderr
+        assert "Traceback" not in asked.stderr
 
 
 @forks

@@ -173,8 +173,11 @@ def guard(close: Callable[[], None], folder: str) -> None:
         if signal.SIGTERM in os.read(heard, 4096):
             break
         with contextlib.suppress(ChildProcessError):
-            while status is None and (ended := os.waitpid(-1, os.WNOHANG))[0]:
-                status = ended[1] if ended[0] == child else None
+            while status is None and (changed := os.waitpid(-1, os.WNOHANG | os.WUNTRACED))[0]:
+                if os.WIFSTOPPED(changed[1]):  # what it runs may stop it
+                    os.kill(changed[0], signal.SIGCONT)
+                elif changed[0] == child:
+                    status = changed[1]
     with contextlib.suppress(OSError):
         os.killpg(child, signal.SIGKILL)  # where no system tells who started what
     end_family(os.getpid())

@@ -12,7 +12,7 @@ import ast
 import math
 import operator
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 _TRIALS, _ENOUGH = 1000, 50
@@ -55,6 +55,9 @@ _OF_MANY: dict[str, Callable[[Any], Any]] = {
 }
 _COUNTS = {"len", "size", "numel", "dim", "ndimension"}  # never negative
 _DISPLAYS = (ast.Tuple, ast.List, ast.Set)
+_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp)
+_ALWAYS = {"str", "repr", "ascii", "type", "id", "iter", "enumerate", "zip", "map", "filter", "reversed"}  # are true
+_COPIES = {"list", "tuple", "set", "frozenset", "sorted"}
 
 
 class _Many(list[Any]):
@@ -72,10 +75,11 @@ def is_fixed(expression: str, value: object) -> bool:
     held = 0
     for seed in range(_TRIALS):
         try:
-            tried = _Trial(tree, seed).value(tree)
+            trial = _Trial(tree, seed)
+            tried = trial.holds(tree) if isinstance(value, bool) else trial.value(tree)
         except (ArithmeticError, TypeError, ValueError, LookupError):
             continue
-        if (bool(tried) if isinstance(value, bool) and isinstance(tried, (int, float)) else tried) != value:
+        if tried != value:
             return False
         held += 1
     return held >= _ENOUGH
@@ -83,12 +87,17 @@ def is_fixed(expression: str, value: object) -> bool:
 
 def why_fixed(expression: str) -> str:
     """What makes an expression prove nothing, as far as it can be told."""
-    for node in (each for each in ast.walk(parse(expression)) if isinstance(each, ast.expr)):
+    tree = parse(expression)
+    if said := next((ast.unparse(node) for node in _asked(tree) if _is_true(node)), ""):
+        return f"{said} is never false"
+    for node in (each for each in ast.walk(tree) if isinstance(each, ast.expr)):
         said = ast.unparse(node)
         if isinstance(node, ast.IfExp) and ast.dump(node.body) == ast.dump(node.orelse):
             return f"both branches of {said} are the same"
         if isinstance(node, ast.Compare):
             for one, other in zip([node.left, *node.comparators], node.comparators, strict=False):
+                if ast.dump(one) in map(ast.dump, getattr(other, "elts", ())):
+                    return f"{said} looks for {ast.unparse(one)} among what it stands in"
                 if ast.dump(one) == ast.dump(other):
                     return f"{said} compares {ast.unparse(one)} with itself"
         if len({ast.dump(each) for each in _compared(node)}) == 1:
@@ -115,8 +124,28 @@ class _Trial:
         self._turn = 0
         self._many = False
 
+    def holds(self, node: ast.expr) -> bool:
+        """Whether the expression is true this time."""
+        if _is_true(node):
+            return True
+        if isinstance(node, _COMPREHENSIONS):  # which may be empty
+            return _truth(self._stand_in(node))
+        if isinstance(node, ast.BoolOp):
+            return (any if isinstance(node.op, ast.Or) else all)(self.holds(each) for each in node.values)
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+            return not self.holds(node.operand)
+        if isinstance(node, ast.IfExp):
+            return self.holds(node.body if self.holds(node.test) else node.orelse)
+        return _truth(self.value(node))
+
     def value(self, node: ast.expr) -> Any:
         """What the expression gives this time."""
+        if isinstance(node, ast.NamedExpr):
+            self._bound[node.target.id] = self.value(node.value)
+            return self._bound[node.target.id]
+        if isinstance(node, ast.JoinedStr):
+            parts = (each.value if isinstance(each, ast.FormattedValue) else each for each in node.values)
+            return "".join(str(self.value(each)) for each in parts)
         if _is_literal(node):
             return _literal(node)
         if isinstance(node, ast.Name) and node.id in self._bound:
@@ -127,16 +156,16 @@ class _Trial:
         if listed and isinstance(node, ast.Subscript) and not isinstance(node.slice, (ast.Slice, ast.Tuple)):
             return self.value(node.value)[self.value(node.slice)]
         if isinstance(node, ast.IfExp):
-            return self.value(node.body if _truth(self.value(node.test)) else node.orelse)
+            return self.value(node.body if self.holds(node.test) else node.orelse)
         if isinstance(node, ast.BoolOp):
             for each in node.values:
                 value = self.value(each)
-                if _truth(value) is isinstance(node.op, ast.Or):
+                if self.holds(each) is isinstance(node.op, ast.Or):
                     break
             return value
         if isinstance(node, ast.UnaryOp):
-            operand = self.value(node.operand)
-            return not _truth(operand) if isinstance(node.op, ast.Not) else _each(_UNARY[type(node.op)], operand)
+            is_not = isinstance(node.op, ast.Not)
+            return self.holds(node) if is_not else _each(_UNARY[type(node.op)], self.value(node.operand))
         if isinstance(node, ast.BinOp) and self._is_plain(node):
             return _each(_BINARY[type(node.op)], self.value(node.left), self.value(node.right))
         if isinstance(node, ast.Compare):
@@ -150,7 +179,8 @@ class _Trial:
     def _is_plain(self, node: ast.BinOp) -> bool:
         """Whether an operator is tried: not a power that may be huge, nor what repeats or formats a text."""
         if isinstance(node.op, ast.Pow):
-            return abs(number(node.right) or 11) <= 10
+            power = number(node.right)
+            return power is not None and abs(power) <= 10
         texts = any(
             isinstance(side, (*_DISPLAYS, ast.JoinedStr))
             or (isinstance(side, ast.Constant) and isinstance(side.value, (str, bytes)))
@@ -164,6 +194,8 @@ class _Trial:
         for left, op, right in zip(operands, node.ops, operands[1:], strict=False):
             if ast.dump(left) == ast.dump(right):
                 holds: Any = type(op) in (ast.Eq, ast.LtE, ast.GtE, ast.Is)
+            elif isinstance(right, _DISPLAYS) and ast.dump(left) in map(ast.dump, right.elts):
+                holds = isinstance(op, ast.In) or bool(self._stand_in(ast.Compare(left, [op], [right])))
             elif any(isinstance(side, _DISPLAYS) and not _is_literal(side) for side in (left, right)) or (
                 isinstance(op, (ast.In, ast.NotIn)) and not isinstance(right, _DISPLAYS)
             ):
@@ -187,7 +219,8 @@ class _Trial:
             return _OF_MANY[name]([self.value(each) for each in node.args])
         if inner is None or not all(_is_literal(each) for each in more) or (name == "round" and more):
             return self._stand_in(node)
-        before, self._many = self._many, name in _OF_MANY or self._many
+        of_many = name in _OF_MANY and not isinstance(inner, _DISPLAYS)
+        before, self._many = self._many, of_many or self._many
         value = self.value(inner)
         self._many = before
         if name in _OF_MANY:
@@ -294,6 +327,33 @@ def _each(op: Callable[..., Any], *operands: Any) -> Any:
     if not sizes:
         return op(*operands)
     return _Many(map(op, *(each if isinstance(each, _Many) else [each] * sizes[0] for each in operands)))
+
+
+def _asked(node: ast.expr) -> Iterator[ast.expr]:
+    """The parts of a condition of which it is asked whether they are true."""
+    yield node
+    parts = [node.operand] if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not) else []
+    parts = node.values if isinstance(node, ast.BoolOp) else parts
+    parts = [node.test, node.body, node.orelse] if isinstance(node, ast.IfExp) else parts
+    parts = node.args if isinstance(node, ast.Call) and _called(node) == "bool" else parts
+    for each in parts:
+        yield from _asked(each)
+
+
+def _is_true(node: ast.expr) -> bool:
+    """Whether an expression is true whatever it gives: a function, a text with something in it, what has members."""
+    if isinstance(node, (ast.Lambda, ast.GeneratorExp)):
+        return True
+    if isinstance(node, ast.NamedExpr):
+        return _is_true(node.value)
+    if isinstance(node, ast.Call):
+        of_builtin = isinstance(node.func, ast.Name) and len(node.args) > 0
+        is_copy = _called(node) in _COPIES and isinstance(node.args[:1] and node.args[0], _DISPLAYS)
+        return of_builtin and (_called(node) in _ALWAYS or (is_copy and _is_true(node.args[0])))
+    if isinstance(node, ast.Dict):
+        return any(node.keys)  # a part that is taken from elsewhere has none
+    members = node.values if isinstance(node, ast.JoinedStr) else getattr(node, "elts", [])
+    return any(not isinstance(each, ast.Starred) for each in members)
 
 
 def _truth(value: Any) -> bool:

@@ -21,6 +21,7 @@ from types import ModuleType
 from typing import cast
 
 from ..keep.processes import Failure, adopt, as_script, end_family
+from ..keep.written import Written
 
 
 @dataclass(frozen=True)
@@ -138,7 +139,7 @@ def run(trial: Trial, folder: Path) -> Ran:
     path.write_text(trial.text, encoding="utf-8")
     sys.argv, sys.path = [str(path)], [str(folder), *sys.path]
     _forget_state()
-    sys.stdout, sys.stderr = printed, _ = io.StringIO(), io.StringIO()
+    sys.stdout, sys.stderr = printed, _ = _Printed(Written(1)), _Printed(Written(2))
     main = sys.modules["__main__"] = ModuleType("__main__")
     main.__file__ = str(path)
     try:
@@ -148,6 +149,22 @@ def run(trial: Trial, folder: Path) -> Ran:
         trace = "".join(traceback.format_exception(type(error), error, frames)).replace(str(path), "program.py")
         return Ran(printed.getvalue(), f"{type(error).__name__}: {error}", trace)
     return Ran(printed.getvalue())
+
+
+class _Printed(io.StringIO):
+    """What is printed, with what is written to the descriptor in its place among it."""
+
+    def __init__(self, written: Written):
+        super().__init__()
+        self._written = written
+
+    def write(self, text: str) -> int:
+        super().write(self._written.read())
+        return super().write(text)
+
+    def getvalue(self) -> str:
+        self.write("")
+        return super().getvalue()
 
 
 def _forget_state() -> None:

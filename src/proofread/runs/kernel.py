@@ -36,6 +36,7 @@ from ..keep.environment import cpuinfo
 from ..keep.installed import EVERYTHING
 from ..keep.late import when_imported
 from ..keep.processes import as_script
+from ..keep.written import Written
 from ..pages.numbers import Value
 from ..programs import Recorder, make
 from ..programs.trial import Trial, ready, run, run_all
@@ -96,11 +97,14 @@ def _set_up(
 def _serve(connection: Connection, task: Task, shell: "_Shell") -> None:
     seeding = _Seeding(shell.watch)
     gave: list[Result] = []
+    own = os.getpid()
     for index, step in enumerate(task.steps):
         connection.send(index)
         seeding.begin()
         before = gave[step.again] if step.again >= 0 else None
         result = _evaluate(step, shell.user_ns, before) if step.code is None else _run(step, shell, index)
+        if os.getpid() != own:  # a process that the cell has forked, and that has come to the cell's end
+            os._exit(0)
         gave.append(result)
         result.unseeded = seeding.drew(shell, step.code or "")
         connection.send(result)
@@ -222,13 +226,29 @@ class _Shell(InteractiveShell):
     outputs: list[Output]
     recorder: Recorder | None = None
     watch: Watch
+    written: Mapping[str, Written]  # by the stream, what is written to its descriptor
     allowed: Mapping[bool, int] = {}  # how much a cell may show, as text and otherwise
     shown = 0
     rich = 0
 
     def begin(self) -> None:
         """Begin a cell, which has shown nothing."""
+        for written in self.written.values():
+            written.read()
         self.outputs, self.shown, self.rich = [], 0, 0
+
+    def say(self, name: str, text: str) -> None:
+        """Add text to a stream of the cell that is running."""
+        self.count(text)
+        if not self.outputs or self.outputs[-1].get("name") != name:
+            self.outputs.append({"output_type": "stream", "name": name, "text": []})
+        self.outputs[-1]["text"].append(text)  # joined at the end: a cell may print a million times
+
+    def drain(self) -> None:
+        """Add what was written to the streams' descriptors, in its place among what is printed."""
+        for name, written in self.written.items():
+            if text := written.read():
+                self.say(name, text)
 
     def count(self, text: str) -> None:
         """Count text that a cell shows; the line that shows too much of it fails."""
@@ -238,6 +258,7 @@ class _Shell(InteractiveShell):
 
     def keep(self, kind: str, **content: Any) -> None:
         """Add an output to the cell that is running."""
+        self.drain()
         for form, data in content.get("data", {}).items():
             if isinstance(data, bytes):  # as a kernel sends a picture
                 content["data"][form] = data = base64.b64encode(data).decode()
@@ -257,6 +278,7 @@ class _Shell(InteractiveShell):
         ended = self.recorder.watch() if self.recorder else None
         shown = self.shown
         failed = bool(await super().run_code(code_obj, result, async_=async_))
+        self.drain()
         if ended:
             ended(self.shown > shown, failed)
         return failed
@@ -278,10 +300,8 @@ class _Stream(io.TextIOBase):
         return True
 
     def write(self, text: str) -> int:
-        self._shell.count(text)
-        if not self._shell.outputs or self._shell.outputs[-1].get("name") != self._name:
-            self._shell.outputs.append({"output_type": "stream", "name": self._name, "text": []})
-        self._shell.outputs[-1]["text"].append(text)  # joined at the end: a cell may print a million times
+        self._shell.drain()
+        self._shell.say(self._name, text)
         return len(text)
 
 
@@ -295,6 +315,7 @@ def _shell(path: str, scratch: str, settings: Settings) -> _Shell:
     main.__file__ = path
     _Compiler.path = path
     _Shell.outputs, _Shell.allowed = [], {False: settings.output, True: settings.rich}
+    _Shell.written = {"stdout": Written(1), "stderr": Written(2)}
     with warnings.catch_warnings():  # they are no page's, even where pages take warnings for errors
         warnings.simplefilter("ignore")
         shell = _Shell.instance(config=config, ipython_dir=scratch, user_module=main)

@@ -11,6 +11,7 @@ import pickle
 import re
 import signal
 import sys
+import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from importlib.util import find_spec
@@ -49,6 +50,7 @@ _WITHHELD = {"COLUMNS", "LINES", "PYTHONOPTIMIZE"}
 OWN = frozenset({*ENVIRONMENT, *_WITHHELD})  # the variables that are not those of who starts us
 START = 120.0  # seconds until a child must have begun: importing torch from a cold disk takes a while
 _GRACE = 5.0  # seconds until a process has ended that says nothing more
+_STEP = 0.25  # seconds between two tries to let it go on
 _BABBLE = (
     "sent what cannot be read: it has changed a function of Python's own, or written into a file that it has not opened"
 )
@@ -108,6 +110,7 @@ def _ensure_server() -> None:
     with room_for_sockets():
         forkserver.ensure_running()
     _own["pid"] = server._forkserver_pid
+    _resume(server._forkserver_pid)
 
 
 @contextlib.contextmanager
@@ -123,7 +126,8 @@ def _surroundings(preload: Iterable[str]) -> Iterator[None]:
     for name in _WITHHELD:
         os.environ.pop(name, None)
     flags: Any = util._args_from_interpreter_flags  # type: ignore[attr-defined]
-    util._args_from_interpreter_flags = lambda: [each for each in flags() if each.strip("O") != "-"]  # type: ignore[attr-defined]
+    # Without the working directory, whose pages may have the names of Python's own modules.
+    util._args_from_interpreter_flags = lambda: [*(each for each in flags() if each.strip("O") != "-"), "-P"]  # type: ignore[attr-defined]
     try:
         yield
     finally:
@@ -195,11 +199,19 @@ class Child:
         """End it with all that it started."""
         if FORKS and self.process.pid:
             self.process.terminate()  # who stays behind for it ends all
-            with contextlib.suppress(OSError):
-                os.kill(self.process.pid, signal.SIGCONT)  # the page may have stopped it
-            self.process.join(START)
+            deadline = time.monotonic() + START
+            while self.process.is_alive() and time.monotonic() < deadline:
+                for each in (self.process.pid, _own.get("pid", self.process.pid)):
+                    _resume(each)
+                self.process.join(_STEP)
         self.process.kill()
         self.process.join(START)
+
+
+def _resume(pid: int) -> None:
+    """Let a process go on, which a page may have stopped."""
+    with contextlib.suppress(OSError):
+        os.kill(pid, signal.SIGCONT)
 
 
 def _forked(*asked: Any) -> tuple[BaseProcess, Connection]:

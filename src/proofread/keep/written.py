@@ -1,0 +1,29 @@
+"""What is written to a descriptor itself: by libraries, and by the processes that are started."""
+
+import codecs
+import contextlib
+import os
+import sys
+import tempfile
+
+
+class Written:
+    """Takes from now on what is written to standard output (1) or standard error (2), which no reader would see."""
+
+    def __init__(self, number: int):
+        place, name = tempfile.mkstemp()
+        os.dup2(place, number)
+        os.close(place)
+        self._file = open(name, "rb", buffering=0)  # noqa: SIM115  # as long as this process lives
+        with contextlib.suppress(OSError):  # Windows removes no file that is open
+            os.unlink(name)
+        self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
+        self._stream = sys.__stdout__ if number == 1 else sys.__stderr__
+
+    def read(self) -> str:
+        """What has been written since."""
+        with contextlib.suppress(OSError, ValueError):  # who runs here may have closed them
+            if self._stream is not None:
+                self._stream.flush()
+            return self._decode(self._file.read())
+        return ""
