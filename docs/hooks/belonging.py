@@ -10,6 +10,7 @@ import tomllib
 from functools import cache
 from html import escape, unescape
 from pathlib import Path
+from textwrap import indent
 from typing import Any, Literal
 from urllib.parse import urljoin
 
@@ -146,11 +147,28 @@ def arguments(config: MkDocsConfig, extra: str) -> str:
     return f'-e ".{extra}"' if COPY in what else f'"{what}"'
 
 
+def powershell(commands: str) -> str:
+    """The same commands for PowerShell on Windows, one a line, since its older versions have no &&."""
+    return commands.replace(" && ", "\n").replace("python3 ", "python ").replace(".venv/bin/", ".venv\\Scripts\\")
+
+
+def shells(commands: str) -> str:
+    """Commands for both shells, in a tab each."""
+    told = {"Linux, macOS": f"```sh\n{commands}", "Windows, in PowerShell": f"```powershell\n{powershell(commands)}"}
+    return "\n\n".join(f'=== "{name}"\n\n{indent(said, "    ")}\n    ```' for name, said in told.items())
+
+
 def install(config: MkDocsConfig) -> str:
     """How to install the library."""
     what = arguments(config, "[plot]")
     told = "In the folder of this site's sources, which has its `pyproject.toml`:\n\n" if what.startswith("-e") else ""
-    return f"{told}```sh\npython3 -m venv .venv\n.venv/bin/pip install {what}\n```"
+    return told + shells(f"python3 -m venv .venv\n.venv/bin/pip install {what}")
+
+
+def site(config: MkDocsConfig) -> str:
+    """How to serve the site: the README's first command."""
+    readme = (Path(config.config_file_path).parent / "README.md").read_text(encoding="utf-8")
+    return shells(readme.partition("```sh\n")[2].partition("\n```")[0].replace(" && ", "\n"))
 
 
 def checker(config: MkDocsConfig) -> str:
@@ -220,7 +238,7 @@ def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, **_: An
         page.meta.setdefault("hide", ["navigation", "toc"])
     markdown = markdown.replace(COPY, library(config))
     told = {
-        INSTALL: {"install": install, "pypi": published, "cite": cite},
+        INSTALL: {"install": install, "pypi": published, "site": site, "cite": cite},
         ELSEWHERE: {"checker": checker},
     }
     for name, say in told.get(page.file.src_uri, {}).items():

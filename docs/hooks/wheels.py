@@ -22,20 +22,23 @@ _SOURCES = ("pyproject.toml", "README.md", "LICENSE", "src/**/*")
 
 
 def revision(root: Path) -> str:
-    """What git says that a folder's files are, with `.dirty` behind it where they were changed; "" without git."""
-    asked = ["git", "describe", "--always", "--exclude=*", "--abbrev=12", "--dirty=.dirty"]
-    try:
+    """What git says that a folder's files are, with `.dirty` behind it where they were changed.
+
+    It is "" without git, and where git knows none of them, as in a folder that was unpacked in another's repository.
+    """
+
+    def git(*asked: str) -> str:
+        environment = os.environ | {"GIT_OPTIONAL_LOCKS": "0"}
         told = subprocess.run(
-            asked,
-            cwd=root,
-            env=os.environ | {"GIT_OPTIONAL_LOCKS": "0"},
-            capture_output=True,
-            encoding="utf-8",
-            check=False,
+            ["git", *asked], cwd=root, env=environment, capture_output=True, encoding="utf-8", check=False
         )
+        return told.stdout.strip()
+
+    try:
+        is_known = git("ls-files", "--", ".")
+        return is_known and git("describe", "--always", "--exclude=*", "--abbrev=12", "--dirty=.dirty")
     except OSError:
         return ""
-    return told.stdout.strip()
 
 
 def version(declared: str, revision: str) -> str:

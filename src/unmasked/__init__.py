@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from unmasked import (  # noqa: F401 - so that `unmasked.masks` is there for who imports the package alone
+    _without_numpy,  # before all that imports PyTorch
     cache,
     device,
     embeddings,

@@ -130,9 +130,11 @@ def test_with_an_address_all_that_installs_names_a_wheel_that_the_site_serves(kn
 
 def test_without_an_address_all_that_installs_says_that_it_is_for_a_clone(site: Path):
     install, elsewhere = (text((site / name / "index.html").read_text()) for name in ("install", "proofread/elsewhere"))
-    assert re.search(
-        r"In the folder of this site's sources, .*:\s+python3 -m venv .venv\s.*install -e \"\.\[plot\]\"", install
-    )
+    begins = r"In the folder of this site's sources, .*:\s+Linux, macOS\s+Windows, in PowerShell\s+"
+    both = r"python3 -m venv .venv\s.*bin/pip install -e {0}\s+python -m venv .venv\s.*Scripts\\pip install -e {0}"
+    assert re.search(begins + both.format(r"\"\.\[plot\]\""), install)
+    for folder, separator in (("bin", "/"), ("Scripts", "\\")):
+        assert f".venv{separator}{folder}{separator}mkdocs serve" in install.partition("Run this site")[2]
     assert "as a wheel" not in install.partition("Copy and run")[0]
     assert re.search(r"in a clone of this site's repository:\s+pip install \"\./src/proofread\[mkdocs\]\"", elsewhere)
     told = 'in a clone of the sources, pip install -e ".[parallel,plot]"'
@@ -140,6 +142,15 @@ def test_without_an_address_all_that_installs_says_that_it_is_for_a_clone(site: 
         assert told in installers(notebook), notebook
     for program in programs(site).values():
         assert program.split("\n")[1] == '# In a clone of the sources: pip install -e ".[parallel,plot]"'
+
+
+def test_the_readme_gives_its_two_commands_to_both_shells():
+    given = re.findall(r"```(sh|powershell)\n(.*?)\n```", (ROOT / "README.md").read_text(), re.DOTALL)
+    assert [shell for shell, _ in given] == ["sh", "powershell"] * 2
+    for (_, commands), (_, theirs) in zip(given[::2], given[1::2], strict=True):
+        assert theirs == belonging.powershell(commands)
+        assert "/bin/" not in theirs
+        assert re.search(r"(?m)^\.venv\\Scripts\\(mkdocs serve|pytest -n auto)$", theirs)
 
 
 def test_each_heading_of_the_reference_leads_to_the_lines_of_its_source(known: Path):

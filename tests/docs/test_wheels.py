@@ -130,6 +130,9 @@ def test_git_says_the_revision_where_the_environment_does_not(tmp_path: Path):
         subprocess.run([*git, *command], cwd=tmp_path, check=True)
     head = subprocess.run([*git, "rev-parse", "HEAD"], cwd=tmp_path, check=True, capture_output=True, text=True).stdout
     assert wheels.revision(tmp_path) == head[:12]
+    (tmp_path / "unpacked").mkdir()
+    (tmp_path / "unpacked/pyproject.toml").write_text("")
+    assert wheels.revision(tmp_path / "unpacked") == ""  # that of another's repository is not its own
     (tmp_path / "a").write_text("2")
     assert wheels.revision(tmp_path) == f"{head[:12]}.dirty"
 

@@ -237,7 +237,8 @@ def test_runs_that_cannot_be_kept_are_an_error_with_its_remedy(
         checked(tmp_path, keep=True, page=PAGE)
     assert str(raised.value) == (
         f"runs cannot be kept in {tmp_path / '.cache/proofread'}: {os.strerror(fault)}; make room or make it writable, "
-        "or keep them elsewhere with cache under [tool.proofread] in pyproject.toml"
+        "keep them elsewhere with cache under [tool.proofread] in pyproject.toml, or copy the project to a folder of "
+        "yours"
     )
     assert not list(tmp_path.rglob("*.part"))
 

@@ -60,7 +60,7 @@ class Server:
         )
         self._guard = threading.Timer(_PATIENCE, self._process.kill)  # its pipe then ends, and with it every wait
         self._guard.start()
-        self._address = self.until(r"Serving on (http://\S+)")[1]
+        self.address = self.until(r"Serving on (http://\S+)")[1]
 
     def until(self, said: str) -> re.Match[str]:
         """Wait until it says something."""
@@ -83,7 +83,7 @@ class Server:
         self.until(said)
 
     def get(self, page: str) -> str:
-        with urlopen(self._address + page) as answer:
+        with urlopen(self.address + page) as answer:
             return re.sub("</?p-f>", "", answer.read().decode())
 
     def close(self) -> None:
@@ -136,6 +136,18 @@ def test_edits_show_errors_are_told_and_mended_and_pages_come_and_go(server: Ser
     with pytest.raises(HTTPError, match="404"):
         server.get("new/")
     assert "<pre>5</pre>" in server.get("page/")
+
+
+def test_an_address_that_is_taken_is_told_before_anything_is_built(server: Server) -> None:
+    port = int(server.address.split(":")[-1].strip("/"))
+    command = [sys.executable, "-m", "mkdocs", "serve", "--dev-addr", f"127.0.0.1:{port}"]
+    ended = subprocess.run(command, cwd=server.root, capture_output=True, text=True, timeout=_PATIENCE)
+    assert ended.returncode == 1
+    told = ended.stderr.splitlines()
+    (said,) = (line for line in told if line.startswith("ERROR"))
+    assert f"the site cannot be served at 127.0.0.1:{port}: Address already in use; end what serves there, or" in said
+    assert said.endswith(f" take another address, as in mkdocs serve --dev-addr 127.0.0.1:{port + 1}")
+    assert not [line for line in told if "checked" in line or "Traceback" in line]
 
 
 def test_the_page_that_is_looked_at_is_shown_before_the_others_have_run(server: Server) -> None:

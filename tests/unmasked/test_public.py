@@ -81,16 +81,16 @@ WITHOUT_EXTRAS = """
 import sys
 for blocked in ("jaxtyping", "beartype", "cloudpickle", "matplotlib", "numpy"):
     sys.modules[blocked] = None
+import unmasked  # before PyTorch, which warns by itself where there is no NumPy
 import torch
-import unmasked
 x = torch.eye(2)
 unmasked.parallel
 print(unmasked.self_attention(x).context.shape, unmasked.MultiheadAttention(4, 2).num_heads)
 """
 
 
-def test_torch_alone_is_enough() -> None:
-    run = subprocess.run([sys.executable, "-W", "ignore", "-c", WITHOUT_EXTRAS], capture_output=True, text=True)
+def test_torch_alone_is_enough_and_nothing_warns_of_what_is_not_needed() -> None:
+    run = subprocess.run([sys.executable, "-W", "error", "-c", WITHOUT_EXTRAS], capture_output=True, text=True)
     assert run.stdout == "torch.Size([2, 2]) 2\n", run.stderr
 
 

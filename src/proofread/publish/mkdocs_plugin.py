@@ -45,13 +45,12 @@ from ..runs.server import warm
 from ..runs.start import RunError
 from ..runs.steps import Task
 from ..settings import Settings, SettingsError
-from . import equations, figures, fonts, layout, links, reading, render
+from . import equations, figures, fonts, layout, links, reading, render, serving
 from . import mathematics as math
 from .deferred import defer
 from .extra import MissingError, demand
 from .installing import Installing
 from .notebook import as_notebook, as_script
-from .serving import Serving
 
 # A third of what it takes to build a site in which nothing has changed. They are not yet imported where MkDocs' plugins
 # stand in this order: proofread, mkdocs-jupyter.
@@ -113,7 +112,7 @@ class ProofreadPlugin(BasePlugin[ProofreadConfig]):
 
     def __init__(self) -> None:
         self._pages: dict[str, _Shown] = {}
-        self._serves, self._begun, self._serving = False, False, Serving()
+        self._serves, self._begun, self._serving = False, False, serving.Serving()
         self._behind: list[Task] = []
         self._off: set[str] = set()
         self._built: _Built | None = None
@@ -132,6 +131,8 @@ class ProofreadPlugin(BasePlugin[ProofreadConfig]):
             demand()
         except MissingError as error:
             raise PluginError(str(error)) from None
+        if self._serves and not self._begun:
+            serving.demand(*config.dev_addr)
         with contextlib.suppress(SettingsError):  # which the build tells of
             settings = Settings.load(root := Path(config.config_file_path).parent)
             if not self._begun and (self._serves or not (root / settings.cache / "runs").exists()):

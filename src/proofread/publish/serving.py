@@ -2,6 +2,7 @@
 
 import logging
 import shutil
+import socket
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 from urllib.parse import urljoin, urlsplit
 
 from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.exceptions import PluginError
 from mkdocs.livereload import LiveReloadServer
 from mkdocs.structure.files import Files
 
@@ -22,6 +24,20 @@ _log = logging.getLogger("mkdocs.plugins.proofread")
 
 class Overtaken(BaseException):
     """What is being built has changed again. MkDocs would tell of an Exception as of an error."""
+
+
+def demand(host: str, port: int) -> None:
+    """Take the address for a moment, before all is built: MkDocs asks for it afterwards.
+
+    Raises:
+        PluginError: It cannot be had.
+    """
+    try:
+        socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET).close()
+    except OSError as error:
+        told = f"the site cannot be served at {host}:{port}: {str(error.strerror).partition(' (while')[0]}"
+        remedy = f"end what serves there, or take another address, as in mkdocs serve --dev-addr 127.0.0.1:{port + 1}"
+        raise PluginError(f"{told}; {remedy}") from None
 
 
 class Serving:

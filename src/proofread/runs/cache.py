@@ -231,8 +231,8 @@ class Cache:
 
     def _failure(self, error: OSError) -> CacheError:
         return CacheError(
-            f"runs cannot be kept in {self.directory}: {error.strerror}; make room or make it writable, or keep them "
-            "elsewhere with cache under [tool.proofread] in pyproject.toml"
+            f"runs cannot be kept in {self.directory}: {error.strerror}; make room or make it writable, keep them "
+            "elsewhere with cache under [tool.proofread] in pyproject.toml, or copy the project to a folder of yours"
         )
 
 
