@@ -140,8 +140,8 @@ addEventListener("keydown", (event) => {
 })()
 
 /* The index of the search is on its way before the first letter is typed; the worker of the search asks for it again. Where
-   it does not come, as to a page that no server serves, the search says so. What is pasted, said or chosen is asked for as
-   well: the theme listens to keys alone. After Escape the focus is where it was before. */
+   it does not come, as to a page that no server serves, the search says so; there the theme does not even open it. What is
+   pasted, said or chosen is asked for as well: the theme listens to keys alone. After Escape the focus is where it was. */
 ;(() => {
   const search = document.querySelector(".md-search"), toggle = document.getElementById("__search")
   const input = search?.querySelector(".md-search__input"), told = search?.querySelector(".md-search-result__meta")
@@ -158,8 +158,10 @@ addEventListener("keydown", (event) => {
     const answer = await (loaded ??= fetch(new URL(`${base}/search/search_index.json`, location)).catch(() => {}))
     if (!answer?.ok) (told.textContent = missing), (loaded = undefined)
   }
+  const open = (wanted) => toggle.checked !== wanted && toggle.click()
   input.addEventListener("focus", ({ relatedTarget }) => {
     if (!search.contains(relatedTarget)) before = relatedTarget
+    open(true)
     load()
   })
   input.addEventListener("input", () => {
@@ -169,6 +171,9 @@ addEventListener("keydown", (event) => {
   document.addEventListener("keydown", ({ key }) => {
     if (key !== "Escape" || !toggle.checked) return
     const places = [before, ...document.querySelectorAll(".md-header [for=__search], .md-header .md-logo")]
-    setTimeout(() => places.find((each) => each?.isConnected && each.checkVisibility())?.focus({ preventScroll: true }))
+    setTimeout(() => {
+      open(false)
+      places.find((each) => each?.isConnected && each.checkVisibility())?.focus({ preventScroll: true })
+    })
   })
 })()

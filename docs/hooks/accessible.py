@@ -10,7 +10,6 @@ _PATH = re.compile(r'<span title="[\w.]+">')
 _SEARCH = {
     r'(<div class="md-search"[^>]*) role="dialog">': r'\1 role="dialog" aria-label="Search">',
     '<div class="md-search-result__meta">': '<div class="md-search-result__meta" role="status">',
-    '(<div class="md-search__scrollwrap") tabindex="0"': r"\1",  # while nothing is searched, nothing is in it
 }
 
 

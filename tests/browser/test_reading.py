@@ -200,15 +200,15 @@ def test_paper_shows_no_solutions_and_nothing_to_press(opened: Open):
 
 def test_boxes_of_every_kind_take_the_colors_of_the_site(opened: Open):
     colors = opened(LESSON).evaluate(
-        """() => ["question", "success", "example", "tip", "note"].flatMap((kind) => ["div", "details"].map((tag) => {
+        """() => "question success example tip warning".split(" ").flatMap((kind) => ["div", "details"].map((tag) => {
           const box = document.createElement(tag)
           box.className = tag === "div" ? `admonition ${kind}` : kind
           box.innerHTML = tag === "div" ? '<p class="admonition-title"></p>' : "<summary></summary>"
-          box.innerHTML += '<i style="color: var(--unmasked-teal)"></i>'
+          box.innerHTML += `<i style="color: var(--unmasked-${kind === "warning" ? "amber" : "teal"})"></i>`
           document.querySelector(".md-typeset h1").after(box)
-          const [head, teal] = box.children
+          const [head, own] = box.children
           return [getComputedStyle(box).borderLeftColor, getComputedStyle(head, "::before").backgroundColor,
-            getComputedStyle(teal).color]
+            getComputedStyle(own).color]
         }))"""
     )
     assert len(colors) == 10

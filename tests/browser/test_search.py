@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from .conftest import Open
+from .conftest import Open, keeps_out
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -131,13 +131,27 @@ def test_after_escape_the_focus_is_where_it_was_and_what_is_found_is_told(opened
     page.keyboard.press("ArrowDown")
     page.keyboard.press("Escape")
     page.locator("#before:focus").wait_for()
-    assert page.locator(".md-search [tabindex='0']").count() == 0, "no stop where there is nothing"
+    assert page.locator(".md-search [tabindex='0']:visible").count() == 0, "no stop where there is nothing"
     phone = on_phone("learn/masks/")
     phone.locator(".md-header button[for=__search]").press("Enter")
     phone.locator(".md-search__input:focus").wait_for()
     phone.keyboard.press("Escape")
     phone.locator("button[for=__search]:focus").wait_for()
     assert phone.evaluate(active)
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_closed_open_and_with_what_it_found_the_search_is_open_to_all(opened: Open, axe: str, width: int):
+    page = opened("learn/masks/", viewport={"width": width, "height": 900})
+    assert keeps_out(page, axe, "'.md-search'") == []
+    page.keyboard.press("/")
+    page.locator(".md-search__scrollwrap:visible").wait_for()
+    assert keeps_out(page, axe, "'.md-search'") == []
+    page.keyboard.type("mask")
+    code = page.locator(".md-search-result__item pre > code")
+    code.first.wait_for(state="attached")
+    assert keeps_out(page, axe, "'.md-search'") == []
+    assert code.evaluate_all("(all) => all.filter((each) => each.scrollWidth > each.clientWidth).length") == 0
 
 
 def test_without_a_server_the_search_says_what_it_needs(browser: Browser, site: Path):
@@ -147,7 +161,8 @@ def test_without_a_server_the_search_says_what_it_needs(browser: Browser, site: 
     page.keyboard.type("mask")
     told = page.locator(".md-search-result__meta")
     told.filter(has_text="python -m http.server").wait_for()
-    assert told.is_visible()
+    page.keyboard.press("Escape")
+    told.wait_for(state="hidden")
     page.close()
 
 

@@ -72,7 +72,7 @@ CRAMPED = """
     const fades = getComputedStyle(each).backgroundAttachment.startsWith("local, local, scroll")
     const table = each.querySelector(":scope > table")
     const hides = table && getComputedStyle(table).backgroundColor !== "rgba(0, 0, 0, 0)"
-    return each.tabIndex !== 0 || hides || !(fades || each.matches(".live-code, .math-display"))
+    return each.tabIndex !== 0 || hides || !fades
   }
   const found = {
     "small text": shown("[data-live] *").filter((each) => size(each) < 9 &&

@@ -26,6 +26,7 @@ from PIL import Image, ImageChops
 
 from ..conftest import pages
 from .hooks import hook
+from .links import Site
 
 ROOT = Path(__file__).parents[2]
 belonging, pictures = hook("belonging"), hook("pictures")
@@ -74,6 +75,10 @@ def test_each_page_has_a_picture_of_its_own_for_those_who_share_it_and_nothing_o
             paper = Image.new("RGB", picture.size, "#fffdf8")
             left, top, right, bottom = ImageChops.difference(picture.convert("RGB"), paper).getbbox()
             assert min(left, top, 1200 - right, 630 - bottom) >= 20, where
+
+
+def test_with_an_address_whatever_the_site_asks_for_is_there(known: Path):
+    assert Site(known, ADDRESS).dead() == []
 
 
 def test_with_a_repository_each_page_leads_to_it(known: Path):

@@ -50,6 +50,11 @@ def uses(statement: ast.AST) -> Uses:
     return found
 
 
+def only_defines(statement: ast.AST) -> bool:
+    """Whether a statement defines a function or class and runs none: what its body looks up, who calls it reads."""
+    return isinstance(statement, ast.ClassDef | Function) and not statement.decorator_list
+
+
 def first_reads(*statements: ast.stmt, bound: Iterable[str] = ()) -> set[str]:
     """The names that statements may read before they have bound them: a loop binds its variable itself."""
     found, bound, waiting = set[str](), {*bound}, deque(statements)

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from .names import Import, bound_names, uses
+from .names import Import, bound_names, only_defines, uses
 from .record import CellRun, Effects
 from .source import Source
 
@@ -112,7 +112,7 @@ def _needed(cells: Mapping[int, CellRun], target: int) -> dict[int, list[int]]:
                     return {place: [*range(len(cells[place].effects))] for place in earlier}
                 kept.insert(0, index)
                 reads = effects.reads
-                if place != target and isinstance(statement, _DEFINITIONS) and not statement.decorator_list:
+                if place != target and only_defines(statement):
                     # What a function looks up is read by who calls it, or by who copies the cell that makes it.
                     reads = reads & (uses(statement).early | uses(statement).annotations)
                 wanted = (wanted - effects.binds) | (reads & effects.names)

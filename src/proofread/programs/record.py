@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..keep.late import when_imported
-from .names import first_reads, uses
+from .names import first_reads, only_defines, uses
 from .source import Source
 
 RANDOM = "random numbers"  # the state of global random generators, as if it were a name of the page
@@ -104,6 +104,8 @@ class Recorder:
             return lambda printed, raised: None
         found = uses(statement)
         survey = _Survey(first_reads(statement) | found.annotations, self._namespace, self._hidden)
+        # What the body of a function may look at, its definition does not change.
+        ran = _Survey(found.early, self._namespace, self._hidden) if only_defines(statement) else survey
         survey.mentioned.update(node.attr for node in ast.walk(statement) if isinstance(node, ast.Attribute))
         before = {name: id(value) for name, value in self._namespace.items()}
         settings, modules, state = _settings(), len(sys.modules), self._generators.begin()
@@ -119,7 +121,7 @@ class Recorder:
             names = {*found.read, *found.binds, *found.changes, RANDOM, SETTINGS}
             names |= {name + GRADIENT for name in names}
             effects = Effects(names, survey.read, {*binds, *gone, *(found.binds & here)}, binds, printed, raised)
-            changed, gathered = (set(), set()) if alone else survey.changed()
+            changed, gathered = (set(), set()) if alone else ran.changed()
             self._forget(survey.read | effects.changes)
             if changed or gathered:
                 effects.changes |= {name + GRADIENT for name in here if gathered & self._reached(name)}
@@ -239,7 +241,7 @@ def _state(value: Any) -> tuple[Any, Iterable[Any]]:
     tensor = getattr(sys.modules.get("torch"), "Tensor", None)
     if tensor is not None and isinstance(value, tensor):
         return _tensor_state(value)
-    if isinstance(value, dict):
+    if isinstance(value, dict | types.MappingProxyType):
         held = [*value.values(), *getattr(value, "__dict__", {}).values()]
         return (tuple(map(id, list(value)[:_MANY])), tuple(map(id, held[:_MANY])), len(value)), held[:_MANY]
     if isinstance(value, list | deque | set | tuple | frozenset):
