@@ -16,7 +16,7 @@ from unmasked import CausalSelfAttention, KVCache, masks
 from unmasked.layouts import load
 from unmasked.positions import Rotary
 
-from .helpers import shaken
+from .helpers import goes_on_in_every_mode, shaken
 from .of_transformers import HEADS, LAYERS, VOCABULARY, WIDTH, tiny, with_cache
 from .refusals import refused
 
@@ -345,13 +345,7 @@ def test_bytes_are_a_key_and_a_value_for_each_head_of_each_layer() -> None:
 
 
 def test_it_works_in_inference_mode_and_without_gradients() -> None:
-    made, x = layer().requires_grad_(True), torch.randn(2, 3, 7, dtype=torch.float64)
-    for mode in (torch.inference_mode, torch.no_grad):
-        cache = made.cache(2, 30)
-        with mode():
-            for part in x.split([2, 1], dim=1):
-                last = made(part, cache=cache)
-            torch.testing.assert_close(last, made(x)[:, 2:])
+    goes_on_in_every_mode(layer().requires_grad_(True), torch.randn(2, 3, 7, dtype=torch.float64))
 
 
 SIZES = {"batch": 2, "num_kv_heads": 3, "max_tokens": 10, "head_dim": 4}

@@ -2,12 +2,11 @@
 
 import inspect
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import pytest
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 
 from unmasked import CausalSelfAttention, LatentAttention, MultiheadAttention, bypass_, bypassed, is_bypassed
@@ -101,13 +100,6 @@ TAKERS = {
     ),
     "HeadParallel": Taker(lambda layer, x: HeadParallel(layer, is_causal=True)(x)),
 }
-
-
-@pytest.fixture
-def alone() -> Iterator[None]:
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-    yield
-    dist.destroy_process_group()
 
 
 @pytest.mark.parametrize("cls", OPTIONS)

@@ -4,7 +4,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from copy import deepcopy
 from functools import cache, partial
 from pathlib import Path
@@ -490,13 +490,6 @@ def test_a_rank_that_never_comes_is_not_waited_for_for_ever(tmp_path: Path) -> N
 
 
 # --- one rank is enough ---
-
-
-@pytest.fixture
-def alone() -> Iterator[None]:
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-    yield
-    dist.destroy_process_group()
 
 
 @pytest.mark.usefixtures("alone")

@@ -1,11 +1,10 @@
 """What is refused changes nothing: caches, layers and process groups are as they were, and go on as if not asked."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 
 from unmasked import (
@@ -259,13 +258,6 @@ TAKERS: dict[str, Callable[[Any], object]] = {
     "from_torch": lambda layer: from_torch(layer, CausalSelfAttention),
     "HeadParallel": lambda layer: HeadParallel(layer, is_causal="no"),  # type: ignore[arg-type]
 }
-
-
-@pytest.fixture
-def alone() -> Iterator[None]:
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-    yield
-    dist.destroy_process_group()
 
 
 @pytest.mark.usefixtures("alone")
