@@ -527,6 +527,6 @@ def _can_be_read(x: Tensor) -> bool:
         and x.device.type == "cpu"
         and torch._C._len_torch_dispatch_stack() == 0  # such as make_fx, which traces numbers and not what they decide
         and not x.requires_grad
-        and torch.autograd.forward_ad.unpack_dual(x).tangent is None
         and not torch._C._functorch.is_functorch_wrapped_tensor(x)  # of vmap, grad or jvp, which may lie in one another
+        and torch.autograd.forward_ad.unpack_dual(x).tangent is None  # which vmap could not be asked
     )

@@ -234,6 +234,11 @@ def test_the_same_report_comes_every_time() -> None:
         ),
         ({"tokens": 1}, ValueError, "tokens is 1; it must be a whole number, 2 or more"),
         ({"causal": "yes"}, ValueError, "causal is 'yes'; pass True, False, or None if that is not known"),
+        ({"causal": 0}, ValueError, "causal is 0; pass True, False, or None if that is not known"),
+        *(
+            ({name: "no"}, TypeError, f"{name} is 'no', a str; it must be True or False")
+            for name in ("batch_first", "positions", "strict", "training")
+        ),
         ({"key_dim": 2.5, "inputs": "qkv"}, ValueError, "key_dim is 2.5; it must be a whole number, 1 or more"),
         ({"key_dim": (3, -1), "inputs": "qkv"}, ValueError, "key_dim is (3, -1); it must be a whole number, 1 or more"),
         ({"key_dim": 7}, ValueError, "key_dim is 7, and with inputs='x' the keys are of the tokens themselves"),

@@ -2,6 +2,8 @@
 
 import math
 import re
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import pytest
@@ -226,15 +228,58 @@ def test_three_words_say_how_well_it_is_known() -> None:
     assert (finding.cause, finding.how) == ("missing-scale", "equal")
 
 
-def test_a_default_device_is_no_obstacle() -> None:
-    target = STEPS.make()
-    here = diagnose(target, embed_dim=E, causal=False)
-    torch.set_default_device("meta")
+class Single(nn.Module):
+    """Attention that computes in float32, whatever it is given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv, self.proj = nn.Linear(E, 3 * E), nn.Linear(E, E)
+
+    def forward(self, x: Tensor) -> Tensor:
+        rows = nn.functional.linear(x.float(), self.qkv.weight.float(), self.qkv.bias.float())
+        q, k, v = rows.unflatten(-1, (3 * H, -1)).transpose(1, 2).chunk(3, 1)
+        context = nn.functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
+        return nn.functional.linear(context, self.proj.weight.float(), self.proj.bias.float()).to(x.dtype)
+
+
+@contextmanager
+def default_dtype(dtype: torch.dtype) -> Iterator[None]:
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
     try:
-        there = diagnose(target, embed_dim=E, causal=False)
+        yield
     finally:
-        torch.set_default_device(None)
-    assert there == here
+        torch.set_default_dtype(before)
+
+
+MODES: dict[str, Callable[[], AbstractContextManager[Any]]] = {
+    "inference mode": torch.inference_mode,
+    "no grad": torch.no_grad,
+    "autocast": lambda: torch.autocast("cpu", dtype=torch.bfloat16),
+    "a default device": lambda: torch.device("meta"),
+    "a default dtype": lambda: default_dtype(torch.float64),
+}
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_mode_that_a_caller_is_in_changes_nothing_in_what_is_found(mode: str) -> None:
+    targets = [STEPS.make(), Single()]
+    model, x = nn.TransformerEncoder(encoder_layer(), 3, enable_nested_tensor=False), torch.randn(2, 5, E)
+
+    def found() -> list[object]:
+        reports = [diagnose(target, embed_dim=E, num_heads=H, causal=False) for target in targets]
+        return [*reports, diagnose_model(model, x).ok]
+
+    here = found()
+    with MODES[mode]():
+        assert found() == here
+
+
+def test_a_target_that_is_made_in_inference_mode_is_examined_in_it_and_outside() -> None:
+    with torch.inference_mode():
+        target = STEPS.make()
+        assert diagnose(target, embed_dim=E, causal=False).verdict == "equal"
+    assert diagnose(target, embed_dim=E, causal=False).verdict == "equal"
 
 
 # Whole models, one layer of which is wrong

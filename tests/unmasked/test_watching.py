@@ -2,12 +2,14 @@
 the identity matrix: what it gives then are its weights."""
 
 import math
+import pickle
 import re
 import threading
 import warnings
 from collections.abc import Callable
 from contextlib import nullcontext
 from copy import deepcopy
+from functools import partial
 from typing import Any
 
 import pytest
@@ -509,6 +511,46 @@ def test_weights_alone_are_kept_where_tensors_are_written_to_again() -> None:
     with watch(model, keep="weights") as kept:
         model(query, cache[:, :, :3], cache[:, :, :3], masked)
     assert torch.equal(kept[0].allowed, masked)
+
+
+COPIES: dict[str, Callable[[Any], Any]] = {
+    "deepcopy": deepcopy,
+    "pickle": lambda seen: pickle.loads(pickle.dumps(seen)),
+}
+
+
+@pytest.mark.filterwarnings("ignore:flex_attention called without")
+@pytest.mark.parametrize("copy", COPIES)
+def test_what_was_seen_survives_a_copy_and_what_was_written_to_is_told_of_it_too(copy: str) -> None:
+    from torch.nn.attention.flex_attention import flex_attention
+
+    x, keys = torch.randn(1, 2, 4, 8), torch.randn(1, 2, 4, 8)
+    keys += 1  # so that its version is none that a copy begins with
+    flex = Calling(partial(flex_attention, score_mod=lambda score, b, h, q, k: score - k))
+    layers = [CausalSelfAttention(8, 8, 2, sinks=True, softcap=2.0), CausalSelfAttention(8, 8, 2)]
+    model = nn.ModuleList([*layers, MultiheadAttention(8, 2), nn.MultiheadAttention(8, 2), sdpa(), flex])
+    with watch(model) as seen:
+        for layer in model[:2]:
+            layer(x[0])
+        for layer in model[2:4]:
+            layer(x[0, 0], keys[0, 0], keys[0, 0])
+        for layer in model[4:]:
+            layer(x, keys, keys)
+    again = COPIES[copy](seen)
+    for call, other in zip(seen, again, strict=True):
+        torch.testing.assert_close(other.weights, call.weights, rtol=0, atol=0)
+        assert repr(other) == repr(call)
+        assert call.kernel == "flex" or torch.equal(other.key, call.key)
+    assert repr(again) == repr(seen)
+    expected = weights_of(x, keys)
+    with watch(model) as seen:
+        model[4](x, keys, keys)
+    again = COPIES[copy](seen)
+    keys += 1
+    torch.testing.assert_close(again[0].weights, expected)
+    for each in (seen[0], COPIES[copy](seen)[0]):
+        with pytest.raises(ValueError, match=r"^key of the call in '4' has been written to since"):
+            _ = each.weights
 
 
 def test_steps_with_a_cache_are_the_rows_of_all_tokens_at_once() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
@@ -10,7 +9,8 @@ from typing import Any
 
 import torch
 
-from unmasked import _generators
+from unmasked import _generators, _modes
+from unmasked._checks import flag
 from unmasked.doctor._equal import compared, named
 from unmasked.doctor._hear import uncompiled
 from unmasked.doctor._inside import look
@@ -47,7 +47,7 @@ def diagnose(
 
     The target is copied, and the copy examined where its parameters are, in evaluation mode, in float64, with
     parameters drawn anew, since those of a fresh module (biases of zero) hide mistakes. Neither the target nor a global
-    random generator is moved.
+    random generator is moved, and inference mode, autocast and default devices change nothing in what is found.
 
     Args:
         target: A module, or any function. It returns a tensor, or a tuple or a dict that begins with it.
@@ -75,7 +75,7 @@ def diagnose(
         The report: ``report.ok``, findings with their causes, and ``report.verdict``: how well it is known.
 
     Raises:
-        TypeError: target cannot be called.
+        TypeError: target cannot be called, or a flag is neither True nor False.
         ValueError: an option is out of range, or the target does not take these inputs.
 
     Examples:
@@ -97,13 +97,12 @@ def diagnose(
         raise TypeError(f"target is {a(target)}; pass a module or a function")
     if inspect.isclass(target):
         raise TypeError(f"target is the class {target.__name__}; pass an object of it: {target.__name__}(...)")
+    flag("strict", strict)
     options = Options(
         embed_dim, num_heads, causal, inputs, batch_first, weights, positions, tokens, key_dim, cache, training
     )
-    default = torch.get_default_device()
-    elsewhere = default.type != "cpu"  # where the target's own tensors are made, and not the doctor's
-    with _generators.forked(), torch.device("cpu") if elsewhere else contextlib.nullcontext():
-        subject = Subject(target, options, default if elsewhere else None)
+    with _generators.forked(), _modes.left(), _modes.elsewhere() as default:
+        subject = Subject(target, options, default)
         try:
             outcomes = _examine(subject)
         finally:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from unmasked import _generators
+from unmasked import _generators, _modes
 from unmasked.doctor._call import Call, Found, found_in, laid
 from unmasked.doctor._hear import Event, heard
 from unmasked.doctor._report import Finding, Layer, ModelReport, Open, Standing
@@ -46,15 +46,20 @@ class _Run:
     outputs: dict[str, Tensor | None] = field(default_factory=dict)
 
 
-def _hear(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> _Run:
+def _hear(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], default: torch.device | None) -> _Run:
     """Run a model in evaluation mode, and hear its attention."""
+
+    def forward() -> object:
+        with contextlib.nullcontext() if default is None else default:
+            return model(*args, **kwargs)
+
     run, modes, stack = _Run(), [(module, module.training) for module in model.modules()], [""]
     modules = dict(getattr(model, "_orig_mod", model).named_modules())
     items = next((x.size(0) for x in (*args, *kwargs.values()) if isinstance(x, Tensor) and x.dim()), 1)
     try:
         model.eval()
         with _generators.forked(), torch.no_grad(), _followed(modules, run, stack):
-            run.events, _ = heard(lambda: model(*args, **kwargs), where=lambda: stack[-1])
+            run.events, _ = heard(forward, where=lambda: stack[-1])
     finally:
         for module, mode in modes:
             module.training = mode
@@ -85,7 +90,7 @@ def _hear(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) ->
     return run
 
 
-@contextmanager
+@contextlib.contextmanager
 def _followed(modules: Mapping[str, nn.Module], run: _Run, stack: list[str]) -> Iterator[None]:
     """Note which module runs, and what comes out of each."""
     handles = []
@@ -168,16 +173,24 @@ def diagnose_model(model: nn.Module, inputs: Any) -> ModelReport:
         args = inputs
     else:
         raise TypeError(f"inputs is {a(inputs)}; pass a tensor, a tuple, or a dict of keyword arguments")
-    try:
-        run = _hear(model, args, kwargs)
-    except Exception as error:  # whatever a model may raise
-        raise ValueError(f"{type(model).__name__} does not run with these inputs: {said(error)}") from error
-    return _Examination(model, args, kwargs, run).report()
+    with _modes.elsewhere() as default:
+        try:
+            run = _hear(model, args, kwargs, default)
+        except Exception as error:  # whatever a model may raise
+            raise ValueError(f"{type(model).__name__} does not run with these inputs: {said(error)}") from error
+        return _Examination(model, args, kwargs, run, default).report()
 
 
 class _Examination:
-    def __init__(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], run: _Run):
-        self.model, self.args, self.kwargs, self.run = model, args, kwargs, run
+    def __init__(
+        self,
+        model: nn.Module,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        run: _Run,
+        default: torch.device | None,
+    ):
+        self.model, self.args, self.kwargs, self.run, self.default = model, args, kwargs, run, default
         self.modules = dict(getattr(model, "_orig_mod", model).named_modules())
         self.findings: list[Finding] = []
         self.cautions: list[Finding] = []
@@ -294,7 +307,7 @@ class _Examination:
         if inputs is None:
             return None
         try:
-            run = _hear(self.model, *inputs)
+            run = _hear(self.model, *inputs, self.default)
         except Exception as error:
             self.open.append(Open(check, f"the model to run {how}: {said(error)}"))
             return None

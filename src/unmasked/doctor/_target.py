@@ -16,6 +16,8 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from unmasked._checks import flag
+
 __all__ = ["INPUTS", "Inputs", "Options", "Target", "WrongShape", "a", "is_triangle"]
 
 Inputs = Literal["x", "x_allowed", "x_context", "x_context_allowed", "qkv", "qkv_allowed"]
@@ -49,7 +51,9 @@ class Options:
             given = size is not None or name == "embed_dim"
             if given and (not isinstance(size, int) or isinstance(size, bool) or size < least):
                 raise ValueError(f"{name} is {getattr(self, name)!r}; it must be a whole number, {least} or more")
-        if self.causal not in (True, False, None):
+        for name in ("batch_first", "positions", "training"):
+            flag(name, getattr(self, name))
+        if self.causal is not True and self.causal is not False and self.causal is not None:
             raise ValueError(f"causal is {self.causal!r}; pass True, False, or None if that is not known")
         if self.key_dim is not None and self.own:
             raise ValueError(

@@ -124,12 +124,26 @@ class Call:
         if not self._values:
             raise ValueError(f'{names[0]} was not kept: watch(model, keep="inputs") keeps what went into each call')
         for name in names:
-            if _version(self._values[name]) != self._versions[name]:
+            if not self._unwritten(name):
                 raise ValueError(
                     f"{name} of the call in {self.module!r} has been written to since (is it a cache?): "
                     'watch(model, keep="weights") computes the weights at once'
                 )
         return self._values
+
+    def _unwritten(self, name: str) -> bool:
+        return _version(self._values[name]) == self._versions[name]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What a copy takes along: the numbers of versions are those of the tensors here, and not of its own."""
+        if "flex" in self._values:  # functions of the caller's, which may not go to another process
+            kept = {"_weights": self.weights, "_allowed": self.allowed, "_values": {}, "_versions": {}}
+            return vars(self) | kept
+        return vars(self) | {"_versions": {name: self._unwritten(name) for name in self._values}}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._versions = {name: _version(self._values[name]) if same else -1 for name, same in self._versions.items()}
 
     def _keep_weights(self) -> None:
         self._allowed, self._weights, self._values = self.allowed, self.weights, {}
