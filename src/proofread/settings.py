@@ -74,7 +74,7 @@ class Settings:
             return cls()
         try:
             tools = tomllib.loads(file.read_text(encoding="utf-8")).get("tool", {})
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
             raise SettingsError(f"{file} is not TOML: {error}") from error
         table = tools.get("proofread", {}) if isinstance(tools, dict) else {}
         if not isinstance(table, dict):

@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+from proofread.settings import Settings, SettingsError
+
 SIZE = 200_000  # characters
 TEXTS = {
     "backticks": "`" * SIZE,
@@ -22,6 +24,7 @@ TEXTS = {
     "elements that end nowhere": "<code <pre " * (SIZE // 11),
     "formulas": "$x$ " * (SIZE // 4),
     "figures": "a line has the number 12\n" * (SIZE // 25),
+    "figures on one line": "has the number 12 " * (SIZE // 18),
 }
 READ = """
 import sys
@@ -38,3 +41,55 @@ def test_a_long_text_is_read(tmp_path, name):
         [sys.executable, "-c", READ], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120
     )
     assert ran.returncode == 0, ran.stderr
+
+
+N = 5_000
+DEEP = "it is nested more than 150 deep; let statements compute its parts, one after another"
+MUCH = "characters, and 2,000 are the most; let a cell compute it, and give its name"
+# What a page has in place of n, once in its prose and once in a claim, and what is said of that.
+LARGE = {
+    "sums": ("n" + " + n" * N, MUCH),
+    "members": ("n" + ".real" * N, MUCH),
+    "minuses": ("-" * N + "n", MUCH),
+    "brackets": ("(" * N + "n" + ")" * N, MUCH),
+    "comparisons": ("n" + " <= n" * N, MUCH),
+    "conditions": (" and ".join(["n"] * N), MUCH),
+    "digits": (f"n + {'1' * N}", MUCH),
+    "few sums": ("n" + " + n" * 200, DEEP),
+    "few minuses": ("-" * 200 + "n", DEEP),
+    "few lists": ("[" * 160 + "n" + "]" * 160, DEEP),
+    "a huge number": ("n + 10**5000", "and no figure says that; give its logarithm, or a quotient"),
+}
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_what_is_too_long_too_deep_or_too_large_is_told_with_the_remedy(proofread, name):
+    code, told = LARGE[name]
+    page = f"# %%\nn = 3\n\n# %% [markdown]\n# It is 3<!--= {code} --> or {{{{ {code} }}}}.\n\n# %% tags=['claims']\n"
+    findings = proofread(f"{page}assert {code} != 4, 'It is'\n").findings
+    assert [finding.line for finding in findings[:2]] == [5, 5]
+    assert told in findings[0].message
+    assert all(len(finding.message) < 1_100 for finding in findings)
+
+
+def test_a_cell_that_is_too_deep_fails_as_it_does_in_python(proofread):
+    (finding,) = proofread(f"# %%\nn = 3{' + 0' * 20_000}\n").findings
+    assert finding.message.startswith("cell 1 failed with RecursionError: maximum recursion depth exceeded")
+    assert proofread(f"# %%\nn = 3{' + 0' * 300}\nprint(n)\n").findings == []
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"cells": ' + "[" * 100_000])
+def test_a_notebook_that_is_too_deep_is_none(proofread, text):
+    (finding,) = proofread(text, "page.ipynb").findings
+    assert finding.message.startswith("it is no notebook of version 4 (RecursionError")
+
+
+def test_a_number_with_a_huge_exponent_is_no_number(proofread):
+    (finding,) = proofread("# %%\nn = 3\n\n# %% [markdown]\n# It is 1e999999999<!--= n -->.\n").findings
+    assert finding.message == "it says 1e999999999, but n gives 3"
+
+
+def test_settings_that_are_too_deep_are_none(tmp_path):
+    (tmp_path / "pyproject.toml").write_text("x = " + "[" * 100_000)
+    with pytest.raises(SettingsError, match=r"pyproject.toml is not TOML: "):
+        Settings.load(tmp_path)

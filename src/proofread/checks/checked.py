@@ -42,6 +42,7 @@ class Text:
     caption: bool = False
     asserts: bool = False  # it is the code of a cell of claims
     sides: dict[Figure, str] = field(default_factory=dict)  # what a condition compares that does not hold
+    columns: dict[int, int] = field(default_factory=dict)  # where on the file's lines those of the text begin
 
     @property
     def published(self) -> str:

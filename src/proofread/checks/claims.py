@@ -5,6 +5,7 @@ from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from .. import syntax
 from ..formulas import spans
 from ..formulas.inline import loose
 from ..pages import conditions, numbers, prose
@@ -173,7 +174,7 @@ def _bound_below(page: Page, text: Text, error: str, remedy: str) -> str:
 
 def _bound_again(page: Page, text: Text, claim: Claim) -> str:
     """What else to say of a figure whose names are bound further down, and there more than once."""
-    for name in sorted(uses(conditions.parse(claim.expression)).read):
+    for name in sorted(uses(syntax.expression(claim.expression)).read):
         cells = [n for n, cell in enumerate(page.cells) if any(name in uses(node).binds for node in cell.tree.body)]
         if len(cells) > 1 and cells[-1] > text.cell:
             told = ", ".join(str(cell + 1) for cell in cells)
@@ -230,8 +231,10 @@ def _written(page: Page, text: Text, claim: Claim, new: str) -> Edit | None:
 
 def _in_file(page: Page, text: Text, place: int) -> tuple[int, int] | None:
     """Where a place of a text stands in the file: whose lines have marks, indents, quotes around it."""
-    number, written = text.at(place), text.prose.text
-    begin, end = written.rfind("\n", 0, place) + 1, written.find("\n", place)
-    said = written[begin : end if end >= 0 else len(written)]
-    before = page.lines[number - 1].rfind(said) if number <= len(page.lines) else -1
+    number, begin = text.at(place), text.prose.begins(place)
+    if number not in text.columns:
+        end = text.prose.text.find("\n", begin)
+        said = text.prose.text[begin : end if end >= 0 else len(text.prose.text)]
+        text.columns[number] = page.lines[number - 1].rfind(said) if number <= len(page.lines) else -1
+    before = text.columns[number]
     return (number, before + place - begin) if before >= 0 else None

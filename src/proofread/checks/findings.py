@@ -36,6 +36,7 @@ KINDS = {
 }
 
 _FEW = 3  # findings of a kind on one line that are shown
+_MOST = 1_000  # characters of a message that are shown, of its two ends
 
 # Of a page whose code did not do what it shall.
 BROKEN = frozenset({"encoding", "removed", "frozen", "cell", "stopped", "output", "memory"})
@@ -76,7 +77,9 @@ class Finding:
 
 
 def located(finding: Finding, page: Page | None) -> Finding:
-    """A finding on a notebook, by the cell; `fix` knows no way to write one."""
+    """A finding as it is told: one on a notebook by the cell, where `fix` knows no way to write; none without end."""
+    if len(finding.message) > _MOST:
+        finding = replace(finding, message=f"{finding.message[: _MOST // 2]} ... {finding.message[-_MOST // 2 :]}")
     if not page or finding.cell or not (place := page.place(finding.line))[0]:
         return finding
     quoted = re.compile(rf'(File "{re.escape(page.path)}"), line (\d+)')

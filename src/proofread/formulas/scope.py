@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from ..syntax import module
 from .arrays import is_array, is_list, shape
 from .libraries import LIBRARIES, used
 from .tree import FormulaError
@@ -43,7 +44,7 @@ class Scope:
         self.typed: set[str] = set()
         self._globals: dict[str, Any] = {**page, "random": self._random}
         try:
-            tree = ast.parse(re.sub(r";\s*", "; ", where))
+            tree = module(re.sub(r";\s*", "; ", where))
             named = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)}
             for name in named & _MODULES.keys() - page.keys():
                 self._globals[name] = importlib.import_module(_MODULES[name])
@@ -164,7 +165,7 @@ def _assigned(cell: str) -> tuple[tuple[frozenset[str], frozenset[str], frozense
     """The assignments of a cell, but for those in functions: what each binds, uses, and calls."""
     found = []
     try:
-        body = ast.parse(cell).body
+        body = module(cell).body
     except SyntaxError:  # which its cell tells of
         return ()
     for statement in (each for each in body if not isinstance(each, ast.FunctionDef | ast.ClassDef)):

@@ -9,6 +9,7 @@ import tokenize
 from contextlib import suppress
 
 from ..programs.source import Source
+from ..syntax import module
 from .plain import plain
 from .prose import EXACTLY, Claim, Prose, check
 
@@ -17,7 +18,7 @@ def read(source: str) -> Prose:
     """Read the code of a cell of claims."""
     prose = Prose(source)
     try:
-        body = ast.parse(source).body
+        body = module(source).body
     except SyntaxError as error:
         prose.problems.append(((error.lineno or 1) - 1, f"the claims cannot be read: {error.msg}"))
         return prose

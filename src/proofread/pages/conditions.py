@@ -15,6 +15,8 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from ..syntax import expression as parse
+
 _TRIALS, _ENOUGH = 1000, 50
 _BINARY: dict[type[ast.AST], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
@@ -62,11 +64,6 @@ _COPIES = {"list", "tuple", "set", "frozenset", "sorted"}
 
 class _Many(list[Any]):
     """Stand-in for a tensor: the operators take its numbers one by one."""
-
-
-def parse(expression: str) -> ast.expr:
-    """The tree of an expression, which may be broken and may end with a comment."""
-    return ast.parse(f"({expression.strip()}\n)", mode="eval").body
 
 
 def is_fixed(expression: str, value: object) -> bool:

@@ -21,6 +21,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..syntax import module
 from .package import documented, sources
 
 NUMBER = r"(?:[A-Z]\.?)?\d+(?:\.\d+)*[a-z]?"
@@ -57,7 +58,7 @@ def cited(package: str, root: Path) -> Iterator[Citation]:
         source = path.read_text(encoding="utf-8")
         if not _MENTIONED.search(source):  # as in most; parsing all of them at each save would be felt
             continue
-        for node, text in documented(ast.parse(source, str(path))):
+        for node, text in documented(module(source, str(path))):
             first, name = node.body[0].lineno, path.stem if isinstance(node, ast.Module) else node.name
             for match in SECTION.finditer(text):
                 line = first + text.count("\n", 0, match.end())

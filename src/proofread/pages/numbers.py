@@ -87,6 +87,7 @@ _PRINTED = re.compile(
     r"(?P<tail>\s*(?:,\s*(?:dtype|device|grad_fn|requires_grad|shape)=.*)?\))",
     re.DOTALL,
 )
+_LONGEST = 400  # characters of a number, which is more than a float takes
 _ENTRY = re.compile(r"[-−+]?[\d.].*|[-−+]?(?:nan|inf)|True|False|\[.*", re.DOTALL)  # of an array that is printed
 _SAID = re.compile(rf"(?:(?P<bound>(?i:{BOUND}))\s+)?(?P<figure>.+?)(?P<unit>{UNIT})?", re.DOTALL)
 
@@ -105,9 +106,10 @@ class Number:
     def parse(cls, typed: str) -> "Number | None":
         """Take a typed number apart; None if it is not one."""
         parts = _PARTS.fullmatch(typed)
-        if parts is None or not (parts["mantissa"] or parts["power"]):
+        if parts is None or not (parts["mantissa"] or parts["power"]) or len(typed) > _LONGEST:
             return None
-        return cls(*(parts[name] or "" for name in ("sign", "whole", "fraction", "power", "percent")))
+        number = cls(*(parts[name] or "" for name in ("sign", "whole", "fraction", "power", "percent")))
+        return number if abs(number.exponent) < _LONGEST else None
 
     @property
     def exponent(self) -> int:

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ..syntax import module
+
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Documented = ast.Module | ast.ClassDef | Function
 Parameters = dict[str, tuple[ast.expr | None, ast.expr | None]]
@@ -46,7 +48,7 @@ class Package:
         package = cls()
         for path in paths:
             try:
-                package.modules[path] = tree = ast.parse(path.read_text(encoding="utf-8"), str(path))
+                package.modules[path] = tree = module(path.read_text(encoding="utf-8"), str(path))
             except SyntaxError:
                 continue
             for node in ast.walk(tree):

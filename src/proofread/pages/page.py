@@ -15,6 +15,7 @@ from typing import Any
 from ..formulas.finding import without_open
 from ..keep.files import relative
 from ..keep.shelf import Shelf
+from ..syntax import module
 
 _MARKER = re.compile(r"\s*#\s*(?:%%|<codecell>|In\[)")
 # Lines for Python's splitlines, which jupytext takes, and for nobody else.
@@ -83,7 +84,7 @@ class Cell:
         """The syntax of its code, magics left out; no statements where it is not Python, as what shows that may be."""
         for source in (self.source, _MAGIC.sub(r"\1pass", self.source)) if self.is_code else ():
             with suppress(SyntaxError):
-                return ast.parse(source)
+                return module(source)
         return ast.Module([], [])
 
     def option(self, key: str) -> str | None:
@@ -147,7 +148,7 @@ class Page:
 def leading_imports(code: str) -> int:
     """How many lines of code its first imports take; 0 if it begins with something else."""
     try:
-        body = ast.parse(code).body
+        body = module(code).body
     except SyntaxError:
         return 0
     first = itertools.takewhile(lambda node: isinstance(node, (ast.Import, ast.ImportFrom)), body)
@@ -185,7 +186,7 @@ def own_mode(path: Path) -> str:
         return ""
     text = data.decode(errors="replace").removeprefix(BYTE_ORDER_MARK).replace("\r\n", "\n")
     if path.suffix == ".ipynb":
-        with suppress(ValueError, LookupError, TypeError):  # of which who reads it tells
+        with suppress(ValueError, LookupError, TypeError, RecursionError):  # of which who reads it tells
             text = _joined(json.loads(text)["cells"][0]["source"])
     elif path.suffix == ".py":
         text = re.sub(r"(?m)^#[ ]?", "", _SCRIPT_HEAD.sub("", text))
@@ -240,7 +241,7 @@ def _notebook(name: str, data: bytes) -> Page:
             cells.append(Cell(source, len(lines) + 1, is_code, tuple(each.get("metadata", {}).get("tags", ()))))
             lines += [*source.split("\n"), ""]
         "".join(lines).encode()  # half a character, which JSON can hold, is refused
-    except (ValueError, LookupError, TypeError, AttributeError) as error:
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         message = f"it is no notebook of version 4 ({error!r}); open it in Jupyter and save it"
         raise PageError(name, 1, message, "encoding") from None
     if language.lower() not in ("python", "ipython"):

@@ -26,7 +26,7 @@ from tokenize import generate_tokens
 
 from ..formulas import spans
 from ..formulas.finding import TICKS, without_open
-from .conditions import parse
+from ..syntax import expression as parse
 from .equations import BRACKETED, REFERENCE, is_reference
 from .numbers import FIGURE, PRINTED, SPELLED, UNIT, VULGAR, WORDS
 from .page import FENCE, FRONT_MATTER, OPEN
@@ -147,6 +147,11 @@ class Prose:
     def line(self, place: int) -> int:
         """The line of a place in the text."""
         return bisect_left(self._breaks, place)
+
+    def begins(self, place: int) -> int:
+        """Where the line of a place begins."""
+        line = self.line(place)
+        return self._breaks[line - 1] + 1 if line else 0
 
     @cached_property
     def _breaks(self) -> list[int]:

@@ -6,11 +6,11 @@ program is written (program.py). That it prints what the page shows is tried whe
 folder and an interpreter that has nothing of the page (trial.py).
 """
 
-import ast
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from ..syntax import module
 from .program import write
 from .record import ADDRESS, CellRun
 from .record import Recorder as Recorder  # what a page's run watches its statements with
@@ -68,7 +68,7 @@ def disagreement(snippet: Snippet, ran: Ran) -> tuple[str, str] | None:
 
 def _beyond_python(cell: CellRun) -> str:
     try:
-        ast.parse(cell.code)
+        module(cell.code)
     except SyntaxError:
         return "it is no Python, which is what it shows"
     if found := re.search(r"get_ipython\(\)\.(\w+)\(([^)]*)\)", cell.code):

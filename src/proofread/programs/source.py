@@ -4,6 +4,8 @@ import ast
 import re
 from itertools import accumulate
 
+from ..syntax import module
+
 
 class Source:
     """A text in Python; without statements if it cannot be parsed, as in a cell that shows what that looks like."""
@@ -13,7 +15,7 @@ class Source:
         self.lines = text.splitlines(keepends=True)
         self._starts = [0, *accumulate(map(len, self.lines))]
         try:
-            self.tree = ast.parse(text)
+            self.tree = module(text)
         except SyntaxError:
             self.tree = ast.Module([], [])
 

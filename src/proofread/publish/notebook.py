@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ..checks.checked import Checked
 from ..pages.page import FENCE
 from ..programs.source import Source
+from ..syntax import module
 from .installing import UNKNOWN, Installing
 
 if TYPE_CHECKING:  # it takes a while to import, and a build in which nothing has changed needs it not at all
@@ -227,7 +228,7 @@ def showing(
 def _caught(source: str) -> str:
     """The source with its exception told instead of raised."""
     try:
-        tree = ast.parse(source)
+        tree = module(source)
     except SyntaxError as error:  # it is what the cell shows; a script that held it would not begin
         return textwrap.indent(f"{source}\n{type(error).__name__}: {error.msg}", "# ", lambda line: True)
     within = {

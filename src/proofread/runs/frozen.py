@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ..keep.files import sha, write
+from ..syntax import module
 from .cache import outcome_of, plain, plain_result, result_of
 from .steps import Outcome, Result, Task
 
@@ -107,7 +108,7 @@ def _of(sources: Iterable[str]) -> str:
 
 def _form(code: str) -> object:
     try:
-        return _plain(ast.parse(code))
+        return _plain(module(code))
     except SyntaxError:  # IPython's own, or what is shown as a failure
         return code
 

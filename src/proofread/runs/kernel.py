@@ -41,6 +41,7 @@ from ..pages.numbers import Value
 from ..programs import Recorder, make
 from ..programs.trial import Trial, ready, run, run_all
 from ..settings import Settings
+from ..syntax import module
 from . import bits, sides
 from .asked import questions
 from .preload import VARIABLES
@@ -48,6 +49,7 @@ from .steps import Machine, Output, Raised, Result, Step, Task
 from .watch import Watch, asks
 
 _LITERAL = 10_000  # characters of a literal at most
+_MOST = 1_023  # bits of a whole number, as a float has room for
 
 
 def serve(
@@ -339,11 +341,14 @@ def _run(step: Step, shell: _Shell, place: int) -> Result:
         shell.recorder.begin(place, shell.transform_cell(step.code))
     blank = len(step.code) - len(step.code.lstrip())  # which IPython takes away
     _Compiler.line = step.line + step.code.count("\n", 0, blank)
-    ran = shell.run_cell(step.code, store_history=True)
+    try:
+        ran = shell.run_cell(step.code, store_history=True)
+        error = ran.error_before_exec or ran.error_in_exec
+    except RecursionError as deep:  # code that Python cannot compile
+        error = deep
     for output in shell.outputs:
         if output["output_type"] == "stream":
             output["text"] = "".join(output["text"])
-    error = ran.error_before_exec or ran.error_in_exec
     if shell.recorder:
         shell.recorder.end(shell.outputs, error)
     pyplot: Any = sys.modules.get("matplotlib.pyplot")
@@ -415,6 +420,9 @@ def _plain(value: Any) -> Value:
         return _plain(value.tolist())
     if isinstance(value, (list, tuple)):
         return [_plain(item) for item in value]
+    if isinstance(value, int) and value.bit_length() > _MOST:
+        told = f"it has more than {_MOST} bits, and no figure says that"
+        raise OverflowError(f"{told}; give its logarithm, or a quotient")
     return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)
 
 
@@ -447,7 +455,7 @@ class _Seeding:
     def drew(self, shell: InteractiveShell, code: str) -> str:
         """What the step did since then, of this code, with a generator that it had not seeded; "" if nothing."""
         with contextlib.suppress(SyntaxError):  # torch's own cannot be watched
-            for call in ast.walk(ast.parse(shell.transform_cell(code))) if ".seed()" in code else ():
+            for call in ast.walk(module(shell.transform_cell(code))) if ".seed()" in code else ():
                 if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "seed":
                     of = ast.unparse(call.func.value)
                     kind = f"{of} {type(shell.user_ns.get(of))}"

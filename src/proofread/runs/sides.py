@@ -4,7 +4,7 @@ import ast
 from types import GeneratorType, ModuleType
 from typing import Any
 
-from ..pages.conditions import parse
+from ..syntax import expression as parse
 
 _LONGEST = 60  # characters of a value that are told
 _FEW = 4  # values that are told
