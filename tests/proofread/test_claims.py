@@ -20,7 +20,7 @@ PAGE = """\
 # # Who takes more?
 #
 # The *ship* takes **more** than
-# the [crew](crew.md), and no weight is negative.
+# the [crew](//crew), and no weight is negative.
 
 # %%
 #| caption: Of both, the ship is the taller

@@ -17,7 +17,7 @@ PAGE = """\
 # %% [markdown]
 # # All 12<!--= n --> words: café 11<!--= n -->
 #
-# It keeps 54%<!--= share -->, `(10, 50)`<!--= (n, 50) -->, **12<!--= n -->** and [eleven](x.md)<!--= n -->.
+# It keeps 54%<!--= share -->, `(10, 50)`<!--= (n, 50) -->, **12<!--= n -->** and [eleven](//x)<!--= n -->.
 #
 # | word | weight |
 # |------|--------|
@@ -165,7 +165,7 @@ n = 3
 LEFT = {
     "many": "13",
     "**12 words**": "13",
-    "[all 12](a.md)": "13",
+    "[all 12](//a)": "13",
     "(about 12)": "13",
     "12": "(13, 14)",
     "(12, 13)": "13",
@@ -203,7 +203,7 @@ def test_a_file_that_cannot_be_written_stays_as_it_was(project: Project, monkeyp
 
 WHOLE = st.integers(-(10**7), 10**7)
 REAL = st.floats(-1e9, 1e9, allow_nan=False).filter(lambda x: x == 0 or abs(x) > 1e-9)
-AROUND = st.sampled_from(["{}", "**{}**", "`{}`", "$ {} $", "[{}](a.md)", "<b>{}", '"{}"', "_{}_"])
+AROUND = st.sampled_from(["{}", "**{}**", "`{}`", "$ {} $", "[{}](//a)", "<b>{}", '"{}"', "_{}_"])
 
 
 @st.composite

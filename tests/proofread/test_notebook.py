@@ -52,7 +52,9 @@ hidden
 
 @pytest.fixture(scope="module")
 def checked(tmp_path_factory: pytest.TempPathFactory) -> Checked:
-    report = Project(tmp_path_factory.mktemp("project")).proofread(PAGE)
+    project = Project(tmp_path_factory.mktemp("project"))
+    project.write("other.py", "# %% [markdown]\n# # Another\n#\n# ## Another part {#part}\n")
+    report = project.proofread(PAGE)
     assert report.findings == []
     return report.pages[0]
 

@@ -39,6 +39,8 @@ OTHER = "# %% [markdown]\n# # Other\n#\n# ## Its part\n#\n# Back to [the title](
 DEAD = """\
 # %% [markdown]
 # # Title
+#
+# To [f](f.md).
 
 # %%
 #| caption: To [a](a.py)<!--~ link: one --> and [b](sub/other.py#b)<!--~ link: one -->
@@ -92,14 +94,16 @@ def test_each_dead_link_of_a_cell_ends_a_strict_build_with_its_line(tmp_path: Pa
     told = ended(project(tmp_path, DEAD))
     gone = "but the target is not found among documentation files"
     for line, target, reason in (
-        (5, "a.py", gone),
-        (5, "sub/other.py#b", "but the doc 'sub/other.py' does not contain an anchor '#b'"),
-        (13, "c.md", gone),
-        (14, "d.py", gone),
-        (14, "sub/other.py#e", "but the doc 'sub/other.py' does not contain an anchor '#e'"),
+        (4, "f.md", gone),
+        (7, "a.py", gone),
+        (7, "sub/other.py#b", "but the doc 'sub/other.py' does not contain an anchor '#b'"),
+        (15, "c.md", gone),
+        (16, "d.py", gone),
+        (16, "sub/other.py#e", "but the doc 'sub/other.py' does not contain an anchor '#e'"),
     ):
         assert f"docs/page.py:{line}: Doc file 'page.py' contains a link '{target}', {reason}" in told
-    assert told.count("Doc file") == 5
+    assert told.count("Doc file") == 6
+    assert "leads to" not in told  # which `proofread check` says of them
 
 
 @pytest.mark.parametrize("address", [None, "https://example.org/some/where/"])
