@@ -15,6 +15,7 @@ from proofread.keep.processes import FORKS
 from proofread.settings import Settings
 
 from .conftest import Command, Project, found
+from .test_serve import Server
 
 forks = pytest.mark.skipif(not FORKS, reason="needs forks, which Linux and macOS have")
 
@@ -107,7 +108,14 @@ def alone(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
 Alone = Callable[..., subprocess.CompletedProcess[str]]
 
 
-def test_without_forks_pages_are_checked_built_fixed_and_tested_and_their_programs_are_tried(
+SITE = """
+site_name: Ours
+theme: mkdocs
+plugins: [{proofread: {}}, {mkdocs-jupyter: {include: ['*.py'], execute: false}}]
+"""
+
+
+def test_without_forks_pages_are_checked_run_built_exported_fixed_and_tested_and_their_programs_are_tried(
     project: Project, alone: Alone
 ) -> None:
     for name, text in PAGES.items():
@@ -126,19 +134,38 @@ def test_without_forks_pages_are_checked_built_fixed_and_tested_and_their_progra
     shown = alone(WITHOUT, "-m", "proofread", "snippet", "docs/figure.py:19")
     assert "print(total)" in shown.stdout, shown.stderr
     project.write("docs/ends.py", "# %%\nx = 2\n\n# %% [markdown]\n# It is 1<!--= x -->.\n")
+    ran = alone(WITHOUT, "-m", "proofread", "run", "docs/figure.py")
+    assert "print(total)\n→ 3\n" in ran.stdout, ran.stderr
     fixed = alone(WITHOUT, "-m", "proofread", "fix", "docs/ends.py")
     assert fixed.returncode == 0, fixed.stderr
     assert "It is 2<" in project.read("docs/ends.py")
     (project.root / "docs/faults.py").unlink()
     project.write("docs/index.md", "# Home\n")
-    plugins = "[{proofread: {}}, {mkdocs-jupyter: {include: ['*.py'], execute: false}}]"
-    project.write("mkdocs.yml", f"site_name: Ours\ntheme: mkdocs\nplugins: {plugins}\n")
+    project.write("mkdocs.yml", SITE)
     built = alone(WITHOUT, "-m", "mkdocs", "build", "--strict")
     assert built.returncode == 0, built.stderr
     assert "svg" in (project.root / "site/figure/index.html").read_text("utf-8")
+    for site, page in (("docs", "plain/figure.md"), ("mkdocs.yml", "moved/docs/figure.md")):
+        exported = alone(WITHOUT, "-m", "proofread", "export", site, "--output", page.partition("/")[0])
+        assert exported.returncode == 0, exported.stderr
+        assert "It is 3." in project.read(page)
     project.write("pyproject.toml", '[tool.pytest.ini_options]\nproofread = ["docs"]\n')
     tested = alone(WITHOUT, "-m", "pytest", "docs", "-q", "-p", "no:cacheprovider")
     assert tested.returncode == 0, tested.stdout + tested.stderr
+
+
+def test_without_forks_a_site_is_served_and_an_edit_is_shown(project: Project) -> None:
+    project.write("sitecustomize.py", WITHOUT)
+    project.write("mkdocs.yml", SITE)
+    project.write("docs/index.md", "# Home\n")
+    project.write("docs/page.py", "# %%\nimport os\n\nprint(hasattr(os, 'fork'), 1)\n")
+    server = Server(project.root)
+    try:
+        assert "<pre>False 1\n" in server.get("page/")
+        server.edit("docs/page.py", "# %%\nimport os\n\nprint(hasattr(os, 'fork'), 2)\n")
+        assert "<pre>False 2\n" in server.get("page/")
+    finally:
+        server.close()
 
 
 def test_forks_that_are_not_there_are_refused_with_the_remedy(project: Project, alone: Alone) -> None:
