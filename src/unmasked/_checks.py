@@ -14,7 +14,7 @@ import numbers
 from collections import abc
 from collections.abc import Callable, Iterator
 from functools import partial
-from itertools import chain, count, cycle
+from itertools import chain, count
 from types import UnionType
 from typing import Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin
 
@@ -135,10 +135,12 @@ def checked(function: Function) -> Function:
         if not torch.compiler.is_compiling():
             asked = checks()
             lengths: Lengths = {}
-            named = chain(zip(chain(positional, cycle(rest)), args, strict=False), kwargs.items())
-            for name, value in named:
+            for name, value in chain(zip(positional, args, strict=False), kwargs.items()):
                 if (check := asked.get(name)) is not None:
                     check(name, value, lengths)
+            for name in rest:
+                for place, value in enumerate(args[len(positional) :]):
+                    asked.get(name, _nothing)(f"{name}[{place}]", value, lengths)
         return function(*args, **kwargs)
 
     return wrapper  # type: ignore[return-value]

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from unmasked import masks
-from unmasked._layers import refuse_script
+from unmasked._checks import flag, size, tensor
+from unmasked._layers import refuse_script, require_floating, require_options
 from unmasked._shapes import Float, Shaped
 from unmasked.functional import Attention, attend
 from unmasked.heads import merge_heads, split_heads
@@ -58,6 +59,12 @@ class MultiheadAttention(nn.MultiheadAttention):
         device: where the parameters live.
         dtype: their floating type.
 
+    Raises:
+        AssertionError: num_heads does not divide embed_dim.
+        TypeError: an option is of another kind than said here: PyTorch takes a word for True, and a fraction for a
+            number of heads.
+        ValueError: a size is not positive, or dropout is no probability.
+
     References:
         Vaswani et al. (2017), Attention Is All You Need, section 3.2.2.
 
@@ -84,6 +91,13 @@ class MultiheadAttention(nn.MultiheadAttention):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
+        for name, each in (("embed_dim", embed_dim), ("num_heads", num_heads), ("kdim", kdim), ("vdim", vdim)):
+            size(name, 1 if each is None and name in ("kdim", "vdim") else each)  # type: ignore[arg-type]
+        flags = {"bias": bias, "add_bias_kv": add_bias_kv, "add_zero_attn": add_zero_attn, "batch_first": batch_first}
+        for name, each in flags.items():
+            _truth(name, each)
+        require_options(scale=None, dropout=dropout)
+        require_floating(dtype)
         super().__init__(
             embed_dim, num_heads, dropout, bias, add_bias_kv, add_zero_attn, kdim, vdim, batch_first, device, dtype
         )
@@ -123,7 +137,12 @@ class MultiheadAttention(nn.MultiheadAttention):
             AssertionError: query, key or value has a wrong shape (PyTorch's types and first words), or nested tensors
                 come with a mask.
             RuntimeError: a mask has a wrong shape.
+            TypeError: an option is no bool, or a tensor is none, or of another type than the layer, but under autocast.
+            ValueError: a tensor is on another device than the layer.
         """
+        need_weights, is_causal = _truth("need_weights", need_weights), _truth("is_causal", is_causal)
+        average_attn_weights = _truth("average_attn_weights", average_attn_weights)
+        self._check_kinds(query=query, key=key, value=value, key_padding_mask=key_padding_mask, attn_mask=attn_mask)
         if query.is_nested or key.is_nested or value.is_nested:
             self._check_nested(query, key, value, key_padding_mask, attn_mask)
             return self._attend_nested(query, key, value, is_causal, need_weights, average_attn_weights)
@@ -239,6 +258,23 @@ class MultiheadAttention(nn.MultiheadAttention):
         b_q, b_k, b_v = (None,) * 3 if bias is None else bias.chunk(3)
         return F.linear(query, w_q, b_q), F.linear(key, w_k, b_k), F.linear(value, w_v, b_v)
 
+    def _check_kinds(self, **given: Tensor | None) -> None:
+        """Refuse what is no tensor, is elsewhere, or is of another type than the layer, but under autocast."""
+        weight = self.q_proj_weight if self.in_proj_weight is None else self.in_proj_weight
+        for name, x in given.items():
+            is_mask = name.endswith("_mask")
+            if is_mask and x is None:
+                continue
+            if not isinstance(x, Tensor) or x.layout not in (torch.strided, torch.jagged):
+                tensor(name, x)  # type: ignore[arg-type]
+                continue
+            if x.device != weight.device:
+                raise ValueError(
+                    f'{name} is on {x.device} and the layer on {weight.device}; call {name}.to("{weight.device}")'
+                )
+            if not is_mask and x.dtype != weight.dtype and not torch.is_autocast_enabled(x.device.type):
+                raise TypeError(f"{name} is {x.dtype} and the layer {weight.dtype}; call {name}.to({weight.dtype})")
+
     def _check(
         self, query: Tensor, key: Tensor, value: Tensor, key_padding_mask: Tensor | None, attn_mask: Tensor | None
     ) -> None:
@@ -333,6 +369,11 @@ class MultiheadAttention(nn.MultiheadAttention):
                 raise AssertionError(
                     f"was expecting embedding dimension of {features}, but got {x.size(-1)} in `{name}`"
                 )
+
+
+def _truth(name: str, value: bool) -> bool:
+    """A flag, for which PyTorch's users may pass 0 or 1 too."""
+    return bool(value) if type(value) is int and value in (0, 1) else flag(name, value)
 
 
 def _decline_fast_path(module: nn.Module, args: tuple[object, ...]) -> None:

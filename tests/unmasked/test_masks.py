@@ -177,10 +177,10 @@ test_what_is_no_such_mask_is_refused = refused(
         }
         | {
             f"blocked {NO_BOOL}": lambda: masks.allowed_from_blocked(ONES),
+            f"allowed[1] {NO_BOOL}": lambda: masks.combine(None, ONES),
             f"allowed {NO_BOOL}": (
                 lambda: masks.blocked_from_allowed(ONES),
                 lambda: masks.additive_from_allowed(ONES),
-                lambda: masks.combine(None, ONES),
                 lambda: masks.positions_of(ONES),
                 lambda: masks.mask_mod(ONES),
             ),

@@ -447,6 +447,65 @@ def test_wrong_shapes_are_refused_with_pytorchs_exception_and_first_words(
         assert str(refused.value)[:3] == text[:3]
 
 
+def made(**options: Any) -> Callable[[], object]:
+    return lambda: MultiheadAttention(**{"embed_dim": 12, "num_heads": 3} | options)
+
+
+def called(**wrong: Any) -> Callable[[], object]:
+    return lambda: MultiheadAttention(12, 3, batch_first=True)(**dict.fromkeys(("query", "key", "value"), X) | wrong)
+
+
+X = torch.zeros(2, 5, 12)
+ELSEWHERE = 'is on meta and the layer on cpu; call {0}.to("cpu")'
+test_what_pytorch_takes_in_silence_or_refuses_in_other_words_is_refused_by_name = refused(
+    {
+        TypeError: {
+            **{
+                f"{name} is 'no', a str; it must be True or False": made(**{name: "no"})
+                for name in ("bias", "add_bias_kv", "add_zero_attn", "batch_first")
+            },
+            **{
+                f"{name} is 'no', a str; it must be True or False": called(**{name: "no"})
+                for name in ("need_weights", "average_attn_weights", "is_causal")
+            },
+            "need_weights is 2, a int; it must be True or False": called(need_weights=2),
+            "embed_dim is 8.0, a float; it must be an integer": made(embed_dim=8.0),
+            "num_heads is 2.0, a float; it must be an integer": made(num_heads=2.0),
+            "num_heads is None; it must be an integer": made(num_heads=None),
+            "dropout is '0.1', a str; it must be a probability in [0, 1]": made(dropout="0.1"),
+            "dtype is torch.int32; it must be floating, such as torch.float32": made(dtype=torch.int32),
+            "query is of the type list; pass torch.tensor(query)": called(query=[[0.0]]),
+            "value is None; pass a tensor": called(value=None),
+            "attn_mask is 'causal', a str; pass a tensor": called(attn_mask="causal"),
+            "key is sparse, torch.sparse_coo; call key.to_dense()": called(key=X.to_sparse()),
+            "key is torch.float64 and the layer torch.float32; call key.to(torch.float32)": called(key=X.double()),
+        },
+        ValueError: {
+            "kdim is 0; it must be 1 or more": made(kdim=0),
+            "vdim is -3; it must be 1 or more": made(vdim=-3),
+            "embed_dim is 0; it must be 1 or more": made(embed_dim=0),
+            **{f"dropout is {p}; it must be a probability in [0, 1]": made(dropout=p) for p in (torch.nan, -0.1, 1.5)},
+            **{
+                f"{name} {ELSEWHERE.format(name)}": called(**{name: X.to("meta")}) for name in ("query", "key", "value")
+            },
+            f"attn_mask {ELSEWHERE.format('attn_mask')}": called(attn_mask=torch.zeros(5, 5, device="meta")),
+            f"key_padding_mask {ELSEWHERE.format('key_padding_mask')}": called(
+                key_padding_mask=torch.zeros(2, 5, device="meta").bool()
+            ),
+        },
+    }
+)
+
+
+@pytest.mark.usefixtures("unhooked")
+def test_a_flag_may_be_a_number_of_one_bit_as_pytorchs_users_write_it() -> None:
+    layer = MultiheadAttention(12, 3, bias=0, batch_first=1)  # type: ignore[arg-type]
+    assert layer.in_proj_bias is None
+    output, weights = layer(X, X, X, need_weights=0, is_causal=1)
+    assert (output.shape, weights) == (X.shape, None)
+    assert layer(X, X, X, average_attn_weights=0)[1].shape == (2, 3, 5, 5)
+
+
 nested_is_a_prototype = pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors is in prototype")
 
 
