@@ -244,7 +244,7 @@ def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, **_: An
     for name, say in told.get(page.file.src_uri, {}).items():
         mark = f'<div data-belongs="{name}"></div>'
         if mark not in markdown:
-            raise ValueError(f"{page.file.src_uri} has no place for it; write {mark} where it shall stand")
+            raise PluginError(f"{page.file.src_uri} has no place for it; write {mark} where it shall stand")
         markdown = markdown.replace(mark, say(config))
     return markdown
 

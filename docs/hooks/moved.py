@@ -20,9 +20,12 @@ def on_files(files: Files, *, config: MkDocsConfig) -> Files:
     """Read the table.
 
     Raises:
-        PluginError: It leads to what is no page, or from what is one.
+        PluginError: It cannot be read, or leads to what is no page, or from what is one.
     """
-    told = tomllib.loads(Path(config.docs_dir, TABLE).read_text(encoding="utf-8"))
+    try:
+        told = tomllib.loads(Path(config.docs_dir, TABLE).read_text(encoding="utf-8"))
+    except tomllib.TOMLDecodeError as error:
+        raise PluginError(f"{TABLE} is not TOML: {error}") from None
     there = {file.url.removeprefix("./") for file in files.documentation_pages()}
     for new in [*told["pages"].values(), *told["headings"]]:
         if new not in there:

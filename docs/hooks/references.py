@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import Files
 from mkdocs.structure.pages import Page
 
@@ -47,16 +48,23 @@ def linked(html: str, data: dict[str, dict[str, Any]]) -> str:
     return "".join([*pieces, cited.sub(link, html[end:])])
 
 
+def _read(config: MkDocsConfig) -> dict[str, Any]:
+    try:
+        return tomllib.loads(Path(config.docs_dir, "references.toml").read_text(encoding="utf-8"))
+    except tomllib.TOMLDecodeError as error:
+        raise PluginError(f"references.toml is not TOML: {error}") from None
+
+
 def on_page_content(html: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Lead from each citation to the work."""
-    return linked(html, tomllib.loads(Path(config.docs_dir, "references.toml").read_text(encoding="utf-8")))
+    return linked(html, _read(config))
 
 
 def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Put the list into its page."""
     if page.file.src_uri != LIST:
         return markdown
-    data = tomllib.loads(Path(config.docs_dir, "references.toml").read_text(encoding="utf-8"))
+    data = _read(config)
     if MARK not in markdown:
-        raise ValueError(f"{LIST} has no place for the list; write {MARK} where it shall stand")
+        raise PluginError(f"{LIST} has no place for the list; write {MARK} where it shall stand")
     return markdown.replace(MARK, listed(data))

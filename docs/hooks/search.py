@@ -23,10 +23,17 @@ def aliases(text: str, urls: dict[str, str]) -> dict[str, list[str]]:
     Args:
         text: The data, with a list for each page.
         urls: The addresses of the pages, by their names.
+
+    Raises:
+        PluginError: It cannot be read, or names what is no page.
     """
-    called = tomllib.loads(text)
+    try:
+        called = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise PluginError(f"{ALIASES} is not TOML: {error}") from None
     if unknown := sorted(called.keys() - urls.keys()):
-        raise ValueError(f"{ALIASES} names what is no page: {', '.join(unknown)}")
+        told = "give each the name that its file has now, or take its line out"
+        raise PluginError(f"{ALIASES} names what is no page: {', '.join(unknown)}; {told}")
     return {urls[name]: words for name, words in called.items()}
 
 
@@ -81,7 +88,8 @@ def on_post_build(*, config: MkDocsConfig) -> None:
     names = [
         file.relative_to(worker.parent).as_posix() for file in worker.parent.glob("javascripts/workers/search.*.js")
     ]
-    worker.write_text(asking(worker.read_text(encoding="utf-8"), names), encoding="utf-8")
+    script = Path(config.docs_dir, WORKER).read_text(encoding="utf-8")  # a build of what has changed copies it once
+    worker.write_text(asking(script, names), encoding="utf-8")
     file = Path(config.site_dir, INDEX)
     index = json.loads(file.read_text(encoding="utf-8"))
     named(index, _urls)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.exceptions import PluginError
 
 _INLINE = re.compile(
     r"<(?P<kind>script|style)\b(?P<attributes>[^>]*)>(?P<text>.*?)</(?P=kind)>",
@@ -57,7 +58,7 @@ def guarded(html: str, name: str) -> str:
     html = _AHEAD.sub("", html)
     place = _PLACE.search(html)
     if not place:
-        raise ValueError(f"{name} has no <meta charset>, after which its Content-Security-Policy could stand")
+        raise PluginError(f"{name} has no <meta charset>, after which its Content-Security-Policy could stand")
     meta = f'\n<meta http-equiv="Content-Security-Policy" content="{policy(html)}">'
     return html[: place.end()] + meta + html[place.end() :]
 

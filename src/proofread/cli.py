@@ -2,7 +2,6 @@
 
 import argparse
 import contextlib
-import io
 import json
 import logging
 import os
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from . import settings as config
+from . import streams
 from .checks import machines
 from .checks.check import check, project_pages
 from .checks.checked import Checked, Report, count
@@ -108,13 +108,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with contextlib.suppress(ValueError):  # not in the main thread
         for sent in (signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)):  # Windows has no terminal to hang up
             signal.signal(sent, signal.default_int_handler)
-    options = _parser().parse_args(arguments)
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # pages say more than some terminals can
+    with streams.guarded():
+        try:
+            return _done(arguments)
+        finally:
+            if arguments is None:  # this process ends now, and nobody needs to stop it
+                for number in (signal.SIGINT, signal.SIGTERM):
+                    signal.signal(number, signal.SIG_IGN)
+
+
+def _done(arguments: Sequence[str] | None) -> int:
+    """Do what is asked; returns the exit code."""
     try:
-        code: int = options.command(options)
-        sys.stdout.flush()
+        try:
+            options = _parser().parse_args(arguments)
+            code: int = options.command(options)
+        finally:  # help, too, ends by an exception
+            sys.stdout.flush()
         return code
     except KeyboardInterrupt:
         print("stopped; what had run to its end is kept", file=sys.stderr)
@@ -122,16 +132,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (SettingsError, UsageError) as error:
         print(f"proofread: {error}", file=sys.stderr)
         return 2
-    except BrokenPipeError:  # who read our findings has seen enough, and Python must not try to write the rest
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
     except (OSError, MissingError) as error:
         print(f"proofread: {error}", file=sys.stderr)
         return 3
-    finally:
-        if arguments is None:  # this process ends now, and nobody needs to stop it
-            for number in (signal.SIGINT, signal.SIGTERM):
-                signal.signal(number, signal.SIG_IGN)
 
 
 def _parser() -> argparse.ArgumentParser:

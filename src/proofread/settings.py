@@ -74,7 +74,11 @@ class Settings:
             return cls()
         try:
             tools = tomllib.loads(file.read_text(encoding="utf-8")).get("tool", {})
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        except UnicodeDecodeError as error:
+            line = error.object.count(b"\n", 0, error.start) + 1
+            told = f"byte {error.object[error.start]:#04x} on line {line} is not UTF-8; save it as UTF-8"
+            raise SettingsError(f"{file} is not TOML: {told}") from error
+        except (tomllib.TOMLDecodeError, RecursionError) as error:
             raise SettingsError(f"{file} is not TOML: {error}") from error
         table = tools.get("proofread", {}) if isinstance(tools, dict) else {}
         if not isinstance(table, dict):

@@ -491,3 +491,28 @@ def test_a_condition_that_is_true_whatever_the_page_gives_proves_nothing(conditi
 )
 def test_a_condition_that_can_fail_proves_something(condition: str) -> None:
     assert not is_fixed(condition, True)
+
+
+def test_words_that_two_asserts_quote_are_told_and_fix_makes_none(project: Project) -> None:
+    page = "# %%\nship = 3\n\n# %% [markdown]\n# The ship takes *more* than the crew.\n\n# %% tags=['claims']\n"
+    first, second = 'assert ship > 1, "ship takes more than"\n', "assert ship > 2, 'ship takes **more** than'\n"
+    (told,) = found(project.proofread(page + first + second))
+    assert told == (
+        '9: "ship takes **more** than" is what the assert on line 8 quotes, too: join the two by and, or quote other '
+        "words"
+    )
+    report = project.proofread(page + first + second.replace("**more**", "more, then,"))
+    assert ["is not on the page" in finding.message for finding in report.findings] == [True]
+    assert list(fixes(report.findings, project.root)) == []
+
+
+def test_a_hint_names_a_sentence_of_the_section_that_shares_words_that_tell(proofread: Proofreader) -> None:
+    section = "# {}\n\n# %% tags=['claims']\nassert ship > 1, \"{}\"\n\n# %% [markdown]\n#\n"
+    page = "# %%\nship = 3\n\n# %% [markdown]\n# The ship takes more than the crew.\n#\n# ## Another\n#\n"
+    for said, quoted, hint in (
+        ("The crew takes the rest.", "ship takes more than any crew", ""),
+        ("The ship takes far more than the crew.", "ship takes more than a crew", "The ship takes far more than"),
+        ("It is the one that was in the harbor of the town.", "it is the ship that was first", ""),
+    ):
+        (told,) = found(proofread(page + section.format(said, quoted)))
+        assert (f'says "{hint}' in told) if hint else told.endswith("quote a sentence that ship > 1 proves"), told

@@ -11,7 +11,7 @@ from proofread.cli import main
 
 from .conftest import Command
 
-PAGE = "# %%\nx = 3\nx\n\n# %% [markdown]\n# It is 3<!--= x -->, in 1999<!--~ a year -->.\n"
+PAGE = "# %%\nx = 3\nx\n\n# %% [markdown]\n# It is 3<!--= x -->. That was 1999<!--~ a year -->.\n"
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def test_findings_go_to_stdout_progress_to_stderr_and_the_exit_code_tells(docs: 
         "docs/page.py:6: waived: a year\n",
         "docs/page.py: unchanged\n"
         "1 page checked; 0 of them run now; cells: 1 ran; figures: 1 held, 1 waived; "
-        "0 of 1 sentence with none of these; 0 findings\n",
+        "1 of 2 sentences with none of these; 0 findings\n",
     )
 
 
@@ -108,7 +108,46 @@ def test_who_closes_the_pipe_or_knows_few_letters_sees_no_traceback(docs: Path) 
         shown.stdout.close()
         told = shown.stderr.read()
     assert begun == b"\\u2500\\u2500 docs/page.py"
-    assert (shown.returncode, b"Traceback" in told, b"BrokenPipe" in told) == (1, False, False)
+    assert (shown.returncode, b"Traceback" in told, b"BrokenPipe" in told) == (0, False, False)
+
+
+FULL, CLOSED = "No space left on device", "it is closed"
+STREAMS = {
+    "full": (">/dev/full", FULL),
+    "closed": (">&-", CLOSED),
+    "with a reader who leaves": ("| true", ""),
+    "with progress on a full one": ("2>/dev/full", ""),
+    "with progress on a closed one": ("2>&- <&-", ""),
+}
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no such files")
+@pytest.mark.parametrize("stream", STREAMS)
+def test_a_stream_that_fails_is_told_in_one_line_and_changes_no_other_exit_code(docs: Path, stream: str) -> None:
+    where, why = STREAMS[stream]
+    (docs / "wrong.py").write_text(PAGE.replace("is 3", "is 4"))
+    commands = {
+        "check docs/wrong.py": 1,
+        "check --json docs/page.py": 0,
+        "run docs/page.py": 0,
+        "fix --diff docs/wrong.py": 1,
+        "snippet docs/page.py:2": 0,
+        "cache show": 0,
+        "--help": 0,
+    }
+    for command, code in commands.items():
+        shell = f"set -o pipefail; {sys.executable} -m proofread {command} {where}"
+        ran = subprocess.run(["bash", "-c", shell], capture_output=True, text=True, check=False)
+        assert ran.returncode == (3 if why else code), (command, ran.stderr)
+        lines = [line for line in ran.stderr.splitlines() if line.startswith("proofread: ")]
+        told = f"proofread: the answer cannot be written to standard output: {why}; write it to a file that has room"
+        assert lines == ([told] if why else []), ran.stderr
+        assert "Traceback" not in ran.stderr
+        assert "Exception ignored" not in ran.stderr
+    ran = subprocess.run(
+        ["bash", "-c", f"{sys.executable} -m proofread check docs/page.py {where}"], capture_output=True, check=False
+    )
+    assert ran.returncode == 0  # who finds nothing has no answer to write
 
 
 def test_the_program_of_a_cell_is_printed_and_runs(docs: Path, command: Command) -> None:
@@ -125,7 +164,7 @@ def test_the_program_of_a_cell_is_printed_and_runs(docs: Path, command: Command)
 
 def test_export_writes_plain_markdown(docs: Path, command: Command) -> None:
     assert command("export", "docs", "--output", "plain")[0] == 0
-    assert "It is 3, in 1999." in Path("plain/page.md").read_text()
+    assert "It is 3. That was 1999." in Path("plain/page.md").read_text()
     refused = {
         ("docs", "docs/plain"): "must not lie in docs",
         ("nowhere", "plain"): "nowhere does not exist; name the site's mkdocs.yml, or a folder that holds pages",

@@ -82,3 +82,8 @@ def test_settings_that_are_no_table_are_named(tmp_path: Path) -> None:
 def test_a_file_that_is_not_toml_is_named(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"pyproject\.toml is not TOML: .*line 1"):
         load(tmp_path, "[tool.proofread\n")
+    (tmp_path / "pyproject.toml").write_bytes(b"[tool.proofread]\n# caf\xe9\n")
+    with pytest.raises(SettingsError) as raised:
+        Settings.load(tmp_path)
+    told = "is not TOML: byte 0xe9 on line 2 is not UTF-8; save it as UTF-8"
+    assert str(raised.value) == f"{tmp_path / 'pyproject.toml'} {told}"

@@ -211,3 +211,26 @@ def test_checking_pages_tells_of_docstrings_and_keeps_what_it_found(
 
 def test_packages_from_elsewhere_are_left_to_others(tmp_path: Path):
     assert list(docstrings.faults(["json"], tmp_path, None)) == []
+
+
+@pytest.mark.parametrize(
+    ("source", "told"),
+    [
+        (
+            b'"""Ours."""\n# caf\xe9\n',
+            "2: its docstrings cannot be read: byte 0xe9 is not utf-8; save the file as UTF-8",
+        ),
+        (b'"""Ours.\0"""\n', "1: its docstrings cannot be read: source code string cannot contain null bytes"),
+        (b'"""Ours."""\n\nclass\n', "3: its docstrings cannot be read: invalid syntax"),
+        (b"x = " + b"-" * 5000 + b"1\n", "1: its docstrings cannot be read: it is nested more than 150 deep"),
+        (b'# -*- coding: latin-1 -*-\n"""caf\xe9"""\n', None),
+        (b'\xef\xbb\xbf"""Ours."""\r\n', None),
+    ],
+)
+def test_a_source_that_cannot_be_read_is_told_with_its_line(project: Project, source: bytes, told: str | None) -> None:
+    project.write("ours/good.py", '"""Ours."""\n')
+    (project.root / "ours/other.py").write_bytes(source)
+    project.write("page.py", "# %%\nprint(1)\n")
+    report = project.check(settings=Settings(packages=("ours",)), keep=False)
+    found = [str(finding) for finding in report.findings]
+    assert [each.startswith(f"ours/other.py:{told}") for each in found] == [True] * bool(told), found

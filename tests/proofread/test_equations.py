@@ -60,9 +60,9 @@ def clean(project: Project) -> Project:
     return project
 
 
-def faults(project: Project, whole: bool = True, every: bool = False) -> list[str]:
+def faults(project: Project, whole: bool = True, every: bool = False, docstrings: str = "check") -> list[str]:
     pages = [unrun(read(path, project.root)) for path in sorted(project.root.glob("*.py"))]
-    settings = Settings(packages=("mathematics",), cite_equations=every)
+    settings = Settings(packages=("mathematics",), cite_equations=every, docstrings=docstrings)
     return [str(finding) for finding in sorted(equations.faults(pages, [], project.root, settings, whole=whole))]
 
 
@@ -182,7 +182,9 @@ def test_an_equation_that_no_docstring_cites_is_found_where_each_must_be(clean: 
 
 def test_sources_that_are_not_python_are_named(clean: Project) -> None:
     clean.write("mathematics/other.py", "# Equation (3.1)\nclass\n")
-    assert faults(clean) == ["mathematics/other.py:2: its docstrings cannot be read: invalid syntax"]
+    told = "mathematics/other.py:2: its docstrings cannot be read: invalid syntax"
+    assert faults(clean, docstrings="equations") == [told]
+    assert faults(clean, every=True) == []  # it is told with what docstrings say, and the other sources are read
 
 
 def test_the_package_of_the_project_comes_before_an_installed_one(clean: Project) -> None:

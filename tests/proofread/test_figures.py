@@ -56,6 +56,11 @@ from proofread.pages.numbers import WORDS, Number, Value, correction, mended, re
         ("A third", 0.3333),
         ("third", 3),
         ("two thirds", 2 / 3),
+        ("4/9", 4 / 9),
+        ("4⁄9", 4 / 9),
+        ("½", 0.5),
+        ("2½", 2.5),
+        ("1\u00a0234", 1234),
         ("Three-quarters", 0.75),
         ("twice", 2.01),
         ("a dozen", 12),
@@ -145,6 +150,9 @@ def test_a_figure_that_says_its_value_needs_no_correction(typed: str, value: Val
         ("half", 0.55, "0.55"),
         ("two thirds", 0.5, "0.5"),
         ("twice", 3, "3"),
+        ("4/9", 0.5, "0.5"),
+        ("4/0", 0.5, "0.5"),
+        ("1½", 0.5, "0.5"),
         ("dozens", 12, "12"),
         ("hundreds", 20, "20"),
         ("a dozen", 11, "11"),
@@ -241,6 +249,7 @@ def test_an_array_that_leaves_numbers_out_is_refused() -> None:
     assert refused("array([0., 0.1, ..., 9.9])", [0.0, 0.1, 9.9]).startswith("leaves numbers out: type all of them")
     assert refused("[0. 0.1]", [0.0, 0.1]) == ""
     assert refused("and so on ...", "and so on ...") == ""
+    assert refused("(A|B)", 0.25) == "holds no figure: let the comment directly follow what says the number"
 
 
 @pytest.mark.parametrize(
@@ -251,6 +260,7 @@ def test_an_array_that_leaves_numbers_out_is_refused() -> None:
         ("10-fold", 12, "12-fold"),
         ("2.13", "2.15", "2.15"),
         ("2.13", "a word", None),
+        ("4/9", 0.5, None),
         ("about 2400", 2613, "about 2600"),
         ("About 2400", 2613, "About 2600"),
         ("about 2400", 2441, None),

@@ -246,3 +246,27 @@ def test_no_link_out_of_the_project_is_written_through(tmp_path: Path) -> None:
     told = f"{page} lies outside of the project {project.root}; nothing was changed, fix it from its own"
     assert str(raised.value) == told
     assert page.read_bytes() == before
+
+
+def test_a_sentence_with_another_figure_that_is_waived_is_left_to_its_author(project: Project) -> None:
+    page = """
+        # %%
+        ours = 130
+
+        # %% [markdown]
+        # Llama has 131,072<!--~ its config --> bytes, and ours 131<!--= ours -->. We have 131<!--= ours -->.
+        #
+        # <!--~ 8: an example -->
+        # It has 8 heads, and 131<!--= ours --> tails.
+        """
+    report = project.proofread(page)
+    waived = "; its sentence has {}, too, which is waived: proofread fix leaves it to you"
+    assert [finding.message for finding in report.findings] == [
+        "it says 131, but ours gives 130",
+        "it says 131, but ours gives 130" + waived.format("131,072"),
+        "it says 131, but ours gives 130" + waived.format("8"),
+    ]
+    for fix in fixes(report.findings, project.root):
+        fix.apply()
+    assert project.read("page.py").count("130<!--=") == 1
+    assert "We have 130<!--=" in project.read("page.py")

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from proofread.pages.page import Page, PageError, read
+from proofread.pages.page import Page, PageError, find_pages, read
 
 from .conftest import Project
 
@@ -161,3 +161,26 @@ def test_a_character_that_ends_a_line_only_for_some_is_named(tmp_path: Path, cha
         read(tmp_path / "page.md", tmp_path)
     message = f"page.md:2: the character {character!a} ends a line for some programs and not for others; take it out"
     assert str(raised.value).startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "told"),
+    [
+        ("page.py", b"# %%\nx = 3\n\n# %% [markdown]\n# It\0is.\n", "5: the character '\\x00' is no text; take it out"),
+        ("page.md", b"# Title\n\nIt\0is.\n", "3: the character '\\x00' is no text; take it out"),
+        ("page.py", b"\xef\xbb\xbf# %%\rx = 3\r", "1: the character '\\r' ends a line for some programs"),
+        ("page.py", b"\xef\xbb\xbf# %%\r\nx = 3\r\n", None),
+        ("page.py", b"# %%\nx = 3\n", None),
+    ],
+)
+def test_bytes_that_are_no_text_are_told_with_their_line(
+    tmp_path: Path, name: str, data: bytes, told: str | None
+) -> None:
+    (tmp_path / name).write_bytes(data)
+    assert find_pages([tmp_path]) == [tmp_path / name]
+    if told is None:
+        assert [cell.source for cell in read(tmp_path / name, tmp_path).cells] == ["x = 3"]
+        return
+    with pytest.raises(PageError) as raised:
+        read(tmp_path / name, tmp_path)
+    assert str(raised.value).startswith(f"{name}:{told}")

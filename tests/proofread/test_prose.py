@@ -193,7 +193,15 @@ def test_computed_figures_have_a_format_after_the_last_colon() -> None:
         ("55% <!--= x -->", "<!--= x --> must directly follow what it speaks of"),
         ("3rd<!--= x -->", "<!--= x --> must directly follow what it speaks of"),
         ("8x<!--= x -->", "<!--= x --> must directly follow what it speaks of"),
-        ("1/2<!--= x -->", "<!--= x --> must directly follow what it speaks of"),
+        ("1/2/3<!--= x -->", "<!--= x --> must directly follow what it speaks of"),
+        *(
+            (
+                f"1{gap}234<!--= x -->",
+                f"1{gap}234 may be one number or two: write 1,234, or end what stands before it with a comment of its "
+                "own",
+            )
+            for gap in (" ", "'", "&nbsp;", "&thinsp;")
+        ),
         ("1.234,5<!--= x -->", "<!--= x --> must directly follow what it speaks of"),
         (
             'larger<!--= "larger" if a > b else "smaller" -->',

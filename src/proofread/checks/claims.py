@@ -11,7 +11,7 @@ from ..formulas.inline import loose
 from ..pages import conditions, numbers, prose
 from ..pages.numbers import BOUND
 from ..pages.page import Page
-from ..pages.plain import Plain, reworded
+from ..pages.plain import Plain, plain, reworded
 from ..pages.prose import Claim
 from ..programs.names import uses
 from .checked import Checked, Text, claim_subject, formula_subject
@@ -19,6 +19,7 @@ from .findings import Edit, Finding
 
 _ABSENT = re.compile(r"NameError: name '(\w+)' is not defined|(\w+) is not bound")
 _BOUND = re.compile(rf"(?<![\w-])(?P<negated>(?:not|never)\s+)?(?P<bound>{BOUND})[\s*_`\"“(\[$]*\Z", re.IGNORECASE)
+_HEADING = re.compile(r"^#{1,6} ", re.MULTILINE)
 _LONGEST = 200  # characters of what a figure should say that are told
 
 
@@ -59,8 +60,11 @@ def in_text(
         subject = claim_subject(text, claim)
         if claim in text.values and claim not in text.errors:
             for kind, message in _broken(text, claim) if text.asserts else _disagreement(page, text, claim):
-                finding = at(claim.span[0], message, kind, subject)
-                yield replace(finding, edit=_edit(page, text, claim)) if kind == "figure" else finding
+                edit = _edit(page, text, claim) if kind == "figure" else None
+                if edit and text.prose.waived and (beside := _waived_beside(text, claim)):
+                    message += f"; its sentence has {beside}, too, which is waived: proofread fix leaves it to you"
+                    edit = None
+                yield replace(at(claim.span[0], message, kind, subject), edit=edit)
             if message := _exactness(claim, text.bits.get(claim, "")):
                 yield at(claim.span[0], message, "bits", subject)
     for span in text.prose.bare(page.code) if not text.asserts else ():
@@ -79,12 +83,15 @@ def quotations(checked: Checked) -> tuple[Mapping[int, list[tuple[int, int]]], l
     page, places, findings = checked.page, dict[int, list[tuple[int, int]]](), list[Finding]()
     asserted = [(text, claim) for text in checked.texts if text.asserts for claim in text.prose.claims]
     said = {n: Plain(text.prose, text.values) for n, text in enumerate(checked.texts) if not text.asserts}
+    first: dict[str, int] = {}  # the line of the first claim that quotes these words
     for text, claim in asserted:
         stands = [(number, place) for number, each in said.items() for place in each.places(claim.typed)]
         for number, span in stands[:1]:
             places.setdefault(number, []).append(span)
         negation = said[stands[0][0]].negation(claim.typed) if len(stands) == 1 else ""
-        if (len(stands) == 1 and not negation) or not all(
+        again = first.setdefault(plain(claim.typed), text.line + claim.line) if len(stands) == 1 else 0
+        is_quoted = again not in (0, text.line + claim.line)
+        if (len(stands) == 1 and not negation and not is_quoted) or not all(
             each in text.values for text in checked.texts for each in text.asked
         ):
             continue  # a page that did not come to its end has not filled in all that it says
@@ -93,20 +100,27 @@ def quotations(checked: Checked) -> tuple[Mapping[int, list[tuple[int, int]]], l
         if negation:
             message = f'"{claim.typed}" is quoted without the "{negation}" before it, which turns it round: '
             message += "quote that, too"
+        elif is_quoted:
+            message = f'"{claim.typed}" is what the assert on line {again} quotes, too: join the two by and, or quote '
+            message += "other words"
         elif stands:
             message = f'"{claim.typed}" stands on the page {len(stands)} times, on the lines '
             message += f"{', '.join(map(str, lines))}: quote more of the sentence"
         else:
-            likeness, near, begin, number = max((*each.nearest(claim.typed), n) for n, each in said.items())
+            section = _section(checked, text.cell).items()
+            near_by = ((*said[n].nearest(claim.typed, begins), n) for n, begins in section)
+            likeness, near, begin, number = max(near_by, default=(0.0, "", 0, 0))
             message = f'"{claim.typed}" is not on the page: quote a sentence that {_code(claim)} proves'
             if likeness:
                 message = f'"{claim.typed}" is not on the page; line {checked.texts[number].at(begin)} says "{near}": '
                 message += f"if {_code(claim)} proves that, quote it"
                 places.setdefault(number, []).extend(said[number].places(near))  # its figures are told of with it
-                again = reworded(claim.typed, near)
-                can_quote = again and text.values[claim] and not re.search(r'["\\]', again)
-                if can_quote and sum(1 for each in said.values() for _ in each.places(again)) == 1:
-                    edit = _written(page, text, claim, f'"{again}"')
+                anew = reworded(claim.typed, near)
+                can_quote = anew and text.values[claim] and not re.search(r'["\\]', anew)
+                others = [plain(other.typed) for _, other in asserted if other is not claim]
+                can_quote = can_quote and not any(each in plain(anew) or plain(anew) in each for each in others)
+                if can_quote and sum(1 for each in said.values() for _ in each.places(anew)) == 1:
+                    edit = _written(page, text, claim, f'"{anew}"')
         line, column = _in_file(page, text, claim.span[0]) or (text.at(claim.span[0]), None)
         subject = claim_subject(text, claim)
         findings.append(Finding(page.path, line, message, kind="claim", subject=subject, edit=edit, column=column))
@@ -203,6 +217,24 @@ def _exactness(claim: Claim, compared: str) -> str:
     if reason and not compared:
         return f"nothing computed is compared to the bit in {claim.expression}; remove the reason"
     return ""
+
+
+def _waived_beside(text: Text, claim: Claim) -> str:
+    """The figures of a claim's sentence that are waived: if one of them is wrong now, only a person knows which."""
+    places = Plain(text.prose, text.values).beside(claim.span[0], text.prose.waived)
+    return ", ".join(dict.fromkeys(text.prose.text[slice(*span)] for span in places))
+
+
+def _section(checked: Checked, cell: int) -> Mapping[int, int]:
+    """The texts of the section that a cell ends, by their place among the page's, and where it begins in each."""
+    found: dict[int, int] = {}
+    for number, text in reversed([*enumerate(checked.texts)]):
+        if not text.asserts and text.cell <= cell:
+            headings = [heading.start() for heading in _HEADING.finditer(text.prose.text)]
+            found[number] = headings[-1] if headings else 0
+            if headings:
+                break
+    return found
 
 
 def _edit(page: Page, text: Text, claim: Claim) -> Edit | None:

@@ -64,6 +64,8 @@ def faults(packages: Iterable[str], root: Path, shelf: Shelf | None) -> Iterator
 
 
 def _said(package: Package, root: Path) -> Iterator[tuple[str, int, str]]:
+    for path, error in package.broken.items():
+        yield relative(path, root), error.lineno or 1, f"its docstrings cannot be read: {error.msg}"
     for path, tree in package.modules.items():
         known = constants(tree)
         for node, text in documented(tree):

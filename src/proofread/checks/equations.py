@@ -35,11 +35,12 @@ def faults(
                     yield found(*here, message)
     citations: list[Citation] = []
     for package in settings.packages if settings.docstrings != "off" else ():
-        try:
-            citations += cited(package, root)
-        except SyntaxError as error:
-            path = relative(Path(error.filename or ""), root)
-            yield found(path, error.lineno or 1, f"its docstrings cannot be read: {error.msg}")
+        for each in cited(package, root):
+            if isinstance(each, Citation):
+                citations.append(each)
+            elif settings.docstrings == "equations":  # or it is told already
+                path = relative(Path(each.filename or ""), root)
+                yield found(path, each.lineno or 1, f"its docstrings cannot be read: {each.msg}")
     for citation in citations:
         path, message = relative(citation.path, root), ""
         page, line, latex = numbered.get(citation.number, ("", 0, ""))

@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..syntax import module
+from ..syntax import module, source
 from .package import documented, sources
 
 NUMBER = r"(?:[A-Z]\.?)?\d+(?:\.\d+)*[a-z]?"
@@ -52,13 +52,18 @@ class Citation:
     latex: str = ""  # what it states, if it states anything
 
 
-def cited(package: str, root: Path) -> Iterator[Citation]:
-    """The equations that the docstrings of a package cite; a SyntaxError says which source is not Python."""
+def cited(package: str, root: Path) -> Iterator[Citation | SyntaxError]:
+    """The equations that the docstrings of a package cite, and what is wrong with a source that is not Python."""
     for path in sources(package, root):
-        source = path.read_text(encoding="utf-8")
-        if not _MENTIONED.search(source):  # as in most; parsing all of them at each save would be felt
+        try:
+            said = source(path)
+            if not _MENTIONED.search(said):  # as in most; parsing all of them at each save would be felt
+                continue
+            tree = module(said, str(path))
+        except SyntaxError as error:
+            yield error
             continue
-        for node, text in documented(module(source, str(path))):
+        for node, text in documented(tree):
             first, name = node.body[0].lineno, path.stem if isinstance(node, ast.Module) else node.name
             for match in SECTION.finditer(text):
                 line = first + text.count("\n", 0, match.end())

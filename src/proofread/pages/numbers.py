@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import TypeAlias
+from unicodedata import numeric
 
 Value: TypeAlias = "bool | int | float | str | Sequence[Value] | None"
 
@@ -72,6 +73,7 @@ _POWER = rf"(?:[eE][-−+]?\d+\b|{_GAP}(?:[·×]|\\cdot|\\times){_GAP}{_TEN})"
 _PERCENT = rf"{_GAP}\\?%"
 NUMBER = rf"(?:{_SIGN})?(?:{_TEN}|(?:{_WHOLE}(?:{_FRACTION})?|(?<![\d.]){_FRACTION})(?:{_POWER})?)(?:{_PERCENT})?"
 VULGAR = "[¼-¾⅐-⅞]"
+PARTED = r"(?P<over>\d{1,9})[/⁄](?P<under>\d{1,9})"
 _MANY_PARTS = "|".join(part for part in _PARTS_OF if part.endswith("s"))
 SPELLED = rf"half[ ]a[ ]dozen|(?:{'|'.join(WORDS[1:])})(?:[ ]dozen|[ -](?:{_MANY_PARTS}))"
 FIGURE = rf"\d*{VULGAR}|\d+(?:\.\d+){{2,}}|{NUMBER}(?:{_GAP}×{_GAP}{NUMBER})*"
@@ -212,7 +214,11 @@ def said(typed: str) -> tuple[str, str, str]:
 
 
 def spelled(typed: str) -> float | None:
-    """The number that a word says: *three*, *half*, *two thirds*, *twice*."""
+    """The number that a word says, *three*, *half*, *two thirds*, *twice*, or a fraction, ``2/3``, ``2½``."""
+    if parts := re.fullmatch(PARTED, typed):
+        return int(parts["over"]) / int(parts["under"]) if int(parts["under"]) else None
+    if re.fullmatch(rf"\d*{VULGAR}", typed):
+        return int(typed[:-1] or "0") + numeric(typed[-1])
     word = re.sub(r"^an? ", "", " ".join(typed.lower().replace("-", " ").split()))
     many, _, part = word.partition(" ")
     if part in ("dozen", "a dozen"):
@@ -314,6 +320,9 @@ def refused(typed: str, value: Value) -> str:
     typed = _bare(typed)
     if isinstance(value, (list, tuple)) and re.search(r"\.\.\.|…", typed):
         return "leaves numbers out: type all of them, or give a part of them, such as x[:3]"
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if is_number and typed[:1] in ("(", "[") and not re.search(rf"\d|{VULGAR}|inf|nan|∞", typed):
+        return "holds no figure: let the comment directly follow what says the number"
     return ""
 
 
@@ -361,7 +370,7 @@ def _spells(word: str, value: float) -> bool:
         return value == _ORDINALS.index(place) + 1
     if place in _PARTS_OF and not place.endswith("s"):
         number = 1 / _PARTS_OF[place]
-    exactly = word in WORDS or place == "dozen"
+    exactly = word in WORDS or place == "dozen" or word[:1].isdigit()
     return number is not None and math.isfinite(value) and abs(value - number) <= (5e-7 if exactly else number / 100)
 
 

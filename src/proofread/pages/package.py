@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ..syntax import module
+from ..syntax import module, source
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Documented = ast.Module | ast.ClassDef | Function
@@ -38,18 +38,20 @@ class Package:
     """What the sources of a package define, by name; a name may stand for several things."""
 
     modules: dict[Path, ast.Module] = field(default_factory=dict)  # the syntax of each, by its file
+    broken: dict[Path, SyntaxError] = field(default_factory=dict)  # what is wrong with a file that is not Python
     classes: dict[str, list[ast.ClassDef]] = field(default_factory=dict)  # methods' own too
     functions: dict[str, list[Function]] = field(default_factory=dict)  # and methods
     _raises: dict[int, tuple[set[str], set[str]]] = field(default_factory=dict)
 
     @classmethod
     def read(cls, paths: Iterable[Path]) -> "Package":
-        """Read the sources of a package; one that is not Python is passed over."""
+        """Read the sources of a package."""
         package = cls()
         for path in paths:
             try:
-                package.modules[path] = tree = module(path.read_text(encoding="utf-8"), str(path))
-            except SyntaxError:
+                package.modules[path] = tree = module(source(path), str(path))
+            except SyntaxError as error:
+                package.broken[path] = error
                 continue
             for node in ast.walk(tree):
                 if isinstance(node, ast.ClassDef):

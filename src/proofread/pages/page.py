@@ -176,7 +176,7 @@ def is_page(path: Path) -> bool:
     """Whether a file is a page."""
     if path.suffix != ".py" or not path.is_file():
         return path.suffix in (".md", ".ipynb") and path.is_file()
-    return re.search(rb"^[ \t]*#[ \t]*%%", path.read_bytes(), re.MULTILINE) is not None
+    return re.search(rb"(?:\A(?:\xef\xbb\xbf)?|[\r\n])[ \t]*#[ \t]*%%", path.read_bytes()) is not None
 
 
 def own_mode(path: Path) -> str:
@@ -211,6 +211,9 @@ def read(path: Path, root: Path, shelf: Shelf | None = None) -> Page:
     except UnicodeDecodeError as error:
         line, byte = data.count(b"\n", 0, error.start) + 1, data[error.start]
         raise PageError(name, line, f"byte {byte:#04x} is not UTF-8; save the page as UTF-8", "encoding") from error
+    if "\0" in text:
+        line = text.count("\n", 0, text.index("\0")) + 1
+        raise PageError(name, line, "the character '\\x00' is no text; take it out, or save the page anew", "encoding")
     if odd := _ODD_BREAK.search(text):
         line = text.count("\n", 0, odd.start()) + 1
         message = f"the character {odd[0]!a} ends a line for some programs and not for others; take it out, or save the"

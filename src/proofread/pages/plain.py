@@ -6,7 +6,7 @@ So a fragment of a sentence is found whatever is emphasized, linked, quoted or b
 import difflib
 import re
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache, cached_property
 from html import unescape
 
@@ -80,14 +80,24 @@ class Plain:
             if len(found[0].split()) > 2:
                 yield self._place(found.start()), self._place(found.end() - 1) + 1
 
-    def nearest(self, fragment: str) -> tuple[float, str, int]:
-        """The sentence most like a fragment: how like, what it says, and where."""
-        words, best = _bare(plain(fragment)), (0.0, "", 0)
+    def beside(self, place: int, others: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+        """Which of some places stand in the sentence of a place."""
+        for start, end in self.sentences():
+            if start <= place < end:
+                return [other for other in others if start <= other[0] < end]
+        return []
+
+    def nearest(self, fragment: str, begin: int = 0) -> tuple[float, str, int]:
+        """The sentence most like a fragment, of those from a place on: how like, what it says, and where."""
+        words, best = _telling(plain(fragment)), (0.0, "", 0)
         for sentence in _SENTENCE.finditer(self.text):
-            same = difflib.SequenceMatcher(None, words, _bare(sentence[0]), False).get_matching_blocks()
+            place = self._place(sentence.start())
+            if place < begin:
+                continue
+            same = difflib.SequenceMatcher(None, words, _telling(sentence[0]), False).get_matching_blocks()
             likeness = sum(block.size for block in same) / len(words)
             if likeness > best[0]:
-                best = likeness, sentence[0].rstrip(_POINTS), self._place(sentence.start())
+                best = likeness, sentence[0].rstrip(_POINTS), place
         return best if best[0] >= _NEAR else (0.0, "", 0)
 
     def negation(self, fragment: str) -> str:
@@ -111,6 +121,12 @@ def reworded(fragment: str, sentence: str) -> str:
 
 def _bare(text: str) -> list[str]:
     return [word.strip(_POINTS) for word in text.lower().split()]
+
+
+def _telling(text: str) -> list[str]:
+    """The words but for small ones, which all sentences have."""
+    words = _bare(text)
+    return [word for word in words if not _SMALL.fullmatch(word)] or words
 
 
 def _sense(text: str) -> str:

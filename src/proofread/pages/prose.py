@@ -28,7 +28,7 @@ from ..formulas import spans
 from ..formulas.finding import TICKS, without_open
 from ..syntax import expression as parse
 from .equations import BRACKETED, REFERENCE, is_reference
-from .numbers import FIGURE, PRINTED, SPELLED, UNIT, VULGAR, WORDS
+from .numbers import FIGURE, PARTED, PRINTED, SPELLED, UNIT, VULGAR, WORDS
 from .page import FENCE, FRONT_MATTER, OPEN
 
 _CODE_SPAN = rf"{TICKS}(?P<quoted>(?:(?!\n[ \t>]*\n).)+?)(?<!`)(?P=ticks)(?!`)"  # in one paragraph
@@ -78,7 +78,7 @@ _BEFORE = re.compile(
       | ["“‘'](?P<d>[^"“”‘’'\n]+)["”’']
       | \$(?P<e>[^$]+)\$
       | (?P<f>(?:{PRINTED})?\([^()]*(?:\([^()]*\)[^()]*)*\)|\[[^\[\]]*(?:\[[^\[\]]*\][^\[\]]*)*\])
-      | (?<![\d_])(?<!\d[.,/:⁄])(?P<g>{FIGURE}(?:{UNIT})?)  # all of a number, not the end of one
+      | (?<![\d_])(?<!\d[.,/:⁄])(?P<g>(?:(?<![./⁄]){PARTED}|{FIGURE})(?:{UNIT})?)  # all of a number, not the end of one
       | (?<![\w-])(?P<i>(?i:{SPELLED}|(?:{"|".join(WORDS)})(?={UNIT}))(?:{UNIT})?)
       | (?<![\w-])(?<!\w['’])(?P<h>[^\W\d_][\w'’-]*)    # nor the unit of one
     )\Z""",
@@ -88,6 +88,7 @@ _BEFORE = re.compile(
 _PART = re.compile(r"\d+(?:\.\d+)?|\w+|\S")
 EXACTLY = re.compile(r"#\s*to the bit:\s*(\S.*)")
 _NAMED = re.compile(rf"(?P<figures>(?:{FIGURE})(?:, (?:{FIGURE}))*): \S.*")
+_HEAD = re.compile(r"(?<![\w.,-])(\d{1,3})(?:[ \n'’]|&\w+;)\Z")  # of a number whose groups stand apart
 _UNSPACED = re.compile(r"[^\s<>|]+\Z")
 
 
@@ -138,6 +139,7 @@ class Prose:
     computed: list[Computed] = field(default_factory=list)
     waivers: list[tuple[int, str]] = field(default_factory=list)
     problems: list[tuple[int, str]] = field(default_factory=list)
+    waived: list[tuple[int, int]] = field(default_factory=list)  # where figures stand that a waiver covers
     bracketed: list[tuple[int, int]] = field(default_factory=list)  # numbers that must be those of equations
     _bare: list[_Digits] = field(default_factory=list)
     _comments: list[tuple[int, int]] = field(default_factory=list)
@@ -224,6 +226,7 @@ def read(text: str, *, opens: bool = False) -> Prose:
     for line, said, within in prose._blocks:
         waived |= _waive(prose, line, said, within, waived)
     prose._bare = [place for place in prose._bare if place not in waived]
+    prose.waived += sorted(place[:2] for place in waived)
     return prose
 
 
@@ -309,9 +312,16 @@ def _comment(prose: Prose, token: re.Match[str], line: int, printed: tuple[int, 
             prose.problems.append((line, f"<!--{token['kind']} {said} --> must directly follow what it speaks of"))
         elif not waives:
             name = next(name for name in "abcdefghi" if spoken_of[0][name] is not None)
-            _claim(prose, said, spoken_of[0].span(name), line)
+            begin, stop = spoken_of[0].span(name)
+            typed, head = text[begin:stop], _HEAD.search(text, max(0, begin - 40), begin)
+            if head and re.match(r"\d{3}(?!\d)", typed):
+                told = f"{head[0]}{typed} may be one number or two: write {head[1]},{typed}, or end what stands before"
+                prose.problems.append((line, f"{told} it with a comment of its own"))
+            else:
+                _claim(prose, said, (begin, stop), line)
         elif any(re.search(rf"\d|{VULGAR}", claimed[0]) for claimed in spoken_of):
             prose.waivers.append((line, said))
+            prose.waived.append(spoken_of[0].span())
         else:
             prose.problems.append((line, f"the waiver ({said}) covers no figure; remove it"))
 
