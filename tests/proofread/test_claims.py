@@ -115,7 +115,7 @@ def test_what_a_page_computes_is_part_of_what_it_says() -> None:
 
 def test_sentences_are_counted_without_code_and_rules() -> None:
     text = "# Title\n\nOne of three words. Another\nhas.\n\n| a | b | c |\n| - | - | - |\n\n```sh\nno prose here\n```"
-    assert [text[start:end] for start, end in Plain(read(text), {}).sentences()] == [
+    assert [text[start:end] for start, end, _ in Plain(read(text), {}).sentences()] == [
         "One of three words.",
         "a | b | c",
     ]

@@ -116,7 +116,7 @@ def quotations(checked: Checked) -> tuple[Mapping[int, list[tuple[int, int]]], l
         held += [start for start, _ in places.get(number, ())]
         sentences, held = [*each.sentences()], sorted(held)
         every += len(sentences)
-        silent += sum(bisect_left(held, start) == bisect_left(held, end) for start, end in sentences)
+        silent += sum(bisect_left(held, start) == bisect_left(held, end) for start, end, _ in sentences)
     checked.sentences = silent, every
     return places, findings
 
