@@ -40,6 +40,15 @@ HTML(f'<img {picture} alt="{alt}">')
 #
 # </div>
 
+# %% tags=["claims"]
+assert (
+    {"computer", "software"} <= {*asked[0].near[1][1]}
+    and {"cat", "dog"} <= {*asked[1].near[2][1]}
+    and asked[0].near[1][0] == asked[1].near[2][0]
+), (
+    "its nearest words before and after. Attention makes it a machine, or an animal"
+)
+
 # %% [markdown]
 # ## What is checked
 #

@@ -36,6 +36,9 @@ assert {"computer", "software"} <= {*asked[0].near[1][1]} and {
 } <= {*asked[1].near[2][1]}, (
     "Attention makes it a machine beside computer and software, and an animal beside cat and dog"
 )
+assert asked[0].near[1][0] == asked[1].near[2][0] != asked[0].near[1][1], (
+    "and its nearest words before and after"
+)
 
 # %% [markdown]
 # ## A song that cannot be sung alone
@@ -262,6 +265,9 @@ drawn
 # %% tags=["claims"]
 assert 0.9 < sums[:, -1].square().float().mean().sqrt() / 16 < 1.1, (
     "have a size of about 16"
+)
+assert (sums[:30, -1].abs() < 16).sum() > 15, (
+    "Most end between two dashed curves"
 )
 
 # %% [markdown]

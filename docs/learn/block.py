@@ -41,6 +41,9 @@ assert moves["attention"].all() and moves["MLP"].equal(torch.eye(4) > 0), (
 assert moves["attention"].all() and moves["MLP"].equal(torch.eye(4) > 0), (
     "In attention each word takes something from every word. In the MLP each word stays by itself"
 )
+assert [len(moved) for moved in moves.values()] == [4, 4], (
+    "four words, then twice a norm, a part and a plus sign"
+)
 
 # %% [markdown]
 # ## The block in three lines
@@ -136,6 +139,9 @@ curves(alike, **axes, ylim=(-0.1, 1.1), marker="o")
 # %% tags=["claims"]
 assert added[-1] < 0.7 < 0.95 < replaced[-1], (
     "With residual connections the curve stays low. Without them it rises to one"
+)
+assert len(added) == len(replaced) == DEPTH + 1 and max(replaced) < 1.001, (
+    "How alike the words of a riddle are (the cosine), block by block"
 )
 assert replaced[2] > 0.99, "no later block can tell one word from another"
 assert added[-1] < 0.5, "With them each word keeps its own numbers"
@@ -301,7 +307,10 @@ assert (
     attention_cost[0] < mlp_cost[0] and mlp_cost[-1] < attention_cost[-1]
 ), "In short texts the MLP costs more, in long texts attention does"
 assert costs[lengths.index(crossing)][0] == mlp_cost[0], (
-    "They cost the same at 1,536 words"
+    "They cost the same at"
+)
+assert gpt2.self_attn.embed_dim == wide and mlp_cost[0] == 8 * wide**2, (
+    "Multiplications for each word in a block as wide as the small GPT-2"
 )
 
 # %% [markdown]

@@ -102,7 +102,7 @@ assert (
 
 # %% tags=["hide-input"]
 #| alt: Three panels of bars, one for each temperature. The likeliest word has nearly all of the chance at the lowest
-#|   temperature, and hardly more than the others at the highest.
+#|   temperature, and less than a fifth of it at the highest.
 #| caption: The chances of the next word after *la la la*. The higher the *temperature* (see below), the more alike the
 #|   chances. Their order does not change.
 #| script: ../../src/unmasked/figures/temperature.js
@@ -138,6 +138,10 @@ hook = singer.read.register_forward_hook(
 _ = singer(until_be)
 hook.remove()
 by_hand = singer.read.weight @ forecasts[0] + singer.read.bias
+low, middle, high = (
+    (after_hum / heat).softmax(dim=-1).sort(descending=True).values
+    for heat in (0.25, 1, 4)
+)
 
 # %% tags=["claims"]
 assert torch.allclose(by_hand, scores, atol=1e-4), (
@@ -147,6 +151,12 @@ assert abs(after_hum.softmax(dim=-1)[0] - 0.9) < 0.07, (
     "it gives another la about 90%"
 )
 assert after_be.softmax(dim=-1).max() > 0.9, "and six has over 90%"
+assert low[0] > 0.95 and 0.15 < high[0] < 0.2, (
+    "has nearly all of the chance at the lowest temperature, and less than a fifth of it at the highest"
+)
+assert low.std() > middle.std() > high.std(), (
+    "The higher the temperature (see below), the more alike the chances"
+)
 
 # %% [markdown]
 # ## What stays the same

@@ -63,6 +63,9 @@ free = self_attention(X).weights
 assert (weights[~causal] == 0).all(), (
     "What the mask hides gets a weight of exactly zero"
 )
+assert words[4:] == ["your", "order"] and not causal[3, 4:].any(), (
+    "ship may not look at your and order, which come later"
+)
 assert may_look.equal(causal), (
     "each word may look at itself and at the words before it"
 )
@@ -119,6 +122,9 @@ table = plot.table(
 )
 
 # %% tags=["claims"]
+assert (
+    columns[:2] == ["seven"] * 2 and text.split()[:be].count("seven") == 2
+), "goes to seven, which stands there twice"
 assert words_right["without"] > 0.99 > words_right["with the mask"], (
     "In training, the singer without a mask even seems to be better"
 )
@@ -263,6 +269,9 @@ plot.grid(given, queries=words[:4])
 # my mask?](../pytorch/masks.py)<!--~ link: the page's new title --> has all interfaces, and a mask to paint for each.
 
 # %% tags=["claims"]
+assert visible.equal(masks.causal(4)), (
+    "The weights that both give under the same causal mask"
+)
 assert (by_function > 0).equal(visible), (
     "To the function, True means may look"
 )

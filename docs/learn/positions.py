@@ -92,6 +92,9 @@ assert torch.allclose(
 assert torch.allclose(shuffled.context, context[order], atol=1e-5), (
     "Attention alone gives each word the same vector in both"
 )
+assert sorted(words) == sorted(swapped) and words != swapped, (
+    "The same words in another order"
+)
 assert torch.allclose(
     weights_of[1], weights_of[0][order][:, order], atol=1e-5
 ), "Every weight is there again, where the same two words meet"
@@ -281,6 +284,11 @@ turning.clocks(moments)
 # %% tags=["claims"]
 assert abs(angles[0] - angles[1]) < 0.01 and abs(dots[0] - dots[1]) < 1e-4, (
     "the angle between them is the same: on the first clock"
+)
+assert (
+    abs(angles[0] - angles[1]) < 0.01 and 0 < rates[0] * 5 < 2 * torch.pi
+), (
+    "On the second clock both hands are turned farther, and the angle between them is the same"
 )
 assert abs(dots[0] - dots[1]) < 1e-4 and abs(dots[0] - far) > 0.01, (
     "So a score depends on how far apart the query and the key are, and not on where in the text they stand"

@@ -205,6 +205,14 @@ plot.grid(compared, "scores", queries=words[:6], keys=[*names, "any drink"])
 # what an order is *found by*, and nobody asks for a drink.
 
 # %% tags=["claims"]
+assert 0.145 < film["weights"][0].min() < film["weights"][0].max() < 0.245, (
+    "Before it, all weights are between 15% and 24%"
+)
+assert torch.allclose(compared[:, :6], with_names) and torch.allclose(
+    compared[:, 6], with_drinks.max(dim=1).values
+), (
+    "The scores of each question with all names, and its largest with any drink"
+)
 assert with_names.diagonal().min() > 3 + max(
     with_names[torch.eye(6) == 0].max(), with_drinks.abs().max()
 ), "The drinks stand in the same orders, but a key shows little of them"

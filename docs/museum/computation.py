@@ -85,8 +85,8 @@ off = exhibit.off
 
 # %% tags=["hide-input"]
 #| alt: A heat map with a column for each version and a row for each word of the sentence. In the right column, ship
-#|   keeps about half of its weight and crew has most of the rest. Without the scale, ship keeps everything; with too
-#|   large a scale, the column is nearly even. Over the queries, cosines and dropout do not sum to one.
+#|   keeps about half of its weight and crew has more than any other word. Without the scale, ship keeps everything; with
+#|   too large a root, it keeps only a fifth. Over the queries, cosines and dropout do not sum to one.
 #| caption: What the word *ship* takes, by {{ len(versions) - 1 }} wrong versions and the right one.
 torch.manual_seed(5)
 scores = attention_scores(ship, ship)
@@ -105,6 +105,17 @@ names = [f"{name}: {total:.2f}" for name, total in zip(versions, totals)]
 figure = plot.heatmap(rows.mT, queries=words, keys=names)
 figure.axes[0].set(xlabel="version: sum of the weights", ylabel="")
 figure
+
+# %% tags=["claims"]
+assert 0.45 < rows[0, 6] < 0.6 and rows[0].topk(2).indices.tolist() == [
+    6,
+    10,
+], (
+    "In the right column, ship keeps about half of its weight and crew has more than any other word"
+)
+assert rows[1, 6] > 0.99 and 0.15 < rows[2, 6] < 0.25, (
+    "Without the scale, ship keeps everything; with too large a root, it keeps only a fifth"
+)
 
 # %% [markdown]
 # ## The scale left out { #missing-scale }

@@ -275,6 +275,9 @@ plot.grid(panels, queries=range(N))
 assert not probes.differs(every.mean(1), mean), (
     "Averaged, the weights agree; head by head they differ"
 )
+assert not probes.differs(every.mean(1), own.mean(1)), (
+    "their average is the same"
+)
 
 # %% [markdown]
 # ## The output projection left out { #missing-out-proj }

@@ -75,6 +75,26 @@ print(check(PAGE, "--machine", "far"))
 # $ env $(python -m proofread.checks.machines far) pytest
 # ```
 #
+# ## What nobody holds
+#
+# Words that no assert quotes are anybody's. `proofread check --unproved` lists the sentences, captions and alt texts of
+# which no claim quotes a part, if they compare (*larger*, *twice*, *falls*, *all*) or say a figure:
+
+# %%
+PAGE = """\
+# %% [markdown]
+# The ship takes more than the crew. It has 2<!--= n --> masts, and a name.
+#
+# Both are at sea.
+
+# %%
+n = 2
+"""
+print(check(PAGE, "--unproved"))
+
+# %% [markdown]
+# Each of them is for a person to prove, or to leave. `--waivers` lists what is waived, and why.
+#
 # ## For editors
 #
 # `proofread check --json` writes one object. Each finding has its place, its kind, and, where `proofread fix` could

@@ -535,6 +535,7 @@ plt.show()
 assert (weights.diff() < 0).all(), (
     "three bars, each lower than the one before it"
 )
+assert weights[-1] < weights[0], "of the whole, the last only"
 
 # %% [markdown]
 # A caption may also stand below what a cell shows as HTML. A cell has a caption for each of its figures or for none.

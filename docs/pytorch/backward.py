@@ -254,6 +254,9 @@ plot.table(
 # by the size of the gradients, so a common factor does not disturb it, but the noise stays.
 
 # %% tags=["claims"]
+assert scaled._fields == ("quiet", "median", "norm", "agreement"), (
+    "the share of those whose scores have a gradient under a hundredth of the strongest one; then"
+)
 assert unscaled.quiet > 1 / 3 > scaled.quiet, (
     "more than a third of the examples have next to no gradient at their scores"
 )

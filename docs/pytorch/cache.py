@@ -409,6 +409,12 @@ plot.table(
 grown_by = 1000
 copied = sum(range(1, grown_by + 1))
 
+# %% tags=["claims"]
+assert all(
+    abs(row[0] - 16 * heads) < 0.1 and abs(row[1] - heads / 8) < 0.001
+    for heads, row in zip((32, 8, 1), sizes.values())
+), "Fewer heads of keys make it smaller, in proportion"
+
 # %% [markdown]
 # A cache stores numbers without the history that a gradient needs. So `KVCache` refuses keys that want a gradient, and
 # tells you to generate under `torch.no_grad()`.

@@ -40,12 +40,17 @@ figures.over_length(record)
 longest, shortest = record["kernels"]["16384"], record["kernels"]["512"]
 by_hand, fused = longest["by hand"], longest["cudnn"]
 times = by_hand[0] / fused[0]
+axes = figures.over_length(record).axes[0]
+marks = axes.get_xticks().tolist(), axes.get_yticks().tolist()
 
 # %% tags=["claims"]
 assert all(
     each["math"][0] > each["by hand"][0] > each["cudnn"][0]
     for each in record["kernels"].values()
 ), "In both, math lies highest and by hand below it"
+assert all(b == 2 * a for a, b in zip(marks[0], marks[0][1:])) and all(
+    9 < b / a < 11 for a, b in zip(marks[1], marks[1][1:])
+), "From mark to mark the lengths double, and the heights grow tenfold"
 assert max(time for time, _ in shortest.values()) < 1, (
     "all ways take less than a millisecond"
 )
@@ -95,9 +100,15 @@ figures.choices(record, names)
 # call](kernels.py)<!--~ link: the page has it -->, on your own tensors.
 
 # %% tags=["check"]
+times_of = [cost[name] for name in names]
 odd_kernels, odd_time, odd_memory = record["choices"]["head_dim 65"]
 
 # %% tags=["claims"]
+assert [*names][-2:] == ["gqa broadcast", "three axes"] and (
+    min(times_of[-2:]) > 2 * max(times_of[:-2])
+), (
+    "The last two, one head of keys broadcast and three axes, are by far the longest"
+)
 assert 2.9 < odd_time / cost["causal"] < 3.3, "take three times as long"
 assert odd_kernels == ["flash"] and (
     odd_memory > 7 * record["choices"]["causal"][2]

@@ -124,6 +124,9 @@ for function in (project_linear, split_heads):
     print(inspect.getsource(function).split('"""')[-1].strip("\n"))
 
 # %% tags=["claims"]
+assert viewed[0].flatten().tolist() == [*range(6), 10, 11, 12], (
+    "In a view without the transpose, it has all features of the first token, then some of the next"
+)
 assert all(
     wide[:, 4 * head : 4 * head + 4].equal(stacked[head]) for head in range(3)
 ) and torch.allclose(same["one matrix"], loop, atol=1e-5), (

@@ -270,6 +270,9 @@ module.train()
 # takes or refuses `is_causal`, [by version and kernel](kernels.py#newer-versions); `unmasked` takes both.
 
 # %% tags=["claims"]
+assert gallery["left padding, causal"].any(-1).tolist() == 2 * [False] + 3 * [
+    True
+], "With padding on the left, the first two queries see nothing at all"
 assert masks.combine(masks.causal(5), end).equal(gallery["both"]) and (
     ~masks.causal(5) | ~end
 ).equal(~gallery["both"]), (

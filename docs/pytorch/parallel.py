@@ -249,6 +249,9 @@ assert not first[1:].any() and last.all(), (
 assert pairs["zigzag"].amin(0).equal(pairs["zigzag"].amax(0)), (
     "all ranks have the same work at every step"
 )
+assert waited == {
+    name: sum(map(max, each.T.tolist())) for name, each in pairs.items()
+}, "so the largest number of each column counts"
 
 # %% [markdown]
 # ### The trap: where a token stands

@@ -505,6 +505,15 @@ plot.grid(
     keys=range(5),
 )
 
+# %% tags=["claims"]
+assert (
+    not biases.diagonal(dim1=1, dim2=2).any()
+    and (biases[[0, 3], -1].diff() > 0).all()
+), "It is zero on the diagonal and falls with the distance"
+assert biases[0, 4, 0].exp() < 0.2 < 0.7 < biases[3, 4, 0].exp(), (
+    "The first head looks only at its neighbors, the other one farther"
+)
+
 # %% [markdown]
 # For eight heads the slopes are a half, a quarter, and so on. Twelve heads have the slopes of eight, and then every
 # other slope of sixteen, as in the paper's code. If you take the first twelve of sixteen instead, most of the twelve

@@ -343,6 +343,17 @@ plot.table(
 # 0.98<!--= flat_ones -->.
 
 # %% tags=["claims"]
+assert all(
+    math.isclose(each.norm(), together[name], rel_tol=1e-5)
+    and math.isclose(
+        each.topk(100).values.square().sum() / each.square().sum(),
+        tenth[name],
+        rel_tol=1e-5,
+    )
+    for name, each in norms.items()
+), (
+    "the norm of all gradients together, and the share of the sum of their squares that belongs to the largest tenth"
+)
 assert norms["unscaled"].median() < norms["scaled"].median() / 50, (
     "most queries get next to nothing"
 )

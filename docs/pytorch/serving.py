@@ -107,6 +107,19 @@ lies, taken = figures.pages(three, lengths + 1, PAGE)
 names = [f"page {page}" for page in range(8)]
 plot.grid(lies, rows=names, allowed=taken, axes=("pages", "places"))
 
+# %% tags=["remove-cell"]
+drawn = torch.Generator().manual_seed(0)
+earlier = torch.randn(pool.shape, generator=drawn)
+
+# %% tags=["claims"]
+assert not (pool - earlier)[:, :, :8][:, :, ~taken].any(), (
+    "Hatched places are free, and hold what earlier texts left"
+)  # to the bit: nothing was written there
+assert all(
+    taken[table[: length // PAGE]].all()
+    for table, length in zip(three, (lengths + 1).tolist())
+), "A text wastes at most the end of its last page"
+
 # %% [markdown]
 # ### The kernel that takes the table
 #

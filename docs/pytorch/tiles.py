@@ -84,6 +84,15 @@ averages = [
 assert shrinks == grew and True in grew, (
     "keep the largest score so far, and shrink the sums when a larger score comes"
 )
+assert scores[0].isinf().tolist() == 3 * [True] + 6 * [False], (
+    "Bars over nine keys, of which the first three have none"
+)
+assert (largest[4:] >= largest[3:-1]).all() and 1 < len(
+    largest[3:].unique()
+) < 6, "the largest score so far, rises like stairs"
+assert all(largest[t] == scores[0, : t + 1].max() for t in range(9)), (
+    "the dashed line is the largest score so far"
+)  # to the bit: it is one of them
 assert all(
     torch.allclose(each, averages[0], atol=1e-5) for each in averages
 ), "Choose a size and move the tile: the average comes out the same each time"
@@ -144,6 +153,9 @@ assert 3.6 < whole[-1] / whole[-2] < 4.4, (
 assert 1.8 < by_tiles[-1] / by_tiles[-2] < 2.2, (
     "by tiles, they take twice the memory"
 )
+assert (
+    min(fused[-1], by_tiles[-1]) > q.new_empty(2, 2048, 32).nbytes / 2**20
+), "The most memory that one call takes at any moment, the result included"
 assert fused[-1] < by_tiles[-1] < whole[-1], (
     "PyTorch's fused kernel takes least"
 )

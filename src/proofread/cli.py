@@ -22,6 +22,7 @@ from .checks.checked import Checked, Report, count
 from .checks.findings import BROKEN, KINDS, Finding, listed
 from .checks.fix import fixes
 from .checks.progress import shown
+from .checks.unproved import unproved
 from .keep import shelf
 from .pages.page import find_pages
 from .publish.extra import MissingError, demand
@@ -77,7 +78,8 @@ Check pages, and run those that changed; try the programs of their cells. Each f
 
 Progress and the summary go to stderr. With --json, stdout is one object for editors:
 
-  {"pages": [{"path", "mode", "why", "seconds", "figures", "formulas", "waived": [{"line", "reason"}]}],
+  {"pages": [{"path", "mode", "why", "seconds", "figures", "formulas", "waived": [{"line", "reason"}],
+              "unproved": [{"line", "where", "words", "compares"}]}],
    "findings": [{"path", "cell", "line", "column", "kind", "message", "detail", "subject", "edit"}]}
 
 With --machines, the pages run as on other machines too, one after the other: what is found on one
@@ -86,6 +88,8 @@ machine may round it to another one are findings. Programs are not tried. The JS
 
   "machines": {name: how it is emulated here, or why not}
 
+"unproved" is what --unproved lists: what a sentence of the "prose", a "caption" or an "alt" says without a
+claim that quotes a part of it, though it compares or, where "compares" is false, says a figure;
 "why" says why a page ran, and is "" if it did not; "seconds" is how long its last run took;
 "column", or null, is where on its line a finding begins; "edit", or null, is the change that
 `proofread fix` would make: {"start": [line, column], "end": [line, column], "old", "new"};
@@ -171,6 +175,7 @@ def _parser() -> argparse.ArgumentParser:
         "check pages, and run those that changed",
         _CHECK + kinds + _MACHINES + others,
         _option("--waivers", action="store_true", help="list what is waived, and why"),
+        _option("--unproved", action="store_true", help="list what compares or says a figure, and no claim quotes"),
         _option("--machines", action="store_const", const=[*machines.SAYS], help=every),
         _option("--machine", action="append", dest="machines", choices=machines.SAYS, help=one),
         _option("--json", action="store_true", help="write one JSON object to stdout"),
@@ -296,6 +301,9 @@ def _check(options: argparse.Namespace) -> int:
         for checked in report.pages if options.waivers else ():
             for line, reason in _waived(checked):
                 print(f"{checked.page.at(line)}: waived: {reason}")
+        for checked in report.held if options.unproved else ():
+            for each in unproved(checked):
+                print(f"{checked.page.at(each.line)}: unproved {each.where}: {each.words}")
     print(compared or report, file=sys.stderr)
     return 1 if findings else 0
 
@@ -459,4 +467,5 @@ def _as_json(checked: Checked) -> dict[str, Any]:
         "figures": sum(len(text.asked) for text in checked.texts),
         "formulas": sum(formula.unchecked is None for text in checked.texts for formula in text.formulas),
         "waived": [{"line": line, "reason": reason} for line, reason in _waived(checked)],
+        "unproved": [asdict(each) for each in unproved(checked)] if checked.mode == "check" else [],
     }

@@ -89,7 +89,9 @@ def test_its_figures_hold_here_and_on_another_machine(project: Path) -> None:
     passes(project, f"proofread check {PAGE} --machine far")
 
 
-ASKED = " ".join(f"tests/docs/test_{name}.py" for name in ("measures", "names", "pages", "references", "tables"))
+ASKED = " ".join(
+    f"tests/docs/test_{name}.py" for name in ("measures", "names", "pages", "quoted", "references", "tables")
+)
 TRY = "pytest -q -n 0 -p no:cacheprovider -k fresh"
 
 

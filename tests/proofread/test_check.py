@@ -64,7 +64,8 @@ def test_a_sound_page_has_no_findings_and_is_counted(proofread: Proofreader) -> 
     assert found(report) == []
     assert str(report) == (
         "1 page checked; 1 of them run now; cells: 3 ran; figures: 11 held, 1 waived; claims: 2 held; "
-        "formulas: 1 held; 0 of 9 sentences with none of these; 0 findings"
+        "formulas: 1 held; 0 of 9 sentences with none of these; 1 of 1 captions and alt texts quoted by no claim; "
+        "0 findings"
     )
     (page,) = report.pages
     assert page.of_cell(0) == ["# All 13 words\n\nThe answer is 55%, in 2017."]

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from proofread.checks.fix import fixes
+from proofread.checks.unproved import unproved
 from proofread.cli import main
 from proofread.pages import asserts
 from proofread.pages.conditions import is_fixed, why_fixed
@@ -13,7 +14,7 @@ from proofread.pages.plain import Plain
 from proofread.pages.prose import read
 from proofread.settings import Settings
 
-from .conftest import Project, Proofreader, found, planted
+from .conftest import Command, Project, Proofreader, found, planted
 
 PAGE = """\
 # %% [markdown]
@@ -115,7 +116,7 @@ def test_what_a_page_computes_is_part_of_what_it_says() -> None:
 
 def test_sentences_are_counted_without_code_and_rules() -> None:
     text = "# Title\n\nOne of three words. Another\nhas.\n\n| a | b | c |\n| - | - | - |\n\n```sh\nno prose here\n```"
-    assert [text[start:end] for start, end in Plain(read(text), {}).sentences()] == [
+    assert [text[start:end] for start, end, _ in Plain(read(text), {}).sentences()] == [
         "One of three words.",
         "a | b | c",
     ]
@@ -124,7 +125,10 @@ def test_sentences_are_counted_without_code_and_rules() -> None:
 def test_a_page_whose_claims_hold_has_no_findings_and_they_are_counted(proofread: Proofreader) -> None:
     report = proofread(PAGE)
     assert found(report) == []
-    assert str(report).endswith("cells: 1 ran; claims: 4 held; 1 of 4 sentences with none of these; 0 findings")
+    assert str(report).endswith(
+        "cells: 1 ran; claims: 4 held; 1 of 4 sentences with none of these; "
+        "0 of 2 captions and alt texts quoted by no claim; 0 findings"
+    )
     assert [subject for subject in report.pages[0].subjects if "claim" in subject] == [
         "16 claim The ship takes more than the crew",
         "17 claim no weight is negative",
@@ -516,3 +520,70 @@ def test_a_hint_names_a_sentence_of_the_section_that_shares_words_that_tell(proo
     ):
         (told,) = found(proofread(page + section.format(said, quoted)))
         assert (f'says "{hint}' in told) if hint else told.endswith("quote a sentence that ship > 1 proves"), told
+
+
+FIGURES = """# %% [markdown]
+# # Title
+#
+# One is *more than* none. Two are there, in 2017<!--~ a year -->. It has at least 3<!--= n -->.
+# The GPT-2 of them has a name. All are quoted, and less than four.
+
+# %%
+#| alt: two bars, the second twice the first
+#| caption: The second is the larger of {{ n }} bars. Each stands.
+import matplotlib.pyplot as plt
+
+n = 3
+plt.bar([1, 2], [1, 2]);
+
+# %% tags=["claims"]
+assert n < 4, "less than four"
+"""
+
+
+def test_what_compares_or_says_a_figure_and_is_not_quoted_is_listed(
+    project: Project, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project.write("page.py", FIGURES)
+    monkeypatch.chdir(project.root)
+    code, out, err = command("check", "--unproved", "page.py")
+    assert (code, out.splitlines()) == (
+        0,
+        [
+            "page.py:4: unproved prose: One is more than none.",
+            "page.py:4: unproved prose: Two are there, in 2017.",
+            "page.py:4: unproved prose: It has at least 3.",
+            "page.py:8: unproved alt: two bars, the second twice the first",
+            "page.py:9: unproved caption: The second is the larger of 3 bars.",
+        ],
+    )
+    assert "; 2 of 2 captions and alt texts quoted by no claim; 0 findings" in err
+    told = json.loads(command("check", "--json", "page.py")[1])["pages"][0]["unproved"]
+    assert [(each["where"], each["compares"]) for each in told] == [
+        *(("prose", True), ("prose", False), ("prose", False), ("alt", True), ("caption", True))
+    ]
+    project.edit("page.py", 'assert n < 4, "less than four"', 'assert n < 4, "the second twice"')
+    code, out, err = command("check", "--unproved", "page.py")
+    assert "page.py:5: unproved prose: All are quoted, and less than four." in out
+    assert "alt" not in out.replace("alt texts", "")
+    assert "; 1 of 2 captions and alt texts quoted by no claim; 0 findings" in err
+    assert err == command("check", "page.py")[2]
+
+
+@pytest.mark.parametrize(
+    ("said", "compares"),
+    [
+        ("Ours is larger today", True),
+        ("It is the darkest bar", True),
+        ("as many as before", True),
+        ("It grows tenfold there", True),
+        ("The curve falls here", True),
+        ("at most 3 of them", False),
+        ("This is the rest", False),
+        ("as well as this", False),
+        ("in a forest here", False),
+    ],
+)
+def test_which_words_compare(proofread: Proofreader, said: str, compares: bool) -> None:
+    (page,) = proofread(f"# %% [markdown]\n# # Title\n#\n# {said}, it says 1<!--~ a number -->.\n").pages
+    assert [each.compares for each in unproved(page)] == [compares]

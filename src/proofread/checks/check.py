@@ -244,13 +244,13 @@ def _held(checked: Checked, settings: Settings, root: Path, shelf: Shelf | None)
 
     def sentences() -> Sequence[int]:
         found[:] = _findings(checked, settings, root)
-        return () if found else checked.sentences
+        return () if found else (*checked.sentences, *checked.pictured)
 
     runs = [checked.began, {place: kept.began for place, kept in checked.kept.items()}]
     scripts = [(folder / name).is_file() for cell in page.cells if (name := cell.option("script"))]
     of = [page.path, page.lines, checked.mode, runs, scripts, repr(settings)]
     if counted := shelf.made(f"{page.path} held", of, sentences) if shelf else ():
-        checked.sentences = counted[0], counted[1]
+        checked.sentences, checked.pictured = (counted[0], counted[1]), (counted[2], counted[3])
     elif not found:
         sentences()
     return found

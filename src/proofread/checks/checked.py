@@ -93,6 +93,7 @@ class Checked:
     asked: Sequence[str] = ()  # what its run asked for of what is installed
     findings: list[Finding] = field(default_factory=list)
     sentences: tuple[int, int] = (0, 0)  # how many have no figure, no formula and no words that are quoted; all
+    pictured: tuple[int, int] = (0, 0)  # how many captions and alternative texts no claim quotes; all
     why: str = ""  # it had to run; "" if it did not
     behind: str = ""  # why it has to run still: what it shows is of its last run
     began: float = 0.0  # when it last ran, in seconds since 1970; 0 if there was nothing to run
@@ -246,6 +247,8 @@ class Report:
                 told.append(f"{kind}: {listed}")
         silent, every = (sum(checked.sentences[place] for checked in self.held) for place in (0, 1))
         told += [f"{silent} of {count(every, 'sentence')} with none of these"] * (every > 0)
+        free, every = (sum(checked.pictured[place] for checked in self.held) for place in (0, 1))
+        told += [f"{free} of {every} captions and alt texts quoted by no claim"] * (every > 0)
         return "; ".join([*told, count(len(self.findings), "finding")])
 
 

@@ -78,7 +78,7 @@ def in_text(
 def quotations(checked: Checked) -> tuple[Mapping[int, list[tuple[int, int]]], list[Finding]]:
     """Where claims quote each text, by its place among the page's, and what is wrong with what they quote.
 
-    How many sentences there are without anything that is held is noted, too.
+    How many sentences have nothing that is held is noted, too, and how many captions and alt texts no claim quotes.
     """
     page, places, findings = checked.page, dict[int, list[tuple[int, int]]](), list[Finding]()
     asserted = [(text, claim) for text in checked.texts if text.asserts for claim in text.prose.claims]
@@ -131,8 +131,10 @@ def quotations(checked: Checked) -> tuple[Mapping[int, list[tuple[int, int]]], l
         held += [start for start, _ in places.get(number, ())]
         sentences, held = [*each.sentences()], sorted(held)
         every += len(sentences)
-        silent += sum(bisect_left(held, start) == bisect_left(held, end) for start, end in sentences)
+        silent += sum(bisect_left(held, start) == bisect_left(held, end) for start, end, _ in sentences)
     checked.sentences = silent, every
+    pictured = [number for number in said if page.cells[checked.texts[number].cell].is_code]
+    checked.pictured = len({*pictured} - places.keys()), len(pictured)
     return places, findings
 
 

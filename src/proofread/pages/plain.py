@@ -74,11 +74,11 @@ class Plain:
         for found in re.finditer(whole, self.text) if sought in self.text else ():  # which is told much sooner
             yield self._place(found.start()), self._place(found.end() - 1) + 1
 
-    def sentences(self) -> Iterator[tuple[int, int]]:
-        """Where in the source each sentence stands that has three words or more."""
+    def sentences(self) -> Iterator[tuple[int, int, str]]:
+        """Where in the source each sentence stands that has three words or more, and what it says."""
         for found in _SENTENCE.finditer(self.text):
             if len(found[0].split()) > 2:
-                yield self._place(found.start()), self._place(found.end() - 1) + 1
+                yield self._place(found.start()), self._place(found.end() - 1) + 1, found[0]
 
     def beside(self, place: int, others: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
         """Which of some places stand in the sentence of a place."""
