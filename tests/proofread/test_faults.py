@@ -181,7 +181,7 @@ for name, options in {"child": {}, "session": {"start_new_session": True}}.items
 if not os.fork():
     os.setsid()
     if not os.fork():
-        os.execl(sys.executable, "python", "-c", script, "FOLDER/WHERE-daemon.pid")
+        os.execl(sys.executable, sys.executable, "-c", script, "FOLDER/WHERE-daemon.pid")
     os._exit(0)
 os.close(write)
 os.wait3(0)
