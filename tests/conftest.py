@@ -21,7 +21,7 @@ from filelock import FileLock
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proofread.keep.processes import FORKS
+from proofread.keep.processes import FORKS, LINEAGE
 from proofread.programs import Snippet, disagreement
 from proofread.programs.trial import Ran, Trial
 
@@ -37,7 +37,7 @@ settings.load_profile("default")
 NEEDS = {
     "cuda": (torch.cuda.is_available(), "needs an NVIDIA GPU: run it on a machine with CUDA"),
     "forks": (FORKS, "needs forks: run it on Linux or macOS"),
-    "lineage": (Path("/proc/self/stat").exists(), "needs a system that tells who started what: run it on Linux"),
+    "lineage": (LINEAGE, "needs to be told which process started which, and what it holds: run it on Linux"),
 }
 
 
