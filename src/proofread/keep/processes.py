@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 # Whether this system has what it takes to fork, and to end what a fork has started. Windows has not.
 FORKS = all(hasattr(os, name) for name in ("fork", "setpgid", "killpg"))
 FORKS = FORKS and "forkserver" in multiprocessing.get_all_start_methods()
+LINEAGE = os.path.exists("/proc/self/stat")  # whether this system tells who has started what: Linux does
 _SOCKET = 103 - len("/listener-12345678")  # characters that the name of a socket's folder may have, on macOS
 _END_WITH_PARENT, _ADOPT = 1, 36  # PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER
 
@@ -112,7 +113,7 @@ def _prctl(option: int, value: int) -> None:
 def family(pid: int, but: Collection[int] = ()) -> list[int]:
     """All that a process has started and that lives, by any number of steps; without some, and what these started."""
     children: dict[int, list[int]] = {}
-    for name in filter(str.isdecimal, os.listdir("/proc") if os.path.isdir("/proc") else ()):
+    for name in filter(str.isdecimal, os.listdir("/proc") if LINEAGE else ()):
         with contextlib.suppress(OSError), open(f"/proc/{name}/stat") as stat:
             state, parent = stat.read().rpartition(")")[2].split()[:2]
             if state not in "ZX" and int(name) not in but:

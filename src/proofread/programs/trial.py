@@ -20,7 +20,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import cast
 
-from ..keep.processes import Failure, adopt, as_script, end_family
+from ..keep.processes import LINEAGE, Failure, adopt, as_script, end_family
 from ..keep.written import Written
 
 
@@ -65,7 +65,8 @@ class _Program:
             return
         try:  # the child, which shall have no other pipe to write into
             close()
-            os.setpgid(0, 0)
+            if LINEAGE:  # elsewhere, what it starts ends with all of our group
+                os.setpgid(0, 0)
             adopt()
             try:
                 ran: Ran | Failure = run(trial, folder)
