@@ -39,11 +39,15 @@ def test_the_site_follows_the_system_by_day_and_night_until_a_reader_chooses(ope
         assert page.evaluate(SCHEME) == "default", "what the reader chose stays"
 
 
-def ground(part: Locator) -> tuple[int, ...]:
-    """The color of most of a part of a page, as it is painted."""
+def colors(part: Locator) -> list[tuple[int, Any]]:
+    """The colors of a part of a page, as they are painted, each after the number of its pixels."""
     with Image.open(io.BytesIO(part.screenshot())) as picture:
-        colors = picture.convert("RGB").getcolors(picture.width * picture.height)
-    return max(colors)[1]
+        return sorted(picture.convert("RGB").getcolors(picture.width * picture.height), reverse=True)
+
+
+def ground(part: Locator) -> Any:
+    """The color of most of a part of a page."""
+    return colors(part)[0][1]
 
 
 # What is told by color, on which page: a part that is on, or has more of it, and one that is not, or has less.
@@ -62,6 +66,25 @@ def test_in_colors_of_the_reader_s_own_what_color_tells_is_told(opened: Open, to
     where, one, other = TOLD[told]
     page = opened(where, forced_colors="active", color_scheme="dark" if night else "light")
     assert ground(page.locator(one).first) != ground(page.locator(other).first)
+
+
+ICONS = {"pytorch/masks/": ".proofread-copy > summary", "reference/causal/": ".md-code__button"}
+
+
+@pytest.mark.parametrize("where", ICONS)
+def test_in_colors_of_the_reader_s_own_icons_are_seen(opened: Open, where: str):
+    page = opened(where, forced_colors="active")
+    assert len(colors(page.locator(ICONS[where]).first)) > 1
+
+
+def test_in_colors_of_the_reader_s_own_what_goes_on_at_the_side_has_an_edge_there(on_phone: Open):
+    page = on_phone("pytorch/masks/", forced_colors="active")
+    edge = "(all) => all.map((each) => [each.scrollWidth > each.clientWidth, getComputedStyle(each).borderRightStyle])"
+    edges = page.locator(":is(.highlight pre > code, .md-typeset__scrollwrap):visible").evaluate_all(edge)
+    assert [True, "dashed"] in edges
+    assert [False, "none"] in edges
+    assert [True, "none"] not in edges
+    assert [False, "dashed"] not in edges
 
 
 def test_keys_lead_to_the_next_page_and_back_and_into_the_search_but_not_out_of_a_text(opened: Open):
