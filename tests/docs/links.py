@@ -26,7 +26,6 @@ _ASKED = re.compile(
     r"""\b(?:from|import|import\(|importScripts\()\s*["'](\.[^"']*|[^"'.]+/[^"']+\.js)["']"""
     r"""|new URL\(["']([^"']+)["'], (?:import\.meta\.url|location)\)|location\.replace\(["']([^"']+)"""
 )
-_CONFIG = ("base", "search")  # of the theme: what its scripts ask for
 
 
 class _Html(HTMLParser):
@@ -61,7 +60,7 @@ class _Html(HTMLParser):
     def handle_data(self, data: str) -> None:
         if self._within == "script" and self._id == "__config":
             config = json.loads(data)
-            self.asked += [config[name] + "/" * (name == "base") for name in _CONFIG if name in config]
+            self.asked += [f"{config['base'].rstrip('/')}/", config["search"]]
         elif self._within == "script":
             self.asked += of_script(data)
         elif self._within == "style":
@@ -177,7 +176,7 @@ class Site:
         if not f"{path}/".startswith(self.root):
             return "leads out of the site"
         path = unquote(path).removeprefix(self.root)
-        path = posixpath.normpath(f"{path}/index.html" if is_folder else path)
+        path = posixpath.normpath(posixpath.join(path, "index.html") if is_folder else path)
         if not (self.folder / path).is_file():
             return "is not there"
         anchor = unquote(anchor)

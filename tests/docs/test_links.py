@@ -21,7 +21,7 @@ def cells(*outputs: dict[str, str], source: str = "") -> str:
 
 # What a file asks for, by its name; each asks for what is there, too.
 ASKED = {
-    "link.html": '<a href="a/#part%20two">good</a><a href="{}">bad</a>',
+    "link.html": f'<a href="a/#part%20two">x</a><a href="./">x</a><a href="{ADDRESS}">x</a><a href="{{}}">bad</a>',
     "picture.html": '<img src="a/b.svg"><img src="{}">',
     "script.html": '<script src="a/b.js"></script><script src="{}"></script>',
     "style.html": '<link rel="stylesheet" href="a/b.css"><link rel="stylesheet" href="{}">',
@@ -39,7 +39,7 @@ ASKED = {
     "moved.html": '<script>location.replace("{}" + location.hash)</script>',
     "refresh.html": '<noscript><meta http-equiv="refresh" content="0; url={}"></noscript>',
     "worker.html": '<script id="__config" type="application/json">{{"base": ".", "search": "{}"}}</script>',
-    "base.html": '<script id="__config" type="application/json">{{"base": "{}"}}</script>',
+    "base.html": '<script id="__config" type="application/json">{{"base": "{}", "search": "a/b.js"}}</script>',
     "shared.html": f'<meta property="og:image" content="{ADDRESS}{{}}"><meta property="og:title" content="x/">',
     "full.html": f'<a href="{ADDRESS}{{}}">bad</a><a href="https://else.example/">other</a><a href="mailto:x">x</a>',
     "picture.svg": '<a href="{}"><text>x</text></a>',
