@@ -15,6 +15,7 @@ from unmasked._layers import (
     require_floating,
     require_input,
     require_options,
+    require_positions,
     require_rotary,
     turned,
 )
@@ -241,7 +242,7 @@ class LatentAttention(nn.Module):
         latent, shared_key = self.down(x).split([self.latent_dim, self.rotary_dim], dim=-1)
         latent = self.norm(latent)
         if positions is not None:
-            tensor("positions", positions, "Int")
+            require_positions(positions, x)
         if self.rotary is not None:
             positions = torch.arange(past, past + x.size(1), device=x.device) if positions is None else positions
             plain, to_turn = query.split([self.head_dim, self.rotary_dim], dim=-1)
