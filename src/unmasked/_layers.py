@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from unmasked._checks import number, require_beside, tensor
+from unmasked._checks import _device, _shown, number, require_beside, tensor
 
 __all__ = [
     "NO_ROTARY",
@@ -94,8 +94,12 @@ def unknown_options(layer: nn.Module, cls: type[nn.Module], known: Collection[st
     return unknown
 
 
-def require_floating(dtype: torch.dtype | None) -> None:
-    """Refuse a type of parameters or caches that is no floating one."""
+def require_floating(dtype: torch.dtype | None, device: torch.device | str | None = None) -> None:
+    """Refuse a type of parameters or caches that is no floating one, and a place for them that is no device."""
+    if device is not None:
+        if not isinstance(device, torch.device | str | int):
+            raise TypeError(f'device is {_shown(device)}; it must be a device, such as "cpu"')
+        _device("device", device, {})
     if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
         raise TypeError(f"dtype is {dtype}; it must be floating, such as torch.float32")
 

@@ -101,7 +101,7 @@ class CausalSelfAttention(nn.Module):
         require_divides("num_heads", num_heads, "num_kv_heads", num_kv_heads)
         require_options(dropout=dropout, scale=scale, softcap=softcap)
         require_rotary(rotary)
-        require_floating(dtype)
+        require_floating(dtype, device)
         for name, given in (("sinks", sinks), ("qkv_bias", qkv_bias), ("out_bias", out_bias)):
             flag(name, given)
         self.d_in, self.d_out = d_in, d_out

@@ -58,7 +58,7 @@ class LatentCache:
         device: torch.device | str | None = None,
     ) -> None:
         require_positive(batch=batch, max_tokens=max_tokens, width=width)
-        require_floating(dtype)
+        require_floating(dtype, device)
         self.length = 0
         self._kept = _zeros((batch, max_tokens, width), dtype, device)
 
@@ -187,7 +187,7 @@ class LatentAttention(nn.Module):
         size("rotary_dim", rotary_dim, least=0)
         require_rotary(rotary)
         require_options(scale=scale)
-        require_floating(dtype)
+        require_floating(dtype, device)
         flag("normalize", normalize)
         if (rotary is None) != (rotary_dim == 0):
             raise ValueError(

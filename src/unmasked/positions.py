@@ -260,7 +260,8 @@ class Rotary:
             raise ValueError(f"x has shape {tuple(x.shape)}; it must be (..., heads, tokens, {self.head_dim})")
         if positions.dim() > 1:
             positions = positions.unsqueeze(-2)  # batch 1 tokens: alike for all heads
-        if not broadcasts(positions.shape, x.shape[:-1]) or positions.size(-1) != x.size(-2):
+        fits = positions.dim() and broadcasts(positions.shape, x.shape[:-1])
+        if not fits or positions.size(-1) != x.size(-2):
             told = tuple(positions.squeeze(-2).shape) if positions.dim() > 1 else tuple(positions.shape)
             raise ValueError(
                 f"positions has shape {told} and x {tuple(x.shape)}; it must be (tokens,) or (batch, tokens): "
