@@ -12,7 +12,7 @@ from unmasked.layouts import convert, layout_of, load
 from unmasked.parallel import launch
 from unmasked.plot import grid, heatmap
 from unmasked.positions import Rotary
-from unmasked.watching import ablate
+from unmasked.watching import ablate, watch
 
 from .refusals import refused
 
@@ -48,6 +48,14 @@ def measured(**options: Any) -> object:
 @pytest.mark.usefixtures("unhooked")
 def test_numbers_of_documents_may_be_of_eight_bits() -> None:
     assert masks.ids_from_cu_seqlens(torch.tensor([0, 200, 203], dtype=torch.uint8)).bincount().tolist() == [200, 3]
+
+
+def of_two_batches() -> Any:
+    attention = CausalSelfAttention(8, 8, 2)
+    with watch(attention) as seen:
+        attention(X[:1])
+        attention(X)
+    return seen
 
 
 test_what_does_not_go_together_or_is_of_another_kind_is_refused_by_name = refused(
@@ -89,6 +97,9 @@ test_what_does_not_go_together_or_is_of_another_kind_is_refused_by_name = refuse
             ),
             'name is \'h200\'; choose "h100" or "flex"': lambda: measure.recorded("h200"),  # type: ignore[arg-type]
             "record lacks device, kernels, choices; pass what measure or recorded gives": lambda: measure.limits({}),
+            "calls have 1 sequences in '' and 2 in ''; pass the calls of one forward pass": lambda: rollout(
+                of_two_batches()
+            ),
             "heads is -1; it must be 1 or more": lambda: measured(heads=-1),
             "repeats is 0; it must be 1 or more": lambda: measured(repeats=0),
         },
