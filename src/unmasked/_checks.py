@@ -29,6 +29,7 @@ __all__ = [
     "floats",
     "number",
     "require_axes",
+    "require_beside",
     "require_divides",
     "require_positive",
     "require_values",
@@ -299,6 +300,14 @@ def require_axes(name: str, x: Tensor, *axes: str) -> None:
         tensor(name, x)
     if x.dim() < len(axes):
         raise ValueError(f"{name} has shape {tuple(x.shape)}; it must be (..., {', '.join(axes)})")
+
+
+def require_beside(**tensors: Tensor) -> None:
+    """Refuse tensors that are on several devices."""
+    first, x = next(iter(tensors.items()), ("", None))
+    for name, y in tensors.items():
+        if x is not None and y.device != x.device:
+            raise ValueError(f"{name} is on {y.device} and {first} on {x.device}; move one to the other")
 
 
 def require_values(**tensors: Tensor) -> None:

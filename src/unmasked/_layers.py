@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from unmasked._checks import number, tensor
+from unmasked._checks import _device, _shown, number, require_beside, tensor
 
 __all__ = [
     "NO_ROTARY",
@@ -23,6 +23,7 @@ __all__ = [
     "require_floating",
     "require_input",
     "require_options",
+    "require_positions",
     "require_room",
     "require_rotary",
     "turned",
@@ -93,8 +94,12 @@ def unknown_options(layer: nn.Module, cls: type[nn.Module], known: Collection[st
     return unknown
 
 
-def require_floating(dtype: torch.dtype | None) -> None:
-    """Refuse a type of parameters or caches that is no floating one."""
+def require_floating(dtype: torch.dtype | None, device: torch.device | str | None = None) -> None:
+    """Refuse a type of parameters or caches that is no floating one, and a place for them that is no device."""
+    if device is not None:
+        if not isinstance(device, torch.device | str | int):
+            raise TypeError(f'device is {_shown(device)}; it must be a device, such as "cpu"')
+        _device("device", device, {})
     if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
         raise TypeError(f"dtype is {dtype}; it must be floating, such as torch.float32")
 
@@ -128,6 +133,12 @@ def require_input(x: Tensor, features: int, weight: object, axes: str = "..., to
         raise ValueError(f'x is on {x.device} and the layer on {weight.device}; call x.to("{weight.device}")')
     if x.dtype != weight.dtype and not torch.is_autocast_enabled(x.device.type):
         raise TypeError(f"x is {x.dtype} and the layer {weight.dtype}; call x.to({weight.dtype})")
+
+
+def require_positions(positions: Tensor, x: Tensor) -> None:
+    """Refuse positions that are no integers, or elsewhere than what is turned by them."""
+    tensor("positions", positions, "Int")
+    require_beside(x=x, positions=positions)
 
 
 def require_room(tokens: int, past: int, context_length: int | None) -> None:

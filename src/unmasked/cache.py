@@ -109,7 +109,7 @@ class KVCache:
     ) -> None:
         require_positive(batch=batch, num_kv_heads=num_kv_heads, max_tokens=max_tokens, head_dim=head_dim)
         require_positive(window=1 if window is None else window)
-        require_floating(dtype)
+        require_floating(dtype, device)
         self.max_tokens, self.window, self.length = max_tokens, window, 0
         self._slots = max_tokens if window is None else min(window, max_tokens)
         self._kept = 0
@@ -230,7 +230,7 @@ class KVCache:
         """
         batch = self._key.size(0)
         tensor("order", order)
-        if order.is_floating_point() or order.dtype == torch.bool:
+        if order.is_floating_point() or order.is_complex() or order.dtype == torch.bool:
             raise TypeError(f"order is {order.dtype}; it names sequences by their number: call order.long()")
         require_values(order=order)
         if order.shape != (batch,) or (order < 0).any() or (order >= batch).any():

@@ -9,13 +9,14 @@ import torch
 from torch import Tensor, nn
 
 from unmasked._arguments import _check
-from unmasked._checks import flag, require_divides, require_positive, tensor
+from unmasked._checks import flag, require_divides, require_positive
 from unmasked._layers import (
     NO_ROTARY,
     refuse_script,
     require_floating,
     require_input,
     require_options,
+    require_positions,
     require_room,
     require_rotary,
     turned,
@@ -100,7 +101,7 @@ class CausalSelfAttention(nn.Module):
         require_divides("num_heads", num_heads, "num_kv_heads", num_kv_heads)
         require_options(dropout=dropout, scale=scale, softcap=softcap)
         require_rotary(rotary)
-        require_floating(dtype)
+        require_floating(dtype, device)
         for name, given in (("sinks", sinks), ("qkv_bias", qkv_bias), ("out_bias", out_bias)):
             flag(name, given)
         self.d_in, self.d_out = d_in, d_out
@@ -189,7 +190,7 @@ class CausalSelfAttention(nn.Module):
         # What Tensor.split calls, after more Python than a small layer takes for its products.
         query, key, value = split_heads(self.qkv(x), sum(heads)).split_with_sizes(heads, dim=-3)
         if positions is not None:
-            tensor("positions", positions, "Int")
+            require_positions(positions, x)
         if self.rotary is not None:
             if positions is None:
                 positions = torch.arange(tokens, device=x.device) if cache is None else cache._positions(tokens)

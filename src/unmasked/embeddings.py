@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 
 from unmasked import plot
-from unmasked._checks import checked, require_values
+from unmasked._checks import _shown, checked, require_axes, require_values, tensor
 from unmasked._renamed import renamed
 from unmasked._shapes import Float
 from unmasked.functional import _unit
@@ -64,6 +64,10 @@ class Embeddings:
     _rows: dict[str, int] = field(init=False)
 
     def __post_init__(self) -> None:
+        if not isinstance(self.words, Sequence) or isinstance(self.words, str):
+            raise TypeError(f"words is {_shown(self.words)}; pass a tuple of strings")
+        tensor("vectors", self.vectors, "Float")
+        require_axes("vectors", self.vectors, "words", "dim")
         object.__setattr__(self, "_rows", {word: row for row, word in enumerate(self.words)})
         if len(self._rows) != len(self.vectors):
             raise ValueError(f"words holds {len(self._rows)} different words for {len(self.vectors)} vectors")
@@ -250,6 +254,8 @@ if not TYPE_CHECKING:
 
 
 def _tokens(words: str | Iterable[str]) -> list[str]:
+    if not isinstance(words, Iterable):
+        raise TypeError(f"words is of the type {type(words).__name__}; pass strings, or a sentence")
     tokens = words.lower().split() if isinstance(words, str) else list(words)
     for token in tokens:
         if not isinstance(token, str):

@@ -9,11 +9,14 @@ from torch import Tensor
 
 from unmasked import masks
 from unmasked._arguments import _check
-from unmasked._checks import flag, tensor
+from unmasked._checks import flag, require_beside, tensor
 from unmasked._shapes import Bool, Float
 from unmasked.functional import _scale, _shared, attention_scores, attention_weights
 
 __all__ = ["Gradients", "attention_backward"]
+
+
+_SAVED = "saved[0]", "saved[1]"
 
 
 class Gradients(NamedTuple):
@@ -92,8 +95,9 @@ def attention_backward(
                 f"saved has shapes {tuple(saved[0].shape)} and {tuple(saved[1].shape)}; context and logsumexp must be "
                 "(..., queries, value_dim) and (..., queries)"
             )
-    if grad_context.device != query.device:
-        raise ValueError(f"grad_context is on {grad_context.device} and query on {query.device}; move one to the other")
+    require_beside(query=query, grad_context=grad_context, **dict(zip(_SAVED, saved or (), strict=False)))
+    if grad_context.dtype != query.dtype:
+        raise TypeError(f"grad_context is {grad_context.dtype} but query is {query.dtype}; cast one to the other")
     if grad_context.shape != (*query.shape[:-1], value.size(-1)):
         raise ValueError(
             f"grad_context has shape {tuple(grad_context.shape)}; it must have the context's, "

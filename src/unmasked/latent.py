@@ -15,6 +15,7 @@ from unmasked._layers import (
     require_floating,
     require_input,
     require_options,
+    require_positions,
     require_rotary,
     turned,
 )
@@ -57,7 +58,7 @@ class LatentCache:
         device: torch.device | str | None = None,
     ) -> None:
         require_positive(batch=batch, max_tokens=max_tokens, width=width)
-        require_floating(dtype)
+        require_floating(dtype, device)
         self.length = 0
         self._kept = _zeros((batch, max_tokens, width), dtype, device)
 
@@ -186,7 +187,7 @@ class LatentAttention(nn.Module):
         size("rotary_dim", rotary_dim, least=0)
         require_rotary(rotary)
         require_options(scale=scale)
-        require_floating(dtype)
+        require_floating(dtype, device)
         flag("normalize", normalize)
         if (rotary is None) != (rotary_dim == 0):
             raise ValueError(
@@ -241,7 +242,7 @@ class LatentAttention(nn.Module):
         latent, shared_key = self.down(x).split([self.latent_dim, self.rotary_dim], dim=-1)
         latent = self.norm(latent)
         if positions is not None:
-            tensor("positions", positions, "Int")
+            require_positions(positions, x)
         if self.rotary is not None:
             positions = torch.arange(past, past + x.size(1), device=x.device) if positions is None else positions
             plain, to_turn = query.split([self.head_dim, self.rotary_dim], dim=-1)

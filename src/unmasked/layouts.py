@@ -35,7 +35,7 @@ from typing import Any, Literal, NamedTuple, TypeVar, overload
 import torch
 from torch import Tensor, nn
 
-from unmasked._checks import require_divides, require_positive, size
+from unmasked._checks import require_beside, require_divides, require_positive, size, tensor
 from unmasked._layers import class_of, kind_of, unknown_options
 from unmasked._layouts import LAYOUTS, SHARED, Layout, check_shapes, hint, named
 from unmasked.causal import CausalSelfAttention
@@ -82,8 +82,9 @@ def convert(state: Mapping[str, Tensor], *, source: Layout, target: Layout, num_
         >>> torch.equal(back["in_proj_weight"], state["in_proj_weight"])
         True
     """
+    _require_state(state)
     for name, layout in (("source", source), ("target", target)):
-        if layout not in LAYOUTS:
+        if not isinstance(layout, str) or layout not in LAYOUTS:
             raise ValueError(f"{name} is {layout!r}; choose one of {', '.join(LAYOUTS)}")
     require_positive(num_heads=num_heads)
     old, new = LAYOUTS[source], LAYOUTS[target]
@@ -92,6 +93,7 @@ def convert(state: Mapping[str, Tensor], *, source: Layout, target: Layout, num_
     if missing or unknown:
         problem = f"lacks {missing[0]!r}" if missing else f"holds {unknown[0]!r}, which is not one of its names"
         raise ValueError(f"state of layout {source!r} {problem}{hint(state, source)}")
+    _require_tensors(state)
     check_shapes(state, source, num_heads)
     result: State = {}
     for names, targets in ((old.weights, new.weights), (old.biases, new.biases)):
@@ -184,7 +186,8 @@ def load(
         >>> layer.load_state_dict(loaded)
         <All keys matched successfully>
     """
-    if family not in _FAMILIES:
+    _require_state(state)
+    if not isinstance(family, str) or family not in _FAMILIES:
         raise ValueError(f"family is {family!r}; choose one of {', '.join(_FAMILIES)}")
     num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
     require_positive(num_heads=num_heads, num_kv_heads=num_kv_heads)
@@ -208,6 +211,7 @@ def load(
     wanted = [f"{name}.weight" for name in (*names.inputs, names.output)]
     if missing := [prefix + name for name in wanted if name not in own]:
         raise ValueError(f"state lacks {missing[0]!r}, which a layer of family {family!r} has")
+    _require_tensors({prefix + name: own[name] for name in own if name in known})
     renamed = {known[name]: x for name, x in own.items() if name in known}
     sinks = {name: renamed.pop(name).detach().clone() for name in ("sinks",) if name in renamed}
     for name, x in sinks.items():
@@ -351,7 +355,27 @@ def layout_of(state: Mapping[str, Tensor]) -> Layout | None:
         >>> layout_of(torch.nn.MultiheadAttention(4, 2).state_dict())
         'packed'
     """
+    _require_state(state)
     return named(state)
+
+
+def _require_state(state: Mapping[str, Tensor]) -> None:
+    """Refuse what holds no tensors by their names."""
+    if not isinstance(state, Mapping):
+        raise TypeError(
+            f"state is of the type {type(state).__name__}; pass tensors by name, as module.state_dict() does"
+        )
+    if odd := [name for name in state if not isinstance(name, str)]:
+        raise TypeError(
+            f"state holds {odd[0]!r} in the place of a name; pass tensors by name, as module.state_dict() does"
+        )
+
+
+def _require_tensors(state: Mapping[str, Tensor]) -> None:
+    told = {f"state[{name!r}]": x for name, x in state.items()}
+    for name, x in told.items():
+        tensor(name, x)
+    require_beside(**told)
 
 
 @overload
@@ -481,10 +505,10 @@ def _fill(copy: Module, original: nn.Module, old: str = "", new: str = "") -> Mo
             f"module and a new {type(copy).__name__} differ in {', '.join(sorted(odd))}; undo what changed module's "
             "parameters (a parametrization, pruning, a bias set to None, another shape)"
         )
-    clones = {tensor: nn.Parameter(tensor.detach().clone()) for tensor in state.values()}  # tied ones stay tied
-    copy.load_state_dict({name: clones[tensor] for name, tensor in state.items()}, assign=True)
-    for name, tensor in state.items():
-        copy.get_parameter(name).requires_grad_(tensor.requires_grad)
+    clones = {x: nn.Parameter(x.detach().clone()) for x in state.values()}  # tied ones stay tied
+    copy.load_state_dict({name: clones[x] for name, x in state.items()}, assign=True)
+    for name, x in state.items():
+        copy.get_parameter(name).requires_grad_(x.requires_grad)
     return copy.train(original.training)
 
 

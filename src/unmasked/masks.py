@@ -213,6 +213,7 @@ def documents(ids: Int[Tensor, "*batch tokens"]) -> Bool[Tensor, "..."]:
 
     Raises:
         TypeError: ids holds no integers.
+        ValueError: ids has more than two axes.
 
     Examples:
         >>> documents(torch.tensor([7, 7, 9, 7])).int()
@@ -243,6 +244,7 @@ def cu_seqlens(ids: Int[Tensor, "*batch tokens"]) -> Int[Tensor, "documents_and_
 
     Raises:
         TypeError: ids holds no integers.
+        ValueError: ids has more than two axes.
 
     Examples:
         >>> cu_seqlens(torch.tensor([7, 7, 9, 7]))
@@ -278,7 +280,7 @@ def ids_from_cu_seqlens(cu_seqlens: Int[Tensor, "documents_and_one"]) -> Int[Ten
         tensor([0, 1, 0])
     """
     require_values(cu_seqlens=cu_seqlens)
-    lengths = cu_seqlens.diff()
+    lengths = cu_seqlens.long().diff()
     if not len(cu_seqlens) or cu_seqlens[0] != 0 or (lengths < 0).any():
         raise ValueError(
             f"cu_seqlens are {cu_seqlens.tolist()}; cumulative lengths begin with 0 and never fall: of lengths, make "
@@ -539,4 +541,6 @@ def mask_mod(allowed: Bool[Tensor, "..."]) -> Callable[[Tensor, Tensor, Tensor, 
 
 def _starts(ids: Tensor) -> Tensor:
     """Say which tokens begin a document; the first of each row does."""
+    if ids.dim() > 2:
+        raise ValueError(f"ids has shape {tuple(ids.shape)}; it must be (tokens,) or (batch, tokens)")
     return torch.cat([torch.ones_like(ids[..., :1], dtype=torch.bool), ids[..., 1:] != ids[..., :-1]], -1)

@@ -97,7 +97,7 @@ class MultiheadAttention(nn.MultiheadAttention):
         for name, each in flags.items():
             _truth(name, each)
         require_options(scale=None, dropout=dropout)
-        require_floating(dtype)
+        require_floating(dtype, device)
         super().__init__(
             embed_dim, num_heads, dropout, bias, add_bias_kv, add_zero_attn, kdim, vdim, batch_first, device, dtype
         )

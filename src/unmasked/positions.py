@@ -25,6 +25,7 @@ import torch
 from torch import Tensor
 
 from unmasked._checks import broadcasts, checked, choice, number, require_divides, require_positive, tensor
+from unmasked._layers import require_positions
 from unmasked._shapes import Float, Int
 
 __all__ = ["Rotary", "alibi", "alibi_slopes", "convert_pairing", "sinusoids"]
@@ -103,7 +104,7 @@ class Rotary:
 
     Raises:
         ValueError: head_dim or rotary_dim is odd, rotary_dim exceeds head_dim, there is no such pairing, or the number
-            of frequencies is another.
+            of frequencies is another, or one is not finite.
 
     References:
         Su et al. (2021), section 3.2.
@@ -142,11 +143,15 @@ class Rotary:
         self.head_dim, self.rotary_dim, self.base = head_dim, rotary_dim, base
         self.pairing, self.factor = pairing, factor
         self._given = frequencies
-        if self.frequencies.shape != (rotary_dim // 2,):
+        rates = self.frequencies
+        tensor("what frequencies makes" if callable(frequencies) else "frequencies", rates, "Float")
+        if rates.shape != (rotary_dim // 2,):
             raise ValueError(
-                f"frequencies has shape {tuple(self.frequencies.shape)}; for {rotary_dim} features it must be "
+                f"frequencies has shape {tuple(rates.shape)}; for {rotary_dim} features it must be "
                 f"({rotary_dim // 2},), one for each pair"
             )
+        if not (rates.is_meta or rates.isfinite().all()):
+            raise ValueError(f"frequencies are {rates.tolist()}; each must be a finite number")
 
     @property
     def frequencies(self) -> Float[Tensor, "pairs"]:
@@ -247,15 +252,16 @@ class Rotary:
 
         Raises:
             TypeError: positions holds no integers.
-            ValueError: x has another head_dim, or the positions do not fit its tokens.
+            ValueError: x has another head_dim, or the positions do not fit its tokens, or are on another device.
         """
         tensor("x", x, "Float")
-        tensor("positions", positions, "Int")
+        require_positions(positions, x)
         if x.dim() < 2 or x.size(-1) != self.head_dim:
             raise ValueError(f"x has shape {tuple(x.shape)}; it must be (..., heads, tokens, {self.head_dim})")
         if positions.dim() > 1:
             positions = positions.unsqueeze(-2)  # batch 1 tokens: alike for all heads
-        if not broadcasts(positions.shape, x.shape[:-1]) or positions.size(-1) != x.size(-2):
+        fits = positions.dim() and broadcasts(positions.shape, x.shape[:-1])
+        if not fits or positions.size(-1) != x.size(-2):
             told = tuple(positions.squeeze(-2).shape) if positions.dim() > 1 else tuple(positions.shape)
             raise ValueError(
                 f"positions has shape {told} and x {tuple(x.shape)}; it must be (tokens,) or (batch, tokens): "

@@ -17,6 +17,8 @@ import torch
 from torch import Tensor, nn
 
 from unmasked import _generators
+from unmasked._checks import checked
+from unmasked._shapes import Float
 
 __all__ = [
     "Evidence",
@@ -110,7 +112,7 @@ def moved(actual: Tensor, expected: Tensor) -> Tensor:
     return gap > _rounding(expected.dtype) * size
 
 
-def sees_the_future(f: Function, x: Tensor) -> Evidence | None:
+def sees_the_future(f: Function, x: Float[Tensor, "batch tokens features"]) -> Evidence | None:
     """Find an output that a later token reaches: by changing the token, by making it large, and by the gradient.
 
     A large token shows a mask that only lowers scores, by 14 say: that leaves a weight too small to be told from
@@ -155,7 +157,7 @@ def sees_the_future(f: Function, x: Tensor) -> Evidence | None:
     return None
 
 
-def misses_the_past(f: Function, x: Tensor) -> Evidence | None:
+def misses_the_past(f: Function, x: Float[Tensor, "batch tokens features"]) -> Evidence | None:
     """Find an earlier token, or its own, that an output does not notice; arguments as for `sees_the_future`.
 
     Examples:
@@ -171,7 +173,7 @@ def misses_the_past(f: Function, x: Tensor) -> Evidence | None:
     return None
 
 
-def breaks_equivariance(f: Function, x: Tensor) -> Evidence | None:
+def breaks_equivariance(f: Function, x: Float[Tensor, "batch tokens features"]) -> Evidence | None:
     r"""Exchange tokens, and find outputs that are not exchanged with them: attention without positions has no order.
 
     Equation:
@@ -183,16 +185,16 @@ def breaks_equivariance(f: Function, x: Tensor) -> Evidence | None:
         >>> print(breaks_equivariance(lambda x: x.cumsum(1), torch.tensor([[[1.0], [2.0]]])))
         1 item of 2 tokens: with the tokens in another order, the outputs are not the same in that order, but off by 2
     """
-    orders = [torch.arange(x.size(1)).flip(0), torch.arange(x.size(1)).roll(1)]
+    places = torch.arange(x.size(1), device=x.device)
     before = f(x)
-    for order in orders:
+    for order in (places.flip(0), places.roll(1)):
         if gap := differs(f(x[:, order]), before[:, order]):
             told = "with the tokens in another order, the outputs are not the same in that order, but off by"
             return _told(x, gap, f"{told} {gap:.3g}")
     return None
 
 
-def mixes_items(f: Function, x: Tensor) -> Evidence | None:
+def mixes_items(f: Function, x: Float[Tensor, "batch tokens features"]) -> Evidence | None:
     """Find a batch item whose output another item reaches, or that does not notice itself.
 
     Arguments as for `sees_the_future`; x has two items or more.
@@ -215,7 +217,7 @@ def mixes_items(f: Function, x: Tensor) -> Evidence | None:
     return None
 
 
-def is_no_average(f: Function, x: Tensor) -> Evidence | None:
+def is_no_average(f: Function, x: Float[Tensor, "batch tokens features"]) -> Evidence | None:
     r"""Repeat one token: whatever the weights are, the average of equal values is that value.
 
     Equation:
@@ -258,7 +260,7 @@ def weights_sum_to_one(weights: Tensor) -> Evidence | None:
     return Evidence(f"a row of the weights sums to {worst:.3g}", gap, tuple(weights.shape))
 
 
-def changes_from_call_to_call(f: Function, x: Tensor) -> Evidence | None:
+def changes_from_call_to_call(f: Function, x: Float[Tensor, "batch tokens features"]) -> Evidence | None:
     """Call twice, with the random generator at two places: in evaluation nothing is random.
 
     Arguments as for `sees_the_future`.
@@ -275,6 +277,7 @@ def changes_from_call_to_call(f: Function, x: Tensor) -> Evidence | None:
     return _told(x, gap, f"two calls with the same input differ by {gap:.3g}") if gap else None
 
 
+@torch.inference_mode(False)
 def overwrites_inputs(f: Callable[..., object], *inputs: Tensor) -> Evidence | None:
     """Compare the inputs after the call with what they were before it.
 
@@ -302,6 +305,7 @@ def overwrites_inputs(f: Callable[..., object], *inputs: Tensor) -> Evidence | N
     return None
 
 
+@torch.inference_mode(False)
 def cuts_gradients(f: Function, x: Tensor, parameters: Iterable[tuple[str, Tensor]] = ()) -> Evidence | None:
     """Compare autograd's derivative with a measured one, along a line, for the input and for each parameter.
 
@@ -352,7 +356,7 @@ def cuts_gradients(f: Function, x: Tensor, parameters: Iterable[tuple[str, Tenso
     return None
 
 
-def fails_in_half(f: Function, x: Tensor) -> Evidence | None:
+def fails_in_half(f: Function, x: Float[Tensor, "batch tokens features"]) -> Evidence | None:
     """Call in float16, whose largest number is 65504, with inputs of ordinary size.
 
     Where the machine lacks a half-precision kernel that f needs, nothing is found. Arguments as for `sees_the_future`;
@@ -557,7 +561,7 @@ def _base_of(angles: Tensor) -> str:
     if len(rates) < 2:
         return ""
     base = rates[1].item() ** -len(rates)
-    share = torch.arange(len(rates), dtype=rates.dtype) / len(rates)
+    share = torch.arange(len(rates), dtype=rates.dtype, device=rates.device) / len(rates)
     same = torch.allclose(rates, base**-share, rtol=1e-3, atol=0)
     return f"{float(f'{base:.3g}'):,.0f}" if same else ""
 
@@ -636,8 +640,7 @@ def _is_shared(p: Tensor) -> bool:
 def _overlap(a: Tensor, b: Tensor) -> bool:
     if a.untyped_storage().data_ptr() != b.untyped_storage().data_ptr():
         return False
-    size = a.element_size()
-    taken = torch.zeros(a.untyped_storage().nbytes() // size, dtype=torch.bool)
+    taken = torch.zeros(a.untyped_storage().nbytes() // a.element_size(), dtype=torch.bool, device="cpu")
     taken.as_strided(a.shape, a.stride(), a.storage_offset()).fill_(True)
     return a.dtype == b.dtype and bool(taken.as_strided(b.shape, b.stride(), b.storage_offset()).any())
 
@@ -669,15 +672,15 @@ def _rounding(dtype: torch.dtype) -> float:
 
 def _noise(like: Tensor, seed: int) -> Tensor:
     """Draw the same numbers on every device."""
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(like.shape, generator=generator, dtype=torch.float64).to(like)
+    generator = torch.Generator("cpu").manual_seed(seed)
+    return torch.randn(like.shape, generator=generator, dtype=torch.float64, device="cpu").to(like)
 
 
 def _other(x: Tensor) -> Tensor:
     return x.detach() + 1 + _noise(x, seed=5)
 
 
-def changed(x: Tensor, token: int) -> Tensor:
+def changed(x: Float[Tensor, "batch tokens features"], token: int) -> Tensor:
     """Change one token.
 
     Args:
@@ -695,7 +698,7 @@ def changed(x: Tensor, token: int) -> Tensor:
     return _with_token(x, token, _other(x))
 
 
-def enlarged(x: Tensor, token: int) -> list[Tensor]:
+def enlarged(x: Float[Tensor, "batch tokens features"], token: int) -> list[Tensor]:
     """Make a token a hundred times as large, in two opposite directions: one of them raises a query's score for it.
 
     Arguments as for `changed`.
@@ -728,13 +731,11 @@ def _first(actual: Tensor, expected: Tensor) -> int:
 
 
 def _gradient(f: Function, x: Tensor, position: int) -> Tensor | None:
-    x = x.detach().clone().requires_grad_()
-    with torch.enable_grad():
+    with torch.inference_mode(False), torch.enable_grad():
+        x = x.detach().clone().requires_grad_()
         try:
-            output = f(x)
-            if not output.requires_grad:
-                return None
-            return torch.autograd.grad(output[:, position].sum(), x, allow_unused=True)[0]
+            of = f(x)[:, position]
+            return torch.autograd.grad(of.sum(), x, allow_unused=True)[0] if of.requires_grad else None
         except NotImplementedError:  # as for FlexAttention on a CPU
             return None
 
@@ -743,3 +744,7 @@ def _told(x: Tensor, gap: float, told: str) -> Evidence:
     items, tokens = x.shape[:2]
     counted = f"{items} {'item' if items == 1 else 'items'} of {tokens} {'token' if tokens == 1 else 'tokens'}"
     return Evidence(f"{counted}: {told}", gap, tuple(x.shape))
+
+
+for _name in {*__all__} - {"Evidence"}:
+    globals()[_name] = checked(globals()[_name])

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from unmasked._arguments import _check
-from unmasked._checks import checked, flag, size, tensor
+from unmasked._checks import checked, flag, require_beside, size, tensor
 from unmasked._shapes import Bool, Float
 from unmasked.functional import _scale, _shared
 
@@ -132,7 +132,7 @@ def merge(parts: Sequence[tuple[Tensor, Tensor]]) -> Part:
         Part(context, logsumexp) of all keys together, with the shapes of each part.
 
     Raises:
-        ValueError: there is no part, or the shapes of the parts differ.
+        ValueError: there is no part, or the shapes or the devices of the parts differ.
 
     References:
         Dao et al. (2022), FlashAttention, section 3.1: the softmax of a vector in two parts.
@@ -150,6 +150,7 @@ def merge(parts: Sequence[tuple[Tensor, Tensor]]) -> Part:
             raise TypeError(f"parts holds a {type(pair).__name__}; give pairs (context, logsumexp)")
         tensor("parts", pair[0], "Float")
         tensor("parts", pair[1], "Float")
+    require_beside(**{f"parts[{n}][{i}]": x for n, part in enumerate(parts) for i, x in enumerate(part)})
     shapes = {(tuple(context.shape), tuple(logsumexp.shape)) for context, logsumexp in parts}
     if len(shapes) > 1 or any(context[:-1] != logsumexp for context, logsumexp in shapes):
         told = "; ".join(f"{context} with {logsumexp}" for context, logsumexp in sorted(shapes))

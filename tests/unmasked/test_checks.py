@@ -111,7 +111,7 @@ test_a_function_is_held_to_its_annotations = refused(
         TypeError: {
             "x is 'x', a str; pass a tensor": lambda: everything("x"),  # type: ignore[arg-type]
             "x is torch.bool; it must be floating...": (lambda: everything(x > 0), lambda: everything(x=x > 0)),
-            "rest is torch.float32; it must be bool ...": lambda: everything(x, None, None, x),
+            "rest[1] is torch.float32; it must be bool ...": lambda: everything(x, None, None, x),
             "count is '1', a str; it must be an integer": lambda: everything(x, count="1"),  # type: ignore[arg-type]
             "factor is '1', a str; it must be a finite number": lambda: everything(x, factor="1"),  # type: ignore[arg-type]
             "causal is None; it must be True or False": lambda: everything(x, causal=None),  # type: ignore[arg-type]

@@ -32,7 +32,7 @@ from unmasked.parallel import (
 )
 from unmasked.parallel import __main__ as command
 from unmasked.parallel import ring as _ring
-from unmasked.parallel.ranks import joined
+from unmasked.parallel.ranks import agree, joined
 from unmasked.positions import Rotary
 
 from .refusals import refused
@@ -371,6 +371,9 @@ def goes_on() -> dict[object, object]:
     with pytest.raises((TypeError, ValueError)) as caught:
         shared(torch.ones(1, 3, 6, device="meta" if first else "cpu"))
     found["x", False] = str(caught.value), off(in_ring(*given), right)
+    with pytest.raises(ValueError, match="the ranks differ in option") as caught:
+        agree("a call", None, option=5000 * "a" + "bc"[first])  # which differs far behind a thousand bytes
+    found["option", False] = str(caught.value), off(in_ring(*given), right)
     for sizes in EMPTY:
         batch, heads, kv_heads, queries, keys, width = sizes
         for is_causal in {False, queries == keys}:

@@ -8,6 +8,7 @@ from torch import nn
 from unmasked import attend, probes, self_attention
 
 PROBES = (probes.breaks_equivariance, probes.mixes_items, probes.is_no_average, probes.changes_from_call_to_call)
+OTHERS = (probes.sees_the_future, probes.misses_the_past, probes.cuts_gradients, probes.overwrites_inputs)
 
 
 @pytest.fixture
@@ -171,3 +172,26 @@ def test_no_probe_moves_the_global_generator(x) -> None:
     for probe in (*PROBES, probes.sees_the_future, probes.cuts_gradients):
         probe(mean, x)
     assert torch.equal(torch.get_rng_state(), before)
+
+
+MODES = {"inference mode": torch.inference_mode, "a default device": lambda: torch.device("meta")}
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_mode_that_a_caller_is_in_changes_nothing_in_what_is_found(mode: str, x) -> None:
+    def found() -> list[object]:
+        every = [probe(f, x) for f in (mean, causal, detached) for probe in (*PROBES, *OTHERS)]
+        return [*map(str, every), str(probes.is_blinded(masked, x, x, x, allowed)), probes.shares_memory(tied)]
+
+    def detached(x):
+        return mean(x.detach()) + x
+
+    def masked(q, k, v, allowed):
+        return attend(q, k, v, allowed=allowed).context
+
+    allowed, tied = torch.ones(5, 5, dtype=torch.bool), nn.ModuleList([nn.Linear(3, 3), nn.Linear(3, 3)])
+    tied[1].weight = nn.Parameter(tied[0].weight.detach())
+    here = found()
+    assert {"None"} < {*map(str, here)}
+    with MODES[mode]():
+        assert found() == here

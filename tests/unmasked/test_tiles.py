@@ -180,3 +180,13 @@ test_what_does_not_fit_is_refused = refused(
         }
     }
 )
+
+
+def test_without_keys_the_context_is_zero_and_gradients_of_zero_reach_all() -> None:
+    leaves = [torch.randn(2, n, 4, requires_grad=True) for n in (3, 0, 0)]
+    context, logsumexp = tiles.attention(*leaves)
+    assert not context.any()
+    assert (logsumexp == -torch.inf).all()
+    gradients = torch.autograd.grad(context.sum(), leaves)
+    assert [each.shape for each in gradients] == [each.shape for each in leaves]
+    assert not gradients[0].any()

@@ -17,6 +17,7 @@ from unmasked import (
     is_bypassed,
     masks,
 )
+from unmasked.embeddings import common_vectors
 from unmasked.layouts import from_torch, to_torch
 from unmasked.parallel import HeadParallel
 from unmasked.positions import Rotary
@@ -302,6 +303,15 @@ def test_caches_and_parts_of_layers_work_under_another_default_device() -> None:
         shared = HeadParallel(layer)(x)
     torch.testing.assert_close(torch.cat(parts, dim=1), layer(x))
     torch.testing.assert_close(shared, layer(x))
+
+
+def test_trees_and_vectors_are_made_where_their_tensors_are_and_not_by_default() -> None:
+    parents, ship = torch.tensor([-1, 0, 0, 1]), common_vectors()["ship"]
+    right = masks.tree(parents, 6)
+    with torch.device("meta"):
+        assert torch.equal(masks.tree(parents, 6), right)
+        assert torch.equal(common_vectors()["ship"], ship)
+        assert common_vectors().nearest(ship, 1) == ["ship"]
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")

@@ -1,7 +1,7 @@
 """A sweep of wrong calls: of every public function each argument in turn is replaced by what it cannot be.
 
-None may pass in silence, and each error names the argument. The functions come from the package itself: one that is new
-fails here until `RIGHT` has a right call of it.
+None may pass in silence, and each error names the argument. The functions come from the package itself, and so do
+classes with their methods: one that is new fails here until `RIGHT` has a right call of it.
 """
 
 from __future__ import annotations
@@ -19,10 +19,20 @@ import torch
 from torch import Tensor, nn
 
 import unmasked
-from unmasked import embeddings, masks, tiles
+from unmasked import (
+    CausalSelfAttention,
+    KVCache,
+    LatentAttention,
+    MultiheadAttention,
+    embeddings,
+    masks,
+    tiles,
+)
+from unmasked.latent import LatentCache
+from unmasked.positions import Rotary
 
 MODULES = ["functional", "masks", "heads", "positions", "tiles", "gradients", "kernels", "embeddings", "device"]
-MODULES += ["watching", "parallel"]
+MODULES += ["watching", "parallel", "cache", "causal", "latent", "multihead"]
 
 q, k, v = torch.randn(2, 4, 5, 8), torch.randn(2, 2, 6, 8), torch.randn(2, 2, 6, 8)
 x, stacked, ids = torch.randn(3, 5, 8), torch.randn(2, 8, 4), torch.tensor([0, 0, 1])
@@ -30,6 +40,8 @@ allowed = torch.ones(5, 6, dtype=torch.bool)
 layer = nn.TransformerEncoderLayer(8, 2, 8, batch_first=True)
 QKV: dict[str, Any] = {"query": q, "key": k, "value": v}
 MASKS: dict[str, Any] = {"allowed": allowed, "bias": torch.zeros(5, 6), "sinks": torch.zeros(4)}
+MADE: dict[str, Any] = {"device": "cpu", "dtype": torch.float32}
+row, square, places = torch.randn(2, 2, 1, 4), torch.zeros(5, 5, dtype=torch.bool), torch.arange(5)
 COUNTS: dict[str, Any] = {"num_heads": 2, "queries": 3, "keys": 4, "device": "cpu"}
 
 # A right call of each, with every argument that a wrong one is tried for.
@@ -78,6 +90,36 @@ RIGHT: dict[str, dict[str, Any]] = {
     "embeddings.common_vectors": {},
     "embeddings.ship_vectors": {},
     "device.best_device": {"name": "cpu"},
+    "cache.KVCache": {"batch": 2, "num_kv_heads": 2, "max_tokens": 8, "head_dim": 4, "window": 3} | MADE,
+    "cache.KVCache.append": {"key": row, "value": row},
+    "cache.KVCache.peek": {"key": row, "value": row},
+    "cache.KVCache.crop": {"length": 0},
+    "cache.KVCache.reorder": {"order": ids[:2]},
+    "cache.KVCache.bytes_per_token": {"num_kv_heads": 2, "head_dim": 4, "num_layers": 3, "dtype": torch.float32},
+    "causal.CausalSelfAttention": {"d_in": 8, "d_out": 8, "num_heads": 4, "num_kv_heads": 2, "context_length": 5}
+    | {"dropout": 0.0, "rotary": lambda x, positions: x, "scale": 0.5, "softcap": 2.0, "sinks": True}
+    | {"qkv_bias": False, "out_bias": False} | MADE,
+    "causal.CausalSelfAttention.forward": {"x": x, "allowed": square, "positions": places},
+    "causal.CausalSelfAttention.weights": {"x": x, "allowed": square, "positions": places},
+    "causal.CausalSelfAttention.cache": {"batch": 2, "max_tokens": 8, "window": 3},
+    "latent.LatentCache": {"batch": 2, "max_tokens": 8, "width": 3} | MADE,
+    "latent.LatentCache.append": {"new": torch.randn(2, 1, 3)},
+    "latent.LatentAttention": {"d_in": 8, "d_out": 8, "num_heads": 4, "latent_dim": 5, "head_dim": 2, "rotary_dim": 2}
+    | {"rotary": lambda x, positions: x, "normalize": True, "scale": 0.5} | MADE,
+    "latent.LatentAttention.forward": {"x": x, "positions": places, "form": "expanded"},
+    "latent.LatentAttention.cache": {"batch": 2, "max_tokens": 8},
+    "latent.LatentAttention.bytes_per_token": {"latent_dim": 5, "rotary_dim": 2, "num_layers": 3}
+    | {"dtype": torch.float32},
+    "multihead.MultiheadAttention": {"embed_dim": 8, "num_heads": 2, "dropout": 0.0, "bias": True, "kdim": 8, "vdim": 8}
+    | {"add_bias_kv": False, "add_zero_attn": False, "batch_first": True} | MADE,
+    "multihead.MultiheadAttention.forward": {"query": x, "key": x, "value": x, "attn_mask": square}
+    | {"key_padding_mask": torch.zeros(3, 5).bool(), "need_weights": True, "average_attn_weights": True}
+    | {"is_causal": False},
+    "positions.Rotary.__call__": {"x": x, "positions": places},
+    "positions.Rotary.from_config": {"head_dim": 8, "rope": {"rope_theta": 1e4}, "pairing": "halves"},
+    "embeddings.Embeddings": {"words": ("a",), "vectors": torch.ones(1, 3)},
+    "embeddings.Embeddings.lookup": {"words": ["ship"]},
+    "embeddings.Embeddings.nearest": {"vector": torch.ones(50), "count": 2},
     "watching.ablate": {"model": nn.MultiheadAttention(8, 2), "heads": {"": [0]}},
     "watching.rollout": {"calls": [], "residual": True},
     "watching.watch": {"model": nn.MultiheadAttention(8, 2), "keep": "inputs", "only": lambda call: True},
@@ -88,13 +130,40 @@ RIGHT: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 # What runs in a group of ranks, or starts one: tests/unmasked/test_parallel.py and test_ranks.py refuse for them.
 ELSEWHERE = {"parallel.ring_attention", "parallel.launch", "parallel.count_bytes", "masks.combine"}
+ELSEWHERE |= {"parallel.HeadParallel", "parallel.HeadParallel.forward"}
+
+
+# Whose methods are called: one is made for each call, since a wrong call may not be the last.
+OBJECTS: dict[str, Callable[[], Any]] = {
+    "cache.KVCache": lambda: KVCache(2, 2, 8, 4),
+    "causal.CausalSelfAttention": lambda: CausalSelfAttention(8, 8, 4, rotary=lambda x, positions: x),
+    "latent.LatentCache": lambda: LatentCache(2, 8, 3),
+    "latent.LatentAttention": lambda: LatentAttention(
+        8, 8, 4, latent_dim=5, rotary=lambda x, positions: x, rotary_dim=2
+    ),
+    "multihead.MultiheadAttention": lambda: MultiheadAttention(8, 2, batch_first=True),
+    "positions.Rotary": lambda: Rotary(8),
+    "embeddings.Embeddings": embeddings.ship_vectors,
+}
+# What only holds what is returned or raised, or is made by the library alone.
+HELD = {"functional.Attention", "tiles.Part", "gradients.Gradients", "embeddings.UnknownWordError", "watching.Call"}
+HELD |= {"watching.Seen", "parallel.Traffic", "kernels.FastPath", "kernels.Kernel", "kernels.Kernels"}
+HELD |= {"kernels.Backend", "kernels.Backends"}
 
 
 def functions() -> Iterator[str]:
     for module in MODULES:
         for name in getattr(unmasked, module).__all__:
-            if inspect.isroutine(getattr(getattr(unmasked, module), name)):
+            thing = getattr(getattr(unmasked, module), name)
+            if inspect.isroutine(thing):
                 yield f"{module}.{name}"
+            elif inspect.isclass(thing) and f"{module}.{name}" not in HELD:
+                yield f"{module}.{name}"
+                for method, each in vars(thing).items():
+                    takes = isinstance(each, staticmethod | classmethod) or inspect.isfunction(each)
+                    public = not method.startswith("_") or method == "__call__"
+                    if takes and public and [*inspect.signature(getattr(thing, method)).parameters][1:]:
+                        yield f"{module}.{name}.{method}"
 
 
 def wrong_for(right: object) -> dict[str, object]:
@@ -121,6 +190,10 @@ def wrong_for(right: object) -> dict[str, object]:
     return odd | {"a number": 1.5, "a tensor": x} | ({"a string": "no"} if not callable(right) else {})
 
 
+# What the drop-in takes as PyTorch does, or refuses with its exceptions.
+OF_PYTORCH = {(f"{name}_mask", word) for name in ("attn", "key_padding") for word in ("another dtype", "complex")}
+OF_PYTORCH |= {(name, "a number") for name in ("bias", "add_bias_kv", "add_zero_attn", "batch_first", "is_causal")}
+OF_PYTORCH |= {("need_weights", "a number"), ("average_attn_weights", "a number")}
 CASES = [
     pytest.param(name, argument, wrong, id=f"{name}({argument}={word})")
     for name, arguments in RIGHT.items()
@@ -129,13 +202,17 @@ CASES = [
     if (name, argument) not in {("embeddings.read_glove", "path"), ("kernels.takes_fast_path", "src")}
     and not (name == "kernels.sdpa_backends" and isinstance(wrong, Tensor))  # which answers what PyTorch would do
     and (name, argument, word) != ("embeddings.read_glove", "member", "a string")
-    and (name, argument, word) != ("embeddings.read_glove", "words", "a string")
+    and (argument, word) != ("words", "a string")
+    and not (name.startswith("multihead") and (argument, word) in OF_PYTORCH)
     and not (name in ("heads.split_heads", "heads.merge_heads") and word in ("complex", "another dtype"))  # tags, too
 ]
 
 
 def call(name: str, arguments: dict[str, Any]) -> object:
     thing: Callable[..., object] = resolve_name(f"unmasked.{name}")
+    owner, _, method = name.rpartition(".")
+    if owner in OBJECTS:
+        thing = getattr(OBJECTS[owner](), method)
     result = thing(**arguments)
     return result.__enter__() if isinstance(result, AbstractContextManager) else result
 
@@ -152,7 +229,7 @@ def test_no_wrong_argument_passes_in_silence_and_its_error_names_it(name: str, a
 MISSHAPEN = [
     pytest.param(name, argument, wrong, id=f"{name}({argument} of {tuple(wrong.shape)})")
     for name, arguments in RIGHT.items()
-    if not name.startswith("kernels.")
+    if not name.startswith(("kernels.", "multihead."))  # whose shapes are refused with PyTorch's exceptions
     for argument, right in arguments.items()
     if isinstance(right, Tensor) and right.dim()
     for wrong in [
@@ -179,7 +256,8 @@ def test_every_function_is_swept() -> None:
     swept = {name for name in RIGHT if name not in ("kernels.takes_fast_path", "kernels.kernels_of")}
     for name in swept:
         taken = inspect.signature(resolve_name(f"unmasked.{name}")).parameters
-        assert not [each for each in taken if each not in RIGHT[name]] or name in (
+        given = RIGHT[name].keys() | {"self", "cache"}
+        assert not [each for each in taken if each not in given] or name in (
             "masks.combine", "positions.Rotary", "watching.rollout"
         ), name  # fmt: skip
 

@@ -8,6 +8,7 @@ before the call, that it would run: otherwise another might run under that name.
 from __future__ import annotations
 
 import json
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -20,6 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from unmasked._checks import checked, choice, require_positive, size
 from unmasked.device import best_device
 from unmasked.kernels import sdpa_backends
 
@@ -50,6 +52,7 @@ def recorded(name: Literal["h100", "flex"] = "h100") -> Record:
         >>> recorded()["device"]
         'NVIDIA H100 80GB HBM3'
     """
+    choice("name", name, "h100", "flex")
     record: Record = json.loads((resources.files("unmasked") / "data" / f"{name}.json").read_text("utf-8"))
     return record
 
@@ -74,15 +77,19 @@ def measure(
         A record like that of `recorded`. What does not fit in memory, or is not there on the device, is left out.
 
     Raises:
-        ValueError: There is no length, or one that is not positive.
+        ValueError: There is no length, or one that is not positive, or no head, or nothing is to be run.
 
     Examples:
         >>> list(measure("cpu", lengths=[8], heads=2, repeats=1)["kernels"]["8"])
         ['math', 'flash', 'by hand']
     """
     device = best_device(device)
+    require_positive(heads=heads, repeats=repeats)
     if lengths is None:
         lengths = [each for each in _LENGTHS if device.type == "cuda" or each <= 2048]
+    if not isinstance(lengths, Sequence) or isinstance(lengths, str):
+        raise TypeError(f"lengths is of the type {type(lengths).__name__}; pass numbers of tokens, as [512] holds")
+    lengths = [size("lengths", each, least=-sys.maxsize) for each in lengths]
     if not lengths or min(lengths) < 1:
         raise ValueError(f"lengths is {list(lengths)}; name at least one number of tokens, each positive")
     kernels: dict[str, dict[str, list[float | None]]] = {}
@@ -107,6 +114,7 @@ def measure(
     }
 
 
+@checked
 def limits(record: Record) -> str:
     """Say in a sentence which of the things in the record of an H100 a record lacks.
 
@@ -116,12 +124,17 @@ def limits(record: Record) -> str:
     Returns:
         The sentence, or "" where nothing is left out.
 
+    Raises:
+        ValueError: The record lacks what such a record has.
+
     Examples:
         >>> limits(measure("cpu", lengths=[8], heads=2, repeats=1))
         'CPU: PyTorch runs no kernel there that it calls efficient or cudnn, and counts no peak of memory.'
         >>> limits(recorded())
         ''
     """
+    if lacking := [name for name in ("device", "kernels", "choices") if name not in record]:
+        raise ValueError(f"record lacks {', '.join(lacking)}; pass what measure or recorded gives")
     costs = [cost for ways in record["kernels"].values() for cost in ways.values()]
     there = {name for ways in record["kernels"].values() for name in ways}
     *most, last = [name for name in _NAMED if name not in there] or [""]

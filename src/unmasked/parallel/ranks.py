@@ -29,7 +29,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from unmasked._checks import require_positive
+from unmasked._checks import number, require_positive
 
 __all__ = ["Traffic", "agree", "count_bytes", "joined", "launch", "lost", "tally"]
 
@@ -59,7 +59,7 @@ def launch(work: Callable[..., T], *given: object, ranks: int = 2, timeout: floa
         The results, in the order of the ranks.
 
     Raises:
-        ValueError: ranks is less than 1.
+        ValueError: ranks is less than 1, or timeout is not positive.
         ImportError: cloudpickle is missing.
         TypeError: work, or what it names or is given, cannot be copied to another process.
         RuntimeError: A process failed, died, or was not heard of in time; the message says which and why.
@@ -68,7 +68,10 @@ def launch(work: Callable[..., T], *given: object, ranks: int = 2, timeout: floa
         >>> launch(dist.get_rank, ranks=2)
         [0, 1]
     """
+    if not callable(work):
+        raise TypeError(f"work is of the type {type(work).__name__}; pass a function")
     require_positive(ranks=ranks)
+    number("timeout", timeout, "be a positive number of seconds", above=0)
     sent = _by_value("work, or what it names or is given,", work, given)
     context = _context()
     with TemporaryDirectory() as folder:

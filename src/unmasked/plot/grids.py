@@ -11,6 +11,7 @@ from itertools import product
 import torch
 from torch import Tensor
 
+from unmasked._checks import require_values, tensor
 from unmasked._shapes import Shaped
 
 __all__ = ["Grid", "Labels", "Matrices", "digits_of", "grid"]
@@ -123,6 +124,23 @@ def _cell(value: float | int, written: str, largest: float) -> str:
     return f'<td style="background:{colour}">{written}</td>'
 
 
+def drawable(name: str, x: Tensor) -> Tensor:
+    """Refuse a tensor whose numbers cannot be read, and bring them to the CPU."""
+    tensor(name, x)
+    require_values(**{name: x})
+    return x.detach().cpu()
+
+
+def require_labels(axis: str, labels: Labels, size: int, told: str) -> None:
+    """Refuse labels that are not one for each row or column."""
+    if labels is not None and not hasattr(labels, "__len__"):
+        raise TypeError(
+            f"{axis} is of the type {type(labels).__name__}; pass a text for each, as sentence.split() makes"
+        )
+    if labels is not None and len(labels) != size:
+        raise ValueError(f"{axis} has {len(labels)} {told}: pass {size}")
+
+
 def digits_of(value: float | int) -> str:
     """A number in two decimals, if it is no whole one; what rounds to zero has no sign."""
     return f"{value:{'d' if isinstance(value, int) else 'z.2f'}}".replace("inf", "∞").replace("-", "−")
@@ -168,7 +186,7 @@ def grid(
         0  1.00  −0.50
     """
     given = {"": values} if isinstance(values, Tensor) else values
-    shapes = {title: tuple(tensor.shape) for title, tensor in given.items()}
+    shapes = {title: tuple(x.shape) for title, x in given.items()}
     if len(set(shapes.values())) != 1:
         raise ValueError(f"values must hold tensors of one shape to share their names, not {shapes}")
     (shape,) = set(shapes.values())
@@ -185,17 +203,16 @@ def grid(
         keys = queries if keys is None and height == width else keys
         rows, columns = (None if names is None else list(map(str, names)) for names in (queries, keys))
         axes = ("queries", "keys")
-        boolean = all(tensor.dtype == torch.bool for tensor in given.values())
+        boolean = all(x.dtype == torch.bool for x in given.values())
         allowed = given if allowed is None and boolean else allowed
     named = ("queries", "keys") if attention else ("rows", "columns")
     for axis, names, size in zip(named, (rows, columns), (height, width), strict=True):
-        if names is not None and len(names) != size:
-            raise ValueError(f"{axis} has {len(names)} names, but values is {shape}: pass {size}")
+        require_labels(axis, names, size, f"names, but values is {shape}")
     masks = dict.fromkeys(given, allowed) if allowed is None or isinstance(allowed, Tensor) else dict(allowed)
     if masks.keys() != given.keys():
         raise ValueError(f"allowed has the titles {list(masks)}, expected those of values, {list(given)}")
     panels, shown = [], []
-    for title, tensor in given.items():
+    for title, x in given.items():
         mask = masks[title]
         if mask is not None and (mask.dtype != torch.bool or mask.shape not in (shape, (height, width))):
             raise ValueError(
@@ -204,7 +221,7 @@ def grid(
             )
         cells = torch.ones(height, width, dtype=torch.bool) if mask is None else mask.cpu()
         cells = cells.expand(*outer, height, width)
-        matrices = tensor.detach().cpu().reshape(*outer, height, width)
+        matrices = drawable("values", x).reshape(*outer, height, width)
         if matrices.dtype != torch.bool or not attention:
             matrices = matrices.double() if matrices.is_floating_point() else matrices.long()
         for place in product(*map(range, outer)):

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from unmasked._checks import tensor
 from unmasked._shapes import Shaped
-from unmasked.plot.grids import Labels, Matrices, digits_of
+from unmasked.plot.grids import Labels, Matrices, digits_of, drawable, require_labels
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -105,6 +106,7 @@ def heads(
         >>> [axes.get_title() for axes in heads(torch.ones(2, 3, 4)).axes[:2]]
         ['head 0', 'head 1']
     """
+    tensor("weights", weights)
     if weights.ndim != 3 or not weights.numel():
         raise ValueError(
             f"weights has shape {tuple(weights.shape)}, expected (heads, queries, keys): "
@@ -150,6 +152,7 @@ def _panels(name: str, matrices: Tensor | Mapping[str, Tensor]) -> dict[str, Ten
         given = "an empty dict" if isinstance(panels, Mapping) else f"a {type(panels).__name__}"
         raise ValueError(f"{name} is {given}, expected a tensor (queries, keys) or a dict of them under their titles")
     for title, matrix in panels.items():
+        tensor(f"{name}{title and f' {title!r}'}", matrix)
         if matrix.ndim != 2 or not matrix.numel():
             raise ValueError(
                 f"{name}{title and f' {title!r}'} has shape {tuple(matrix.shape)}, expected (queries, keys): "
@@ -158,7 +161,7 @@ def _panels(name: str, matrices: Tensor | Mapping[str, Tensor]) -> dict[str, Ten
     shapes = {title: tuple(matrix.shape) for title, matrix in panels.items()}
     if len(set(shapes.values())) != 1:
         raise ValueError(f"{name} must hold matrices of one shape to share their labels, not {shapes}")
-    return {title: matrix.detach().cpu() for title, matrix in panels.items()}
+    return {title: drawable(name, matrix) for title, matrix in panels.items()}
 
 
 def _finite(panels: Mapping[str, Tensor]) -> Tensor:
@@ -179,8 +182,7 @@ def _draw(
     rows, columns = next(iter(panels.values())).shape
     keys = queries if keys is None and rows == columns else keys
     for axis, labels, size in (("queries", queries, rows), ("keys", keys, columns)):
-        if labels is not None and len(labels) != size:
-            raise ValueError(f"{axis} has {len(labels)} labels, but {name} is {(rows, columns)}: pass {size}")
+        require_labels(axis, labels, size, f"labels, but {name} is {(rows, columns)}")
 
     across = min(len(panels), max(2, math.ceil(math.sqrt(len(panels)))))
     down = math.ceil(len(panels) / across)

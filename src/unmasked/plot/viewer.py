@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from unmasked._shapes import Shaped
-from unmasked.plot.grids import digits_of
+from unmasked.plot.grids import digits_of, drawable, require_labels
 from unmasked.plot.tables import Table
 
 __all__ = ["Viewer", "show"]
@@ -188,9 +188,8 @@ def show(
     rows, columns = shape[-2:]
     keys = queries if keys is None and rows == columns else keys
     for axis, names, size in (("queries", queries, rows), ("keys", keys, columns)):
-        if names is not None and len(names) != size:
-            raise ValueError(f"{axis} has {len(names)} names, but weights is {shape}, with {size} {axis}: pass {size}")
-    four = weights.detach().to("cpu", torch.float32).reshape(*(1,) * (4 - len(shape)), *shape)
+        require_labels(axis, names, size, f"names, but weights is {shape}, with {size} {axis}")
+    four = drawable("weights", weights).to(torch.float32).reshape(*(1,) * (4 - len(shape)), *shape)
     of_rows, of_columns = (list(map(str, names or range(n))) for names, n in ((queries, rows), (keys, columns)))
     return Viewer(four, shape, of_rows, of_columns, named if title is None else title)
 

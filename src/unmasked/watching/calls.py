@@ -137,7 +137,7 @@ class Call:
     def __getstate__(self) -> dict[str, Any]:
         """What a copy takes along: the numbers of versions are those of the tensors here, and not of its own."""
         if "flex" in self._values:  # functions of the caller's, which may not go to another process
-            kept = {"_weights": self.weights, "_allowed": self.allowed, "_values": {}, "_versions": {}}
+            kept: dict[str, Any] = {"_weights": self.weights, "_allowed": self.allowed, "_values": {}, "_versions": {}}
             return vars(self) | kept
         return vars(self) | {"_versions": {name: self._unwritten(name) for name in self._values}}
 

@@ -104,6 +104,8 @@ def ablate(model: nn.Module, heads: Mapping[str, Iterable[int]]) -> Iterator[Non
     """
     names = names_of(model)
     for name, numbers in heads.items():
+        if not isinstance(name, str):
+            raise TypeError(f"heads names {name!r}; pass the qualified names of modules, as watch tells them")
         if isinstance(numbers, str) or not isinstance(numbers, Iterable):
             raise TypeError(f"heads[{name!r}] is {numbers!r}; pass the numbers of its heads, as [0, 1] holds them")
     chosen = {
@@ -151,6 +153,9 @@ def rollout(calls: Sequence[Call], *, residual: bool = True) -> Float[Tensor, "b
     """
     if not len(calls):
         raise ValueError(calls._empty() if isinstance(calls, Seen) else "calls is empty: pass what watch(model) saw")
+    for call in calls:
+        if not isinstance(call, Call):
+            raise TypeError(f"calls holds what is of the type {type(call).__name__}; pass what watch(model) saw")
     tokens = calls[0].shape[-1]
     rolled: Tensor | None = None
     for call in calls:
