@@ -105,8 +105,8 @@ share, shape, n = 0.5512, (11, 50), 11
 """)
 
 # %% [markdown]
-# `proofread fix` mends such figures, in the form in which you typed them, but for a bound: which of the two is wrong,
-# only you know.
+# `proofread fix` mends such figures, in the form in which you typed them, but for a bound, and for a figure whose
+# sentence has others that are waived: which of the two is wrong, only you know.
 #
 # A comment speaks of what stands directly before it: a number, a number word, a code span, a formula, a link, or what
 # is emphasised, quoted or in brackets. An expression takes what the cells above it have defined. One that fails there
@@ -214,8 +214,9 @@ slower = theirs - ours
 
 # %% [markdown]
 # The condition must be one that the page could break. To find out, proofread puts random numbers in the place of what
-# comes from the page or a library: a thing compared with itself, a product with zero, the length of what is written out
-# hold all the same, and are refused. What a page sees to, weights that sum to one, can then fail, and is not refused.
+# comes from the page or a library: a thing compared with itself, a product with zero, the length of what is written
+# out, a tuple or a function hold all the same, and are refused. What a page sees to, weights that sum to one, can then
+# fail, and is not refused. No two asserts quote the same words.
 #
 # Put the cell at the end of the section that it proves, where a reader finds it folded away. What a condition needs and
 # the page does not show is bound in a cell above, with the tag `remove-cell`. Where a sentence has lost or gained a

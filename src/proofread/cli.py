@@ -195,7 +195,8 @@ def _parser() -> argparse.ArgumentParser:
         "sentences anew that lost or gained a comma or a small word:\n\n"
         "  proofread fix docs/page.py --diff     see what would change\n"
         "  proofread fix docs/page.py            change it\n\n"
-        "A claim that does not hold is left to its author. Exit code 0: all is right now.",
+        "A claim that does not hold is left to its author, and so is a figure whose sentence has others that are\n"
+        "waived. Exit code 0: all is right now.",
         _option("--diff", "--dry-run", action="store_true", help="show the change and write nothing"),
         *running,
     )

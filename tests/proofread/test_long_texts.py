@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from proofread.pages.conditions import is_fixed
 from proofread.settings import Settings, SettingsError
 
 SIZE = 200_000  # characters
@@ -76,6 +77,26 @@ def test_a_cell_that_is_too_deep_fails_as_it_does_in_python(proofread):
     (finding,) = proofread(f"# %%\nn = 3{' + 0' * 20_000}\n").findings
     assert finding.message.startswith("cell 1 failed with RecursionError: maximum recursion depth exceeded")
     assert proofread(f"# %%\nn = 3{' + 0' * 300}\nprint(n)\n").findings == []
+
+
+NESTED = {
+    "conditions": "(n and 1 < " * 40 + "n" + ")" * 40,
+    "choices": "(n if 1 < n else 1 < " * 30 + "n" + ")" * 30,
+    "comprehensions": "len([" * 30 + "n" + " for x in m])" * 30,
+    "comparisons": "n" + " <= n" * 390,
+}
+
+
+@pytest.mark.parametrize("name", NESTED)
+def test_a_condition_that_is_nested_takes_no_longer_than_it_is_long(name):
+    is_fixed(NESTED[name], True)
+
+
+def test_wrong_figures_beside_those_that_are_waived_take_no_longer_than_they_are_many(proofread):
+    page = "# %%\nn = 3\n\n# %% [markdown]\n" + "# It is 4<!--= n --> of 8<!--~ a bound -->.\n#\n" * 1_500
+    findings = proofread(page).findings
+    assert len(findings) == 1_500
+    assert all("its sentence has 8, too" in finding.message for finding in findings)
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, '{"cells": ' + "[" * 100_000])

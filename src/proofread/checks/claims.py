@@ -1,9 +1,10 @@
 """Holds what a text says, its figures, formulas and sentences, against what the page gave."""
 
 import re
-from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 
 from .. import syntax
 from ..formulas import spans
@@ -56,13 +57,14 @@ def in_text(
             said = f"{figure.typed} cannot be checked: {figure.expression}"
         below = _bound_below(page, text, error, "put the claim below that cell") if text.asserts else ""
         yield at(figure.span[0], f"{said} fails with {error}{below}", "expression", claim_subject(text, figure))
+    beside = _waived(text)
     for claim in text.prose.claims:
         subject = claim_subject(text, claim)
         if claim in text.values and claim not in text.errors:
             for kind, message in _broken(text, claim) if text.asserts else _disagreement(page, text, claim):
                 edit = _edit(page, text, claim) if kind == "figure" else None
-                if edit and text.prose.waived and (beside := _waived_beside(text, claim)):
-                    message += f"; its sentence has {beside}, too, which is waived: proofread fix leaves it to you"
+                if edit and (figures := beside(claim)):
+                    message += f"; its sentence has {figures}, too, which is waived: proofread fix leaves it to you"
                     edit = None
                 yield replace(at(claim.span[0], message, kind, subject), edit=edit)
             if message := _exactness(claim, text.bits.get(claim, "")):
@@ -221,10 +223,21 @@ def _exactness(claim: Claim, compared: str) -> str:
     return ""
 
 
-def _waived_beside(text: Text, claim: Claim) -> str:
-    """The figures of a claim's sentence that are waived: if one of them is wrong now, only a person knows which."""
-    places = Plain(text.prose, text.values).beside(claim.span[0], text.prose.waived)
-    return ", ".join(dict.fromkeys(text.prose.text[slice(*span)] for span in places))
+def _waived(text: Text) -> Callable[[Claim], str]:
+    """What gives the figures of a claim's sentence that are waived: only a person knows which of them is wrong now."""
+
+    @cache
+    def sentences() -> list[tuple[int, int]]:
+        return [*Plain(text.prose, text.values).sentences()] if text.prose.waived else []
+
+    def beside(claim: Claim) -> str:
+        number = bisect_right(sentences(), (claim.span[0], len(text.prose.text))) - 1
+        start, end = sentences()[number] if number >= 0 else (0, 0)
+        first, last = (bisect_left(waived, (place, 0)) for place in (start, end))
+        return ", ".join(dict.fromkeys(text.prose.text[slice(*span)] for span in waived[first:last]))
+
+    waived = sorted(text.prose.waived)
+    return beside
 
 
 def _section(checked: Checked, cell: int) -> Mapping[int, int]:
@@ -246,12 +259,16 @@ def _edit(page: Page, text: Text, claim: Claim) -> Edit | None:
     if new is None:
         return None
     new = new[len(bound) :].strip()
-    (start, end), said = claim.span, text.prose.text
-    place = text.prose.claims.index(claim)
-    again = prose.read(said[:start] + new + said[end:], opens=text.cell == 0).claims
-    if len(again) != len(text.prose.claims) or again[place].typed != new:
-        return None
-    return _written(page, text, claim, new)
+    said, (begin, _) = text.prose.text, claim.span
+    paragraph = max(said.rfind("\n\n", 0, begin), 0), said.find("\n\n", begin) % (len(said) + 1)
+    for first, last in (paragraph, (0, len(said))):  # the first is enough, unless it is a part of something larger
+        part, (start, end), opens = said[first:last], (place - first for place in claim.span), text.cell == first == 0
+        before = prose.read(part, opens=opens).claims
+        if (start, end) in (each.span for each in before):
+            again = prose.read(part[:start] + new + part[end:], opens=opens).claims
+            typed = [new if each.span == (start, end) else each.typed for each in before]
+            return _written(page, text, claim, new) if [each.typed for each in again] == typed else None
+    return None
 
 
 def _written(page: Page, text: Text, claim: Claim, new: str) -> Edit | None:

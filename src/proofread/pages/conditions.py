@@ -13,11 +13,13 @@ import math
 import operator
 import random
 from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 from typing import Any
 
 from ..syntax import expression as parse
 
 _TRIALS, _ENOUGH = 1000, 50
+_TURNS = 100  # of comprehensions in one trial, which stand in each other
 _BINARY: dict[type[ast.AST], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -118,11 +120,18 @@ class _Trial:
         self._alike = self._drawn() if seed % 5 == 0 else None  # everything the same
         self._known: dict[str, list[Any]] = {}
         self._bound: dict[str, Any] = {}
+        self._held: dict[tuple[ast.expr, int, bool], bool] = {}
         self._turn = 0
         self._many = False
 
     def holds(self, node: ast.expr) -> bool:
         """Whether the expression is true this time."""
+        key = node, self._turn, self._many  # what stands in an expression is asked for more than once
+        if key not in self._held:
+            self._held[key] = self._holds(node)
+        return self._held[key]
+
+    def _holds(self, node: ast.expr) -> bool:
         if _is_true(node):
             return True
         if isinstance(node, _COMPREHENSIONS):  # which may be empty
@@ -189,9 +198,9 @@ class _Trial:
         operands = [node.left, *node.comparators]
         result: Any = True
         for left, op, right in zip(operands, node.ops, operands[1:], strict=False):
-            if ast.dump(left) == ast.dump(right):
+            if _dumped(left) == _dumped(right):
                 holds: Any = type(op) in (ast.Eq, ast.LtE, ast.GtE, ast.Is)
-            elif isinstance(right, _DISPLAYS) and ast.dump(left) in map(ast.dump, right.elts):
+            elif isinstance(right, _DISPLAYS) and _dumped(left) in map(_dumped, right.elts):
                 holds = isinstance(op, ast.In) or bool(self._stand_in(ast.Compare(left, [op], [right])))
             elif any(isinstance(side, _DISPLAYS) and not _is_literal(side) for side in (left, right)) or (
                 isinstance(op, (ast.In, ast.NotIn)) and not isinstance(right, _DISPLAYS)
@@ -225,7 +234,7 @@ class _Trial:
         return _each(_ONE[name], value)
 
     def _comprehension(self, node: ast.GeneratorExp | ast.ListComp, over: ast.comprehension) -> Any:
-        if over.ifs or over.is_async:
+        if over.ifs or over.is_async or self._turn > _TURNS:
             return self._stand_in(node)
         items = self.value(over.iter) if isinstance(over.iter, _DISPLAYS) else [None] * self._random.randint(1, 3)
         names = [each.id for each in ast.walk(over.target) if isinstance(each, ast.Name)]
@@ -242,7 +251,7 @@ class _Trial:
 
     def _stand_in(self, node: ast.expr) -> Any:
         turns = any(isinstance(each, ast.Name) and each.id in self._bound for each in ast.walk(node))
-        key = f"{self._turn if turns else ''} {ast.dump(node)}"
+        key = f"{self._turn if turns else ''} {_dumped(node)}"
         if key not in self._known:
             drawn = [self._drawn() for _ in range(3)]
             if _called(node) in _COUNTS:
@@ -324,6 +333,12 @@ def _each(op: Callable[..., Any], *operands: Any) -> Any:
     if not sizes:
         return op(*operands)
     return _Many(map(op, *(each if isinstance(each, _Many) else [each] * sizes[0] for each in operands)))
+
+
+@lru_cache(maxsize=4096)
+def _dumped(node: ast.AST) -> str:
+    """A node as a text, which tells it from others; each trial asks for the same ones."""
+    return ast.dump(node)
 
 
 def _asked(node: ast.expr) -> Iterator[ast.expr]:

@@ -6,7 +6,7 @@ So a fragment of a sentence is found whatever is emphasized, linked, quoted or b
 import difflib
 import re
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache, cached_property
 from html import unescape
 
@@ -79,13 +79,6 @@ class Plain:
         for found in _SENTENCE.finditer(self.text):
             if len(found[0].split()) > 2:
                 yield self._place(found.start()), self._place(found.end() - 1) + 1, found[0]
-
-    def beside(self, place: int, others: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-        """Which of some places stand in the sentence of a place."""
-        for start, end in self.sentences():
-            if start <= place < end:
-                return [other for other in others if start <= other[0] < end]
-        return []
 
     def nearest(self, fragment: str, begin: int = 0) -> tuple[float, str, int]:
         """The sentence most like a fragment, of those from a place on: how like, what it says, and where."""
