@@ -86,8 +86,8 @@ mlp = nn.Sequential(
 # into one, and there would be no *if*.
 #
 # A riddle shows what that is worth. Five boxes have a letter on the lid and a number inside. The question "B?" asks for
-# the number in box B, and "9 − B?"<!--~ 9: the largest number --> for nine<!--= teaching.riddles.NUMBERS - 1 --> minus
-# that number. Attention can fetch the number, but what to do with it depends on the question:
+# the number in box B, and "9<!--= teaching.riddles.NUMBERS - 1 --> − B?" for nine<!--= teaching.riddles.NUMBERS - 1 -->
+# minus that number. Attention can fetch the number, but what to do with it depends on the question:
 
 # %% tags=["hide-input"]
 #| caption: The share of new riddles answered correctly after training, by a model of one block with its MLP and by one

@@ -263,14 +263,17 @@ assert torch.allclose(by_step[0], at_once[-1], atol=1e-5), (
 # Without one, each step computes one word more than the step before: {{ sum(range(1, thousand + 1)) :,}} in all.
 #
 # The price is memory. Llama 3<!--~ its name -->, in its size of 8 billion<!--~ Grattafiori et al. (2024), table 3 -->
-# parameters, keeps for each word a key and a value of 128<!--~ the same table --> numbers, 2 bytes<!--=
-# torch.bfloat16.itemsize --> each, for eight heads (each serves four of the 32<!--~ the same table --> heads of
-# queries) in each of 32<!--~ the same table --> blocks. That makes 2 × 128 × 2 × 8 × 32 = 131,072 bytes, and 1 GiB<!--=
-# llama * 8192 --> for a text of 8,192<!--~ an example --> words.
+# parameters, keeps for each word a key and a value of 128<!--= per_head --> numbers, 2 bytes<!--=
+# torch.bfloat16.itemsize --> each, for eight<!--= kv_heads --> heads (each serves four of the 32<!--~ the same table
+# --> heads of queries) in each of 32<!--= layers --> blocks. That makes 2 × 128 × 2 × 8 × 32 = 131,072 bytes, and
+# 1 GiB<!--= llama * long --> for a text of 8,192<!--= long --> words.
 
 # %% tags=["check"]
-thousand = 1000
-llama = KVCache.bytes_per_token(8, 128, num_layers=32, dtype=torch.bfloat16)
+thousand, long = 1000, 8192
+kv_heads, per_head, layers = 8, 128, 32  # as in that table
+llama = KVCache.bytes_per_token(
+    kv_heads, per_head, num_layers=layers, dtype=torch.bfloat16
+)
 
 # %% tags=["claims"]
 assert llama == 2 * 128 * 2 * 8 * 32, (

@@ -27,17 +27,18 @@ figures.over_length(record)
 #
 # ## By hand, the matrix is the cost
 #
-# The three lines of the first page make the matrix of scores, mask it, and turn it into weights. At
-# 16,384<!--~ the record's --> tokens that takes {{ by_hand[0] :.0f}} ms and {{ by_hand[1] / 1024 :.0f}} GiB. A fused
-# kernel holds one tile of the matrix at a time: cuDNN's takes {{ fused[0] :.1f}} ms and {{ fused[1] :.0f}} MiB, so it
-# needs {{ times :.0f}} times less time and {{ by_hand[1] / fused[1] :.0f}} times less memory. PyTorch's own fallback,
-# *math*, is no better than your three lines: it computes in float32, and takes twice as long.
+# The three lines of the first page make the matrix of scores, mask it, and turn it into weights. At 16,384<!--=
+# max(map(int, record["kernels"])) --> tokens that takes {{ by_hand[0] :.0f}} ms and {{ by_hand[1] / 1024 :.0f}} GiB. A
+# fused kernel holds one tile of the matrix at a time: cuDNN's takes {{ fused[0] :.1f}} ms and {{ fused[1] :.0f}} MiB,
+# so it needs {{ times :.0f}} times less time and {{ by_hand[1] / fused[1] :.0f}} times less memory. PyTorch's own
+# fallback, *math*, is no better than your three lines: it computes in float32, and takes twice as long.
 #
-# For short texts the choice hardly matters. At 512<!--~ the record's --> tokens all ways take less than a millisecond,
-# most of which is the time to start a kernel.
+# For short texts the choice hardly matters. At 512<!--= min(map(int, record["kernels"])) --> tokens all ways take less
+# than a millisecond, most of which is the time to start a kernel.
 
 # %% tags=["check"]
-longest, shortest = record["kernels"]["16384"], record["kernels"]["512"]
+of_all = sorted(record["kernels"].items(), key=lambda of: int(of[0]))
+shortest, longest = of_all[0][1], of_all[-1][1]
 by_hand, fused = longest["by hand"], longest["cudnn"]
 times = by_hand[0] / fused[0]
 axes = figures.over_length(record).axes[0]
@@ -176,10 +177,10 @@ assert 0.5 < tf32 / record["accuracy"]["float16 by hand"] < 2, (
 #
 # A step of writing has little to compute: it mostly waits for Python to start kernels, and reads what is kept. In
 # bfloat16, for 8<!--~ the record's --> texts and 16<!--~ the record's --> heads of 128<!--~ the record's --> features,
-# after 128<!--~ the record's --> tokens a cache that grows by `torch.cat` takes {{ decode["128"]["cat"] :.3f}} ms;
-# after 4,000<!--~ the record's --> it takes {{ decode["4000"]["cat"] :.2f}}, because it copies everything each time.
-# The library's `KVCache` takes {{ decode["128"]["KVCache"] :.2f}} and {{ decode["4000"]["KVCache"] :.2f}} ms: its
-# checks cost more than the copies until the text is long. The three raw calls alone would take {{
+# after 128<!--= min(map(int, decode)) --> tokens a cache that grows by `torch.cat` takes {{ decode["128"]["cat"] :.3f}}
+# ms; after 4,000<!--= max(map(int, decode)) --> it takes {{ decode["4000"]["cat"] :.2f}}, because it copies everything
+# each time. The library's `KVCache` takes {{ decode["128"]["KVCache"] :.2f}} and {{ decode["4000"]["KVCache"] :.2f}}
+# ms: its checks cost more than the copies until the text is long. The three raw calls alone would take {{
 # decode["4000"]["limit"] :.2f}} ms.
 
 # %% tags=["check"]

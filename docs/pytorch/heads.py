@@ -165,6 +165,7 @@ direct = tagged.view(2, 3, 4)  # the same shape
 
 # %% tags=["check"]
 misplaced = (direct != split).double().mean()
+at = 0, 1, 0  # head, token, place
 
 # %% tags=["hide-input"]
 #| caption: The split with its transpose, and the view alone. The color tells the token.
@@ -191,9 +192,9 @@ plot.grid(
 # \end{aligned} \qquad h = 0, \dots, H - 1, \quad t = 0, \dots, n - 1 \tag{6.3}$$
 # <!-- where: y = random("n H*d_k"); m = y.flatten(); q = split_heads(y, H); z = y.view(H, n, d_k) -->
 #
-# Take place 0<!--~ a place of our choice --> of token 1<!--~ likewise --> of head 0<!--~ likewise -->: the split reads
-# number 8<!--= tagged.flatten().tolist().index(split[0, 1, 0]) --> of the row, the direct view number
-# 4<!--= tagged.flatten().tolist().index(direct[0, 1, 0]) -->. With one head, or with one token, the two agree
+# Take place 0<!--= at[2] --> of token 1<!--= at[1] --> of head 0<!--= at[0] -->: the split reads number 8<!--=
+# tagged.flatten().tolist().index(split[at]) --> of the row, the direct view number 4<!--=
+# tagged.flatten().tolist().index(direct[at]) -->. With one head, or with one token, the two agree
 # everywhere, so a test of such a size passes.
 
 # %% tags=["claims"]

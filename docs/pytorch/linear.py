@@ -198,10 +198,11 @@ sizes = [
 # %% [markdown]
 # ## What it saves
 #
-# The state of a layer of Qwen3-Next has 32<!--~ its config --> heads of 128<!--~ its config --> x 128<!--~ its config
-# --> numbers. A layer that attends keeps two vectors of 256<!--~ its config --> numbers for each word, in 2<!--~ its
-# config --> heads. So the state is as large as the cache of {{ same :,}} words, and the cache of a long text is far
-# larger. (The state is kept in float32, and the cache in bfloat16: in bytes, that makes twice as many words.)
+# The state of a layer of Qwen3-Next has 32<!--= of_state[0] --> heads of 128<!--= of_state[1] --> x 128<!--=
+# of_state[2] --> numbers. A layer that attends keeps two<!--= of_word[0] --> vectors of 256<!--= of_word[1] --> numbers
+# for each word, in 2<!--= of_word[2] --> heads. So the state is as large as the cache of {{ same :,}} words, and the
+# cache of a long text is far larger. (The state is kept in float32, and the cache in bfloat16: in bytes, that makes
+# twice as many words.)
 #
 # What a mask did has to be done in another way. No mask hides padding from a state: nothing may be written there, and
 # nothing forgotten. Texts that are packed into one sequence need a fresh state each: a gate of zero makes one in the
@@ -239,8 +240,10 @@ def any_cut_gives_the_same(function, *given):
 any_cut_gives_the_same(gated_delta, query, key, value, keep, write)
 
 # %% tags=["check"]
-state_numbers, numbers_of_a_word = 32 * 128 * 128, 2 * 256 * 2
-same = state_numbers // numbers_of_a_word
+import math
+
+of_state, of_word = (32, 128, 128), (2, 256, 2)  # as in its config
+same = math.prod(of_state) // math.prod(of_word)
 given = query, key, value
 closed = torch.where(torch.arange(10) == 6, 0, keep)
 anew, _ = gated_delta_loop(*(x[6:] for x in (*given, keep, write)))

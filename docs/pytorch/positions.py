@@ -655,8 +655,8 @@ assert probes.turns_otherwise(
 #
 # [Do the exercises](../install.md#do-the-exercises) with `print(check("turn-by-hand", answer))`.
 #
-# **Turn by hand** (`turn-by-hand`). Write `turn(x, positions)` for the pairing *halves*, with the base 10,000<!--~ the
-# usual base -->: x has the axes (..., tokens, head_dim), positions (tokens).
+# **Turn by hand** (`turn-by-hand`). Write `turn(x, positions)` for the pairing *halves*, with the base 10,000<!--=
+# Rotary(8).base -->: x has the axes (..., tokens, head_dim), positions (tokens).
 #
 # ??? question "Hint"
 #

@@ -24,6 +24,7 @@ TEXTS = {
     "waivers of many paragraphs": "<!--~ 3: a -->\nhas 3\n\n" * (SIZE // 22),
     "elements that end nowhere": "<code <pre " * (SIZE // 11),
     "formulas": "$x$ " * (SIZE // 4),
+    "a link that ends nowhere": "[a](b" + " " * SIZE,
     "figures": "a line has the number 12\n" * (SIZE // 25),
     "figures on one line": "has the number 12 " * (SIZE // 18),
 }

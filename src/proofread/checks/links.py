@@ -9,10 +9,12 @@ import difflib
 import posixpath
 import re
 import unicodedata
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from html import unescape
+from operator import itemgetter
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import unquote
@@ -30,7 +32,7 @@ _TARGET = r"(?:<(?P<wrapped>[^<>\n]*)>|(?P<target>(?:[^()\s]|\([^()\s]*\))*))"
 _LINK = re.compile(
     rf"(?ms:{FENCE})|{TICKS}(?s:.+?)(?<!`)(?P=ticks)(?!`)|(?P<shown><!--(?s:.*?)-->)"
     rf"|(?<!\\)(?P<image>!?)\[(?P<said>(?:[^\[\]]|\[[^\[\]]*\])+)\]\({_TARGET}"
-    r"""(?:\s+(?:"[^"]*"|[^()]*))?\)"""
+    r"""(?:\s++(?:"[^"]*+"|[^()]*))?\)"""
     r"(?P<waived>\s*<!--~\s*link:)?|(?m:^[ ]{0,3}\[(?!\^)(?P<named>[^\]\n]+)\]:[ ]*(?P<defined>[^\s<>]+))"
 )
 _HEADING = re.compile(
@@ -87,14 +89,15 @@ def _links(text: str) -> Iterator[_Link]:
     """The links of a text that may lead to a file of the project, or to an anchor."""
     if "](" not in text and "]:" not in text:
         return
-    formulas = [(span.start, span.end) for span in spans(text)]
+    formulas = [(span.start, span.end) for span in spans(text)]  # in which brackets are no links
     for found in _LINK.finditer(without_open(text, OPEN)):
         target = unescape(found["wrapped"] or found["target"] or found["defined"] or "")
         said, place = found["said"] or found["named"] or "", found.start()
         if "](" in said:  # a picture that is a link
             yield from (each._replace(place=each.place + found.start("said")) for each in _links(said))
         of_site = re.match(r"[A-Za-z][\w+.-]*:|[/\\]", target) or "{" in target
-        if target and not of_site and not any(start <= place < end for start, end in formulas):
+        before = bisect_right(formulas, place, key=itemgetter(0))
+        if target and not of_site and not (before and place < formulas[before - 1][1]):
             path, _, anchor = target.partition("#")
             said = " ".join(re.sub(r"(?s)<!--.*?-->", "", said).split())
             path, anchor = unquote(path.partition("?")[0]), unquote(anchor)
