@@ -228,7 +228,8 @@ def _waived(text: Text) -> Callable[[Claim], str]:
 
     @cache
     def sentences() -> list[tuple[int, int]]:
-        return [*Plain(text.prose, text.values).sentences()] if text.prose.waived else []
+        spans = Plain(text.prose, text.values).sentences() if text.prose.waived else ()
+        return [(start, end) for start, end, _ in spans]
 
     def beside(claim: Claim) -> str:
         number = bisect_right(sentences(), (claim.span[0], len(text.prose.text))) - 1
