@@ -18,7 +18,6 @@ from torch import Tensor, nn
 
 from unmasked import _generators
 from unmasked._checks import checked
-from unmasked._shapes import Float
 
 __all__ = [
     "Evidence",
@@ -112,7 +111,7 @@ def moved(actual: Tensor, expected: Tensor) -> Tensor:
     return gap > _rounding(expected.dtype) * size
 
 
-def sees_the_future(f: Function, x: Float[Tensor, "batch tokens features"]) -> Evidence | None:
+def sees_the_future(f: Function, x: Tensor) -> Evidence | None:
     """Find an output that a later token reaches: by changing the token, by making it large, and by the gradient.
 
     A large token shows a mask that only lowers scores, by 14 say: that leaves a weight too small to be told from
@@ -157,7 +156,7 @@ def sees_the_future(f: Function, x: Float[Tensor, "batch tokens features"]) -> E
     return None
 
 
-def misses_the_past(f: Function, x: Float[Tensor, "batch tokens features"]) -> Evidence | None:
+def misses_the_past(f: Function, x: Tensor) -> Evidence | None:
     """Find an earlier token, or its own, that an output does not notice; arguments as for `sees_the_future`.
 
     Examples:
@@ -173,7 +172,7 @@ def misses_the_past(f: Function, x: Float[Tensor, "batch tokens features"]) -> E
     return None
 
 
-def breaks_equivariance(f: Function, x: Float[Tensor, "batch tokens features"]) -> Evidence | None:
+def breaks_equivariance(f: Function, x: Tensor) -> Evidence | None:
     r"""Exchange tokens, and find outputs that are not exchanged with them: attention without positions has no order.
 
     Equation:
@@ -194,7 +193,7 @@ def breaks_equivariance(f: Function, x: Float[Tensor, "batch tokens features"]) 
     return None
 
 
-def mixes_items(f: Function, x: Float[Tensor, "batch tokens features"]) -> Evidence | None:
+def mixes_items(f: Function, x: Tensor) -> Evidence | None:
     """Find a batch item whose output another item reaches, or that does not notice itself.
 
     Arguments as for `sees_the_future`; x has two items or more.
@@ -217,7 +216,7 @@ def mixes_items(f: Function, x: Float[Tensor, "batch tokens features"]) -> Evide
     return None
 
 
-def is_no_average(f: Function, x: Float[Tensor, "batch tokens features"]) -> Evidence | None:
+def is_no_average(f: Function, x: Tensor) -> Evidence | None:
     r"""Repeat one token: whatever the weights are, the average of equal values is that value.
 
     Equation:
@@ -260,7 +259,7 @@ def weights_sum_to_one(weights: Tensor) -> Evidence | None:
     return Evidence(f"a row of the weights sums to {worst:.3g}", gap, tuple(weights.shape))
 
 
-def changes_from_call_to_call(f: Function, x: Float[Tensor, "batch tokens features"]) -> Evidence | None:
+def changes_from_call_to_call(f: Function, x: Tensor) -> Evidence | None:
     """Call twice, with the random generator at two places: in evaluation nothing is random.
 
     Arguments as for `sees_the_future`.
@@ -356,7 +355,7 @@ def cuts_gradients(f: Function, x: Tensor, parameters: Iterable[tuple[str, Tenso
     return None
 
 
-def fails_in_half(f: Function, x: Float[Tensor, "batch tokens features"]) -> Evidence | None:
+def fails_in_half(f: Function, x: Tensor) -> Evidence | None:
     """Call in float16, whose largest number is 65504, with inputs of ordinary size.
 
     Where the machine lacks a half-precision kernel that f needs, nothing is found. Arguments as for `sees_the_future`;
@@ -680,7 +679,7 @@ def _other(x: Tensor) -> Tensor:
     return x.detach() + 1 + _noise(x, seed=5)
 
 
-def changed(x: Float[Tensor, "batch tokens features"], token: int) -> Tensor:
+def changed(x: Tensor, token: int) -> Tensor:
     """Change one token.
 
     Args:
@@ -698,7 +697,7 @@ def changed(x: Float[Tensor, "batch tokens features"], token: int) -> Tensor:
     return _with_token(x, token, _other(x))
 
 
-def enlarged(x: Float[Tensor, "batch tokens features"], token: int) -> list[Tensor]:
+def enlarged(x: Tensor, token: int) -> list[Tensor]:
     """Make a token a hundred times as large, in two opposite directions: one of them raises a query's score for it.
 
     Arguments as for `changed`.

@@ -137,7 +137,7 @@ test_what_does_not_go_together_or_is_of_another_kind_is_refused_by_name = refuse
             "calls holds what is of the type int; pass what watch(model) saw": lambda: rollout([1]),  # type: ignore[list-item]
             "lengths is of the type int; pass numbers of tokens, as [512] holds": lambda: measured(lengths=512),
             "lengths is 2.5, a float; it must be an integer": lambda: measured(lengths=[2.5]),
-            "x is of the type list; pass torch.tensor(x)": lambda: probes.sees_the_future(lambda x: x, [1.0]),  # type: ignore[arg-type]
+            "x is of the type list; it must be a tensor": lambda: probes.sees_the_future(lambda x: x, [1.0]),  # type: ignore[arg-type]
             "f is a tensor of float32, (2, 3, 8); it must be a function": lambda: probes.misses_the_past(X, X),
         },
     }
