@@ -51,13 +51,15 @@ def test_an_editor_gets_all_of_it_as_one_object(docs: Path, command: Command) ->
     assert told["pages"][0].pop("seconds") > 0
     page = {"path": "docs/page.py", "mode": "check", "why": "it has not run before", "figures": 1, "formulas": 0}
     place = {"path": "docs/page.py", "line": 6, "column": 8, "cell": 0}
-    unproved = {"line": 6, "where": "prose", "words": "It is 4, in 1999.", "compares": False}
+    unproved = [
+        {"line": 6, "where": "prose", "words": words, "compares": False} for words in ("It is 4.", "That was 1999.")
+    ]
     said = {"kind": "figure", "message": "it says 4, but x gives 3", "detail": "", "subject": "6 figure 4 = x"}
     edit = {"start": [6, 8], "end": [6, 9], "old": "4", "new": "3"}
     assert (code, told) == (
         1,
         {
-            "pages": [page | {"waived": [{"line": 6, "reason": "a year"}], "unproved": [unproved]}],
+            "pages": [page | {"waived": [{"line": 6, "reason": "a year"}], "unproved": unproved}],
             "findings": [place | said | {"edit": edit}],
         },
     )
