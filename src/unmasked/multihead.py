@@ -261,19 +261,19 @@ class MultiheadAttention(nn.MultiheadAttention):
     def _check_kinds(self, **given: Tensor | None) -> None:
         """Refuse what is no tensor, is elsewhere, or is of another type than the layer, but under autocast."""
         weight = self.q_proj_weight if self.in_proj_weight is None else self.in_proj_weight
+        device, dtype, seen = weight.device, weight.dtype, None
         for name, x in given.items():
             is_mask = name.endswith("_mask")
-            if is_mask and x is None:
+            if x is seen or (is_mask and x is None):
                 continue
+            seen = x
             if not isinstance(x, Tensor) or x.layout not in (torch.strided, torch.jagged):
                 tensor(name, x)  # type: ignore[arg-type]
                 continue
-            if x.device != weight.device:
-                raise ValueError(
-                    f'{name} is on {x.device} and the layer on {weight.device}; call {name}.to("{weight.device}")'
-                )
-            if not is_mask and x.dtype != weight.dtype and not torch.is_autocast_enabled(x.device.type):
-                raise TypeError(f"{name} is {x.dtype} and the layer {weight.dtype}; call {name}.to({weight.dtype})")
+            if x.device != device:
+                raise ValueError(f'{name} is on {x.device} and the layer on {device}; call {name}.to("{device}")')
+            if not is_mask and x.dtype != dtype and not torch.is_autocast_enabled(x.device.type):
+                raise TypeError(f"{name} is {x.dtype} and the layer {dtype}; call {name}.to({dtype})")
 
     def _check(
         self, query: Tensor, key: Tensor, value: Tensor, key_padding_mask: Tensor | None, attn_mask: Tensor | None
