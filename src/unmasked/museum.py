@@ -6,6 +6,7 @@ the exercises name mistakes by these slugs.
 
 import ast
 import contextlib
+import difflib
 import inspect
 import math
 import os
@@ -367,7 +368,15 @@ def _entries(text: str) -> Iterator[Entry]:
         yield Entry(slug, title, page, wrong, right, seen, _SIGNS[sign])
 
 
-ENTRIES = {entry.slug: entry for entry in _entries(Path(__file__).with_suffix(".txt").read_text("utf-8"))}
+class _Entries(dict[str, Entry]):
+    """The mistakes by their slugs, which pages, exercises and the doctor write by hand."""
+
+    def __missing__(self, slug: str) -> Entry:
+        nearest = difflib.get_close_matches(slug, self, 1, 0.0)[0]
+        raise KeyError(f"museum.txt has no {slug!r}; the nearest is {nearest!r}")
+
+
+ENTRIES = _Entries((entry.slug, entry) for entry in _entries(Path(__file__).with_suffix(".txt").read_text("utf-8")))
 
 SYMPTOMS = {
     symptom: tuple(entry.slug for entry in ENTRIES.values() if entry.symptom == symptom) for symptom in _SIGNS.values()
