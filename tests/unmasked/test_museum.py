@@ -60,7 +60,7 @@ def test_what_does_not_show_its_mistake_is_no_exhibit(options: dict[str, object]
 
 
 def test_a_slug_that_is_none_is_told_with_the_nearest():
-    with pytest.raises(KeyError, match="museum.txt has no 'mising-scale'; the nearest is 'missing-scale'"):
+    with pytest.raises(KeyError, match=r"museum\.txt has no 'mising-scale'; the nearest is 'missing-scale'"):
         Exhibits(given=ONES)("mising-scale", double)
 
 
