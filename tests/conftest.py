@@ -146,9 +146,9 @@ def pages(site: Path) -> dict[str, str]:
 
 
 _ALONE = """
-import json, pickle, sys
+import json, os, pickle, sys
 from proofread.programs import trial
-output = sys.stdout
+output = os.fdopen(os.dup(1), "w")  # what is written to 1 belongs to the program
 print(json.dumps(vars(trial.run(*pickle.load(sys.stdin.buffer)))), file=output)
 """
 

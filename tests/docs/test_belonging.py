@@ -135,7 +135,7 @@ def test_with_an_address_all_that_installs_names_a_wheel_that_the_site_serves(kn
 
 def test_without_an_address_all_that_installs_says_that_it_is_for_a_clone(site: Path):
     install, elsewhere = (text((site / name / "index.html").read_text()) for name in ("install", "proofread/elsewhere"))
-    begins = r"In the folder of this site's sources, .*:\s+Linux, macOS\s+Windows, in PowerShell\s+"
+    begins = r"In the folder of this site's sources, .*:\s+Linux, macOS\s*Windows, in PowerShell\s+"
     both = r"python3 -m venv .venv\s.*bin/pip install -e {0}\s+python -m venv .venv\s.*Scripts\\pip install -e {0}"
     assert re.search(begins + both.format(r"\"\.\[plot\]\""), install)
     for folder, separator in (("bin", "/"), ("Scripts", "\\")):

@@ -10,7 +10,10 @@ import proofread
 
 SOURCES = Path(proofread.__file__).parent
 # Each part may import those before it. The faces, which stand beside the folders, come last.
-PARTS = ("settings", "keep", "formulas", "programs", "pages", "runs", "checks", "publish", "cli", "pytest_plugin")
+PARTS = (
+    *("syntax", "settings", "keep", "formulas", "programs", "pages", "runs", "checks", "publish", "streams", "cli"),
+    "pytest_plugin",
+)
 
 
 def name(path: Path) -> str:

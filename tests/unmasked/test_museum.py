@@ -94,7 +94,7 @@ def test_what_has_not_the_wrong_line_cannot_be_mended():
 
 def test_what_has_no_source_cannot_be_mended():
     typed: dict[str, Any] = {}
-    exec("def typed(x): return x", typed)
+    exec(compile("def typed(x): return x", "<typed>", "exec"), typed)
     with pytest.raises(ValueError, match="typed has no source to mend: write it in a file or in a notebook, or pass"):
         mended(ENTRIES["missing-scale"], typed["typed"])
 
