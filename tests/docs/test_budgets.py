@@ -17,7 +17,7 @@ from proofread.pages.page import find_pages
 DOCS = Path(__file__).parents[2] / "docs"
 
 # What a page of each track may show at most. A measure that is not named here is not asked for there.
-EVERY = {"columns": 78, "figures without a caption": 0}
+EVERY = {"columns": 78, "addresses": 0, "figures without a caption": 0}
 LEARN = EVERY | {
     "boxes": 12,
     "lines": 12,
@@ -38,6 +38,7 @@ REMEDIES = {
     "boxes": "show less code and fewer outputs, or put what few readers need into a closed fold",
     "lines": "part the cell, print less, or put it into a closed fold",
     "columns": "break lines of code and of output after 78 characters; `ruff format docs` breaks code",
+    "addresses": "an object that no reader can use is shown; let the last line end in a name, `_ = plt.plot(...)`",
     "figures without a caption": "give the cell that draws it one, `#| caption: ...`, which gets its number by itself",
     "code above the first figure": "tag its cell hide-input, or draw a figure above it",
     "no Recap": "end the page with ## Recap, ## Exercises and ## What to read next",
@@ -101,6 +102,7 @@ def measured(html: str) -> dict[str, int]:
         "boxes": len(boxes) + len(tables),
         "lines": max(map(len, boxes), default=0),
         "columns": max((len(line) for lines in boxes for line in lines), default=0),
+        "addresses": sum(" at 0x" in line for lines in boxes for line in lines),
         "figures without a caption": len([each for each in article.select(FIGURE) if not has_caption(each)]),
         "code above the first figure": int(first is None or first.name == "pre"),
         **{f"no {title}": int(title not in headings) for title in wanted},
@@ -199,6 +201,9 @@ def test_the_end_of_a_page_is_asked_for() -> None:
 
 def test_what_exceeds_a_budget_is_told_and_no_more() -> None:
     wide = f"<pre>{'x' * 79}</pre>"
+    assert excess(page(OUTPUT.replace("tensor(", "&lt;matplotlib.legend.Legend at 0x7fb6fb405710&gt;")), EVERY) == {
+        "addresses": 1
+    }
     assert excess(page(captioned(GRID), END, CODE * 12), LEARN) == {}
     assert excess(page(captioned(GRID), END, CODE * 13, wide), LEARN) == {"boxes": 14, "columns": 79}
     assert widest_of(page(CODE, f"<details>{wide.replace('x', 'y')}{wide}</details>", wide)).startswith("x")

@@ -3,9 +3,8 @@
 import ast
 import difflib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from ..pages.page import Cell, leading_imports
 from ..runs.server import MEMORY_REMEDY
@@ -21,7 +20,6 @@ _TAGS = (
 )
 _OPTIONS = ("alt", "caption", "raises", "timeout", "script", "data", "digits", "freeze", "skip")
 _RAISES = re.compile(r"(?P<kind>[A-Za-z_][\w.]*)(?::\s+(?P<part>\S.*))?", re.DOTALL)
-_ADDRESS = re.compile(r"<[^<>\n]* at 0x(?P<address>[0-9a-fA-F]{6,})[^<>\n]*>")
 _LEAVES = (ast.Raise, ast.Return, ast.Continue, ast.Break)
 
 
@@ -119,14 +117,6 @@ def in_code(path: str, index: int, cell: Cell, result: Result | None, settings: 
         yield Finding(path, cell.line, f"{message}; {_seeding(result.unseeded)}", kind="seed")
     if "hide-output" in cell.tags:
         return
-    for output in result.outputs:
-        shown = output.get("text", "") if "text" in output else _plain(output.get("data", {}))
-        if found := _ADDRESS.search(shown):
-            what = found[0].replace(found["address"], "…")
-            message = f"{name} shows {what}, whose address is another one in every run; let the line end in a name"
-            message += " (`_ = ...`), or print what the object holds"
-            yield Finding(path, cell.line, message, kind="machine")
-            break
     alts, captions = (sum(option.key == key for option in cell.options) for key in ("alt", "caption"))
     drawn = sum(any(kind in output.get("data", {}) for kind in PICTURES) for output in result.outputs)
     if drawn != alts:
@@ -142,11 +132,6 @@ def in_code(path: str, index: int, cell: Cell, result: Result | None, settings: 
     if cell.option("script") is not None and shows != 1:
         message = f"{name} has a script, which draws in the place of one figure, but shows {shows}"
         yield Finding(path, cell.line, f"{message}; show one, a picture or HTML", kind="alt")
-
-
-def _plain(data: Mapping[str, Any]) -> str:
-    """The text that is shown of what a cell gives, if nothing richer is."""
-    return str(data.get("text/plain", "")) if data.keys() <= {"text/plain"} else ""
 
 
 def in_data(checked: Checked, settings: Settings) -> Iterator[Finding]:
