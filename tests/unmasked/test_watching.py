@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.overrides import _len_torch_function_stack
 
 import unmasked
-from unmasked import CausalSelfAttention, MultiheadAttention, ablate, functional, masks, rollout, watch
+from unmasked import CausalSelfAttention, MultiheadAttention, _modes, ablate, functional, masks, rollout, watch
 from unmasked.kernels import kernels_of
 from unmasked.watching import Call
 
@@ -463,6 +463,17 @@ def test_a_thread_sees_its_own_calls() -> None:
     for thread in threads:
         thread.join()
     assert counts == {1: 5, 3: 15}
+
+
+def test_who_ends_first_leaves_compiled_code_to_who_still_watches_and_the_last_one_sets_it_back() -> None:
+    stance = torch._dynamo.eval_frame._stance
+    first, second = _modes.uncompiled(), _modes.uncompiled()
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert torch._dynamo.eval_frame._stance.stance == "force_eager"
+    second.__exit__(None, None, None)
+    assert torch._dynamo.eval_frame._stance == stance
 
 
 def test_a_model_that_is_watched_is_trained_as_ever() -> None:

@@ -12,7 +12,6 @@ import torch
 from unmasked import _generators, _modes
 from unmasked._checks import flag
 from unmasked.doctor._equal import compared, named
-from unmasked.doctor._hear import uncompiled
 from unmasked.doctor._inside import look
 from unmasked.doctor._kept import caches, keeps_nothing
 from unmasked.doctor._numbers import TRAINING, numbers
@@ -144,7 +143,7 @@ def _examine(subject: Subject) -> list[Outcome]:
     """Ask everything that can be asked, in an order in which no answer is told twice."""
     if subject.options.weights:
         named(subject.target, subject.options.weights)
-    with uncompiled(), torch.no_grad():
+    with _modes.uncompiled(), torch.no_grad():
         outcomes, running = runs(subject)
         if not running:
             return outcomes

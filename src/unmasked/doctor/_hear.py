@@ -9,9 +9,7 @@ are, a product of which softmax its weights are, and a query of which layer's fe
 from __future__ import annotations
 
 import math
-import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -20,7 +18,9 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
 
-__all__ = ["Event", "Facts", "Listener", "heard", "product_of", "uncompiled"]
+from unmasked._modes import uncompiled
+
+__all__ = ["Event", "Facts", "Listener", "heard", "product_of"]
 
 Put = Mapping[int, Callable[[Tensor], Tensor]]
 _aten = torch.ops.aten
@@ -360,13 +360,3 @@ def heard(run: Callable[[], Any], put: Put | None = None, where: Callable[[], st
     for event in listener.events:
         event.given, event.result = tuple(x.to("cpu") for x in event.given), event.result.to("cpu")
     return listener.events, result
-
-
-@contextmanager
-def uncompiled() -> Iterator[None]:
-    """Run what is compiled as it was written, if what compiles was loaded: nobody can look into compiled code."""
-    if {"torch._dynamo", "torch.nn.attention.flex_attention"} & sys.modules.keys():
-        with torch.compiler.set_stance("force_eager"):
-            yield
-    else:
-        yield

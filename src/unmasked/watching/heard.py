@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from types import CodeType, FrameType, FunctionType
 from typing import Any, NamedTuple
 
@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from unmasked import functional, masks
+from unmasked._modes import uncompiled
 from unmasked.kernels import _choose
 
 __all__ = [
@@ -114,11 +115,7 @@ class Listener(TorchFunctionMode):
 @contextmanager
 def listening(listener: Listener) -> Iterator[None]:
     """Let a listener hear of what this thread runs."""
-    with ExitStack() as stack:
-        # Compiled code calls nothing that could be heard, and flex_attention compiles itself.
-        if {"torch._dynamo", "torch.nn.attention.flex_attention"} & sys.modules.keys():
-            stack.enter_context(torch.compiler.set_stance("force_eager"))
-        stack.enter_context(listener)
+    with uncompiled(), listener:  # compiled code calls nothing that could be heard, and flex_attention compiles itself
         yield
 
 
