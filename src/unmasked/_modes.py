@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from typing import Any
 
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
-__all__ = ["elsewhere", "left", "uncompiled"]
-
-_eager, _lock, _inside = ExitStack(), threading.Lock(), [0]
+__all__ = ["elsewhere", "left", "uncompiled", "written_out"]
 
 
 @contextmanager
@@ -36,24 +36,59 @@ def elsewhere() -> Iterator[torch.device | None]:
             yield default
 
 
+def _set_for_all_threads(setting: Callable[[], AbstractContextManager[None]]) -> Callable[[], Any]:
+    """Set what PyTorch has once for all threads: the first to enter sets it, and the last to leave sets it back.
+
+    Each thread by itself would set back what another one had set.
+    """
+    stack, lock, inside = ExitStack(), threading.Lock(), 0
+
+    @contextmanager
+    def entered() -> Iterator[None]:
+        nonlocal inside
+        with lock:
+            if inside == 0:
+                stack.enter_context(setting())
+            inside += 1
+        try:
+            yield
+        finally:
+            with lock:
+                inside -= 1
+                if inside == 0:
+                    stack.close()
+
+    return entered
+
+
+@_set_for_all_threads
+@contextmanager
+def _eager() -> Iterator[None]:
+    with torch.compiler.set_stance("force_eager"):
+        yield
+
+
 @contextmanager
 def uncompiled() -> Iterator[None]:
-    """Run what is compiled as it was written, if what compiles was loaded: nobody can look into compiled code.
+    """Run what is compiled as it was written, if what compiles was loaded: nobody can look into compiled code."""
+    if {"torch._dynamo", "torch.nn.attention.flex_attention"} & sys.modules.keys():
+        with _eager():
+            yield
+    else:
+        yield
 
-    How PyTorch takes compiled code is one for all threads. So the first of them sets it, and the last one sets it back:
-    each by itself would set back what another had set.
-    """
-    if not {"torch._dynamo", "torch.nn.attention.flex_attention"} & sys.modules.keys():
-        yield
-        return
-    with _lock:
-        if _inside[0] == 0:
-            _eager.enter_context(torch.compiler.set_stance("force_eager"))
-        _inside[0] += 1
+
+@_set_for_all_threads
+@contextmanager
+def written_out() -> Iterator[None]:
+    """Compute attention by PyTorch's own steps, in the dtype of its tensors, rather than by fused kernels."""
+    fast = torch.backends.mha.get_fastpath_enabled()
+    narrow = torch.backends.cuda.fp16_bf16_reduction_math_sdp_allowed()
+    torch.backends.mha.set_fastpath_enabled(False)
+    torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(True)  # or 16 bits would be heard as 32
     try:
-        yield
+        with sdpa_kernel(SDPBackend.MATH):
+            yield
     finally:
-        with _lock:
-            _inside[0] -= 1
-            if _inside[0] == 0:
-                _eager.close()
+        torch.backends.mha.set_fastpath_enabled(fast)
+        torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(narrow)

@@ -15,21 +15,22 @@ from unmasked._shapes import Float, Int
 __all__ = ["KVCache"]
 
 
-def _counted(name: str) -> Any:
-    """A number of tokens, kept as the size of a tensor: sizes are what torch.compile expects to change.
+def _counted(axis: int) -> Any:
+    """Read a number of tokens from a size of ``_counts``, a tensor without numbers, which `_count` makes.
 
-    It takes any other number of a cache that is a global for a constant, and would compile every step anew.
+    Sizes are what torch.compile expects to change: any other number of a cache that is a global is a constant to it,
+    and it would compile every step anew.
     """
-    kept = f"_counted_{name}"
 
     def get(cache: Any) -> int:
-        tokens: int = getattr(cache, kept).size(0)
+        tokens: int = cache._counts.shape[axis]
         return tokens
 
-    def put(cache: Any, tokens: int) -> None:
-        setattr(cache, kept, torch.empty(tokens, 0, device="cpu"))
+    return property(get)
 
-    return property(get, put)
+
+def _count(*tokens: int) -> Tensor:
+    return torch.empty(*tokens, 0, device="cpu")
 
 
 def _zeros(shape: tuple[int, ...], dtype: torch.dtype | None, device: torch.device | str | None) -> Tensor:
@@ -93,8 +94,8 @@ class KVCache:
         True
     """
 
-    length: int = _counted("length")
-    _kept: int = _counted("kept")  # tokens that are in the slots; all of them, until a ring is full
+    length: int = _counted(0)
+    _kept: int = _counted(1)  # tokens that are in the slots; all of them, until a ring is full
 
     def __init__(
         self,
@@ -110,9 +111,8 @@ class KVCache:
         require_positive(batch=batch, num_kv_heads=num_kv_heads, max_tokens=max_tokens, head_dim=head_dim)
         require_positive(window=1 if window is None else window)
         require_floating(dtype, device)
-        self.max_tokens, self.window, self.length = max_tokens, window, 0
+        self.max_tokens, self.window, self._counts = max_tokens, window, _count(0, 0)
         self._slots = max_tokens if window is None else min(window, max_tokens)
-        self._kept = 0
         shape = (batch, num_kv_heads, self._slots, head_dim)
         self._key, self._value = _zeros(shape, dtype, device), _zeros(shape, dtype, device)
         self._seqlens: Tensor | None = None  # where they differ
@@ -216,7 +216,7 @@ class KVCache:
             forgotten = torch.arange(self._slots, device=self._key.device) >= self._seqlens[:, None]  # batch keys
             for stored in (self._key, self._value):
                 stored.masked_fill_(forgotten[:, None, :, None], 0.0)
-        self.length, self._kept = longest, kept
+        self._counts = _count(longest, kept)
 
     def reorder(self, order: Int[Tensor, "batch"]) -> None:
         """Let each sequence go on from another one, as a beam search does.
@@ -306,10 +306,10 @@ class KVCache:
 
     def _seen(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         """What `append` returns, before anything is written: what is missing there is written by `write`."""
-        tokens = self._new_tokens(key, value)
-        if tokens != 1 and self.length + tokens > self._slots:
+        tokens, (length, held, _) = self._new_tokens(key, value), self._counts.shape
+        if tokens != 1 and length + tokens > self._slots:
             return self.peek(key, value)
-        keys = min(self._kept + tokens, self._slots)
+        keys = min(held + tokens, self._slots)
         return self._key.narrow(2, 0, keys), self._value.narrow(2, 0, keys)
 
     def _positions(self, tokens: int) -> Tensor:
@@ -343,18 +343,18 @@ class KVCache:
 
     def _write(self, key: Tensor, value: Tensor) -> None:
         """Store what `seen` has checked."""
-        tokens = key.size(2)
+        tokens, (length, held, _) = key.size(2), self._counts.shape
         if self._seqlens is not None:
             places = self._positions(tokens)[:, None, :, None].expand_as(key)
             for stored, new in ((self._key, key), (self._value, value)):
                 stored.scatter_(2, places, new)
             self._seqlens = self._seqlens + tokens
-            self.length, self._kept = self.length + tokens, self._kept + tokens
+            self._counts = _count(length + tokens, held + tokens)
             return
         if tokens > self._slots:  # the first would only be overwritten
             key, value = (new[:, :, tokens - self._slots :] for new in (key, value))
         kept = key.size(2)
-        start = (self.length + tokens - kept) % self._slots
+        start = (length + tokens - kept) % self._slots
         end = min(start + kept, self._slots)
         for stored, new in ((self._key, key), (self._value, value)):
             if end - start == kept:
@@ -362,8 +362,7 @@ class KVCache:
             else:  # around the ring
                 stored[:, :, start:] = new[:, :, : end - start]
                 stored[:, :, : start + kept - end] = new[:, :, end - start :]
-        self.length += tokens
-        self._kept = min(self._kept + tokens, self._slots)
+        self._counts = _count(length + tokens, min(held + tokens, self._slots))
 
     def _new_tokens(self, key: Tensor, value: Tensor) -> int:
         """How many tokens there are, if they fit in every way."""

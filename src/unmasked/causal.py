@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -75,6 +74,8 @@ class CausalSelfAttention(nn.Module):
         >>> bool((capped.weights(torch.randn(5, 7, 3)).sum(-1) < 1).all())
         True
     """
+
+    sinks: Tensor | None
 
     def __init__(
         self,
@@ -197,22 +198,28 @@ class CausalSelfAttention(nn.Module):
             query, key = (turned(self.rotary, each, positions) for each in (query, key))
         elif positions is not None:
             raise ValueError(NO_ROTARY)
-        options: dict[str, Any] = {
-            "is_causal": True,
-            "scale": self.scale,
-            "softcap": self.softcap,
-            "sinks": self.sinks,
-            "dropout_p": self.dropout if self.training else 0.0,
-        }
+        is_causal, dropout, sinks = True, self.dropout if self.training else 0.0, self.sinks
         if cache is not None:
+            require_options(scale=self.scale, softcap=self.softcap, dropout=dropout)
             new = key, value
-            require_options(scale=self.scale, softcap=self.softcap, dropout=options["dropout_p"])
             key, value = (cache.peek if need_weights else cache._seen)(*new)
-            allowed, options["is_causal"] = cache._masked(allowed, tokens, key.size(-2), in_order=need_weights)
+            allowed, is_causal = cache._masked(allowed, tokens, key.size(-2), in_order=need_weights)
             if not need_weights:
-                _check(query, key, value, allowed=allowed, sinks=options["sinks"])
+                if allowed is not None or sinks is not None:  # all else was made here, or is checked by now
+                    _check(query, key, value, allowed=allowed, sinks=sinks)
                 cache._write(*new)
-        return attend(query, key, value, allowed=allowed, need_weights=need_weights, **options)
+        return attend(
+            query,
+            key,
+            value,
+            allowed=allowed,
+            is_causal=is_causal,
+            scale=self.scale,
+            softcap=self.softcap,
+            sinks=sinks,
+            dropout_p=dropout,
+            need_weights=need_weights,
+        )
 
     def extra_repr(self) -> str:
         """Name the options that the submodules do not show."""

@@ -20,7 +20,7 @@ from unmasked._layers import (
     turned,
 )
 from unmasked._shapes import Float, Int
-from unmasked.cache import _counted, _zeros
+from unmasked.cache import _count, _counted, _zeros
 from unmasked.functional import attend
 from unmasked.heads import merge_heads, split_heads
 
@@ -46,7 +46,7 @@ class LatentCache:
         240
     """
 
-    length: int = _counted("length")
+    length: int = _counted(0)
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class LatentCache:
     ) -> None:
         require_positive(batch=batch, max_tokens=max_tokens, width=width)
         require_floating(dtype, device)
-        self.length = 0
+        self._counts = _count(0)
         self._kept = _zeros((batch, max_tokens, width), dtype, device)
 
     def append(self, new: Float[Tensor, "batch tokens width"]) -> Float[Tensor, "batch keys width"]:
@@ -108,7 +108,7 @@ class LatentCache:
     def _write(self, new: Tensor) -> None:
         after = self.length + new.size(1)
         self._kept[:, self.length : after] = new
-        self.length = after
+        self._counts = _count(after)
 
     @property
     def bytes(self) -> int:

@@ -465,15 +465,30 @@ def test_a_thread_sees_its_own_calls() -> None:
     assert counts == {1: 5, 3: 15}
 
 
-def test_who_ends_first_leaves_compiled_code_to_who_still_watches_and_the_last_one_sets_it_back() -> None:
-    stance = torch._dynamo.eval_frame._stance
-    first, second = _modes.uncompiled(), _modes.uncompiled()
+def settings() -> dict[str, Any]:
+    """What PyTorch has once for all threads, and examinations change."""
+    return {
+        "uncompiled": torch._dynamo.eval_frame._stance.stance,
+        "written_out": (
+            torch.backends.mha.get_fastpath_enabled(),
+            torch.backends.cuda.fp16_bf16_reduction_math_sdp_allowed(),
+            torch.backends.cuda.flash_sdp_enabled(),
+        ),
+    }
+
+
+@pytest.mark.parametrize("mode", settings())
+def test_who_ends_first_leaves_the_setting_to_who_is_still_inside_and_the_last_one_sets_it_back(mode: str) -> None:
+    before = settings()
+    first, second = getattr(_modes, mode)(), getattr(_modes, mode)()
     first.__enter__()
+    during = settings()
+    assert during[mode] != before[mode]
     second.__enter__()
     first.__exit__(None, None, None)
-    assert torch._dynamo.eval_frame._stance.stance == "force_eager"
+    assert settings() == during
     second.__exit__(None, None, None)
-    assert torch._dynamo.eval_frame._stance == stance
+    assert settings() == before
 
 
 def test_a_model_that_is_watched_is_trained_as_ever() -> None:

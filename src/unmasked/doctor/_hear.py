@@ -15,10 +15,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from unmasked._modes import uncompiled
+from unmasked._modes import uncompiled, written_out
 
 __all__ = ["Event", "Facts", "Listener", "heard", "product_of"]
 
@@ -347,16 +346,8 @@ def _key(x: Any) -> tuple[int, int] | None:
 def heard(run: Callable[[], Any], put: Put | None = None, where: Callable[[], str] = str) -> tuple[list[Event], Any]:
     """Run, and note what happens: the events, and what ``run`` returned."""
     listener = Listener(put, where)
-    fast = torch.backends.mha.get_fastpath_enabled()
-    narrow = torch.backends.cuda.fp16_bf16_reduction_math_sdp_allowed()
-    torch.backends.mha.set_fastpath_enabled(False)
-    torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(True)  # or 16 bits would be heard as 32
-    try:
-        with uncompiled(), sdpa_kernel(SDPBackend.MATH), listener:  # whose steps are the fused kernels'
-            result = run()
-    finally:
-        torch.backends.mha.set_fastpath_enabled(fast)
-        torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(narrow)
+    with uncompiled(), written_out(), listener:
+        result = run()
     for event in listener.events:
         event.given, event.result = tuple(x.to("cpu") for x in event.given), event.result.to("cpu")
     return listener.events, result
