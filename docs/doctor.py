@@ -17,10 +17,10 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from unmasked import museum, plot, probes, self_attention
+from unmasked import plot, self_attention
 from unmasked.__main__ import main
-from unmasked.doctor import patients
-from unmasked.doctor.patients import HEALTHY, NOT_SEEN, SICK
+from unmasked_doctor import museum, patients, probes
+from unmasked_doctor.examples import HEALTHY, NOT_SEEN, SICK
 
 
 class Mine(nn.Module):
@@ -214,7 +214,7 @@ assert [(each.where, each.cause) for each in whole.findings] == [
 # $$\sum_{j=1}^{n} a_{ij} \, x = x \tag{18.2}$$
 # <!-- where: X = random("n d"); x = random("d"); a = self_attention(X).weights -->
 #
-# Each such question is a function in `unmasked.probes`. It returns None, or the evidence:
+# Each such question is a function in `unmasked_doctor.probes`. It returns None, or the evidence:
 
 # %%
 torch.manual_seed(2)
@@ -246,7 +246,7 @@ assert probes.breaks_equivariance(
 # with the package's `attend`.
 
 # %% tags=["check"]
-from unmasked.doctor import attend
+from unmasked_doctor import attend
 
 print(inspect.getsource(attend))
 
@@ -564,7 +564,7 @@ sound = Decoder()
 sound.layers[2] = Repaired(12, 3)
 
 # %%
-from unmasked.testing import assert_attention
+from unmasked_doctor.testing import assert_attention
 
 
 def test_my_layer_attends():
@@ -620,7 +620,7 @@ assert_attention(Mine(12, 3), embed_dim=12, causal=True)
 #     Attention is three lines. Leave something out.
 
 # %% tags=["solution"]
-from unmasked.exercises import check
+from unmasked_lessons.exercises import check
 
 
 def planted(x):

@@ -8,11 +8,11 @@
 #| caption: What *mouse* takes from its neighbors, and its nearest words before and after. Attention makes it a machine,
 #|   or an animal. These numbers were not trained for attention; trained models [look for what they
 #|   need](learn/heads.py)<!--~ link: the page trains them -->.
-#| script: ../src/unmasked/figures/sentence.js
+#| script: ../src/unmasked_lessons/figures/sentence.js
 #| data: sentence_data
 from IPython.display import HTML
 
-from unmasked.figures.sentence import ask, given
+from unmasked_lessons.figures.sentence import ask, given
 
 asked = ask("mouse", "computer mouse software", "cat dog mouse")
 sentence_data = given(asked, compact=True)

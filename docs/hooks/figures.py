@@ -6,7 +6,7 @@ from pathlib import Path
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files, InclusionLevel
 
-PACKAGE = "src/unmasked"
+PACKAGE = "src/unmasked_lessons"
 SERVED = {"figures/*.js": "live", "figures/*.css": "live", "data/*.u8": "assets"}  # files of the package, and where
 
 

@@ -109,7 +109,7 @@ def arcs(name: str) -> bytes:
     from matplotlib.path import Path as Curve
 
     from unmasked import self_attention
-    from unmasked.embeddings import ship_vectors
+    from unmasked_lessons.embeddings import ship_vectors
 
     words = SENTENCE.split()
     ship, crew = words.index("ship"), words.index("crew")

@@ -6,11 +6,11 @@
 # %% tags=["hide-input"]
 #| caption: What *mouse* takes from its neighbors, and its nearest words before and after. Attention makes it a machine
 #|   beside *computer* and *software*, and an animal beside *cat* and *dog*.
-#| script: ../../src/unmasked/figures/sentence.js
+#| script: ../../src/unmasked_lessons/figures/sentence.js
 #| data: sentence_data
 from IPython.display import HTML
 
-from unmasked.figures.sentence import ask, given, side_by_side
+from unmasked_lessons.figures.sentence import ask, given, side_by_side
 
 asked = ask("mouse", "computer mouse software", "cat dog mouse")
 others = ask("crane", "crane bird flew", "crane lifted stone")
@@ -51,7 +51,7 @@ assert asked[0].near[1][0] == asked[1].near[2][0] != asked[0].near[1][1], (
 # program guesses from the last word alone:
 
 # %%
-from unmasked.teaching import Singer
+from unmasked_lessons.teaching import Singer
 
 alone = Singer.trained(blocks=1, lacks="attention")
 for number in ["nine", "seven", "four"]:
@@ -171,9 +171,9 @@ assert torch.allclose(
 #|   The arrow of my points away from both others.
 #| caption: The three words as arrows. Attention moves the tip of each to its ring. *mouse* takes {{
 #|   weights_of_arrows[1, 2] :.0%}} from *cat*, and {{ weights_of_arrows[1, 0] :.0%}} from *my*, which points away.
-#| script: ../../src/unmasked/figures/arrows.js
+#| script: ../../src/unmasked_lessons/figures/arrows.js
 #| data: arrow_data
-from unmasked.figures import arrows as drawing
+from unmasked_lessons.figures import arrows as drawing
 
 arrows = three.float()
 moved, weights_of_arrows = self_attention(arrows)
@@ -244,7 +244,7 @@ assert (grown[:, 1].diff() > 0).all(), (
 #|   root of d and its negative.
 #| caption: Thirty sums of random plus and minus ones. Those of 256<!--= steps.size(1) --> have a size of about 16<!--=
 #|   steps.size(1) ** 0.5 -->, the root of 256<!--= steps.size(1) -->. The dashed curves show the root.
-from unmasked.figures._drawing import AMBER, TEAL
+from unmasked_lessons.figures._drawing import AMBER, TEAL
 
 torch.manual_seed(0)
 steps = 2 * torch.randint(2, (1000, 256)) - 1
@@ -278,7 +278,7 @@ assert (sums[:30, -1].abs() < 16).sum() > 15, (
 # [GloVe](https://nlp.stanford.edu/projects/glove/). Which are nearest to *mouse*?
 
 # %% tags=["imports"]
-from unmasked.embeddings import common_vectors
+from unmasked_lessons.embeddings import common_vectors
 
 vectors = common_vectors()
 words = ["computer", "mouse", "software"]
@@ -297,7 +297,7 @@ vectors.nearest(X[1])
 #     For other words, download `glove.6B.zip`<!--~ a file's name -->; `read_glove` is a reader of GloVe's files:
 #
 #     ```python
-#     from unmasked.embeddings import read_glove
+#     from unmasked_lessons.embeddings import read_glove
 #
 #     vectors = read_glove("glove.6B.zip", "the cat sat on the mat", dim=50)
 #     ```
@@ -388,7 +388,7 @@ assert "computer" not in vectors.nearest(X[1]) and vectors.nearest(
 # ## Exercises
 #
 # [Do the exercises](../install.md#do-the-exercises) with `print(check("pull-to-machine", answer))`; `check` comes from
-# `unmasked.exercises`.
+# `unmasked_lessons.exercises`.
 #
 # **Pull it to the desk** (`pull-to-machine`). Put another word in the place of *cat*: two numbers from minus one to one
 # that make *mouse* more of a machine than of an animal.
@@ -398,7 +398,7 @@ assert "computer" not in vectors.nearest(X[1]) and vectors.nearest(
 #     Which word pulls *mouse* the other way? What should it have in common with *mouse*?
 
 # %% tags=["solution"]
-from unmasked.exercises import check
+from unmasked_lessons.exercises import check
 
 screen = [0.0, 1.0]  # animal, machine
 print(

@@ -15,8 +15,9 @@ import copy
 import torch
 from torch import nn
 
-from unmasked import plot, teaching
-from unmasked.figures import block as drawing
+from unmasked import plot
+from unmasked_lessons import teaching
+from unmasked_lessons.figures import block as drawing
 
 WIDTH = 24
 torch.manual_seed(0)
@@ -121,7 +122,7 @@ assert with_mlp > 0.9 and abs(without_mlp - 0.5) < 0.1, (
 #| alt: Two curves over the blocks. With residual connections the curve stays low. Without them it rises to one.
 #| caption: How alike the words of a riddle are (the cosine), block by block, in untrained models. One stands for words
 #|   that cannot be told apart.
-from unmasked.figures.curves import curves
+from unmasked_lessons.figures.curves import curves
 
 DEPTH = 6
 added = teaching.likeness(DEPTH)
@@ -222,7 +223,7 @@ assert block(
 # %% tags=["hide-input", "any-version"]
 #| caption: What the singer of one block sings after *la la la nine green*, whole and without a part, and how many
 #|   verses it sings without a mistake.
-#| script: ../../src/unmasked/figures/parts.js
+#| script: ../../src/unmasked_lessons/figures/parts.js
 #| data: {"right": songs[0]["words"], "songs": songs}
 songs = drawing.songs(teaching.Singer.trained(1), 9)
 sung = [
@@ -382,7 +383,7 @@ assert attention_cost[-1] > mlp_cost[-1], (
 #     Change one word, and look at the outputs of the others.
 
 # %% tags=["solution"]
-from unmasked.exercises import check
+from unmasked_lessons.exercises import check
 
 
 def moves_information(part, x):

@@ -12,8 +12,9 @@ from itertools import pairwise
 import torch
 from torch import nn
 
-from unmasked import attend, plot, teaching
-from unmasked.embeddings import ship_vectors
+from unmasked import attend, plot
+from unmasked_lessons import teaching
+from unmasked_lessons.embeddings import ship_vectors
 
 read = ["the", "black", "cat", "looks", "at", "the", "red", "ship"]
 written = ["le", "chat", "noir", "regarde", "le", "navire", "rouge"]
@@ -225,7 +226,7 @@ assert weights.shape == (len(Y), len(X)), (
 #     Which of the two gives the number of rows? Which one is averaged?
 
 # %% tags=["solution"]
-from unmasked.exercises import check
+from unmasked_lessons.exercises import check
 
 
 def cross(x, memory):

@@ -8,15 +8,15 @@
 #| caption: The singer goes on with a song, step by step, from six words. The filled cells are the words whose keys and
 #|   values a step computes. Without a cache, each step computes those of all words so far, with a cache only those of
 #|   the newest.
-#| script: ../../src/unmasked/figures/cache.js
+#| script: ../../src/unmasked_lessons/figures/cache.js
 #| data: story
 import torch
 
 from unmasked import plot
 from unmasked.cache import KVCache
-from unmasked.figures import cache as drawing
-from unmasked.figures import temperature
-from unmasked.teaching.song import HUMS, Singer
+from unmasked_lessons.figures import cache as drawing
+from unmasked_lessons.figures import temperature
+from unmasked_lessons.teaching.song import HUMS, Singer
 
 torch.set_num_threads(1)  # small matrices are faster on one core
 
@@ -105,7 +105,7 @@ assert (
 #|   temperature, and less than a third of it at the highest.
 #| caption: The chances of the next word after *la la la*. The higher the *temperature* (see below), the more alike the
 #|   chances. Their order does not change.
-#| script: ../../src/unmasked/figures/temperature.js
+#| script: ../../src/unmasked_lessons/figures/temperature.js
 #| data: chances
 chances = temperature.told(singer, ["la la la", words_of(until_be)])
 after_hum, after_be = (each["scores"] for each in chances["texts"])
@@ -417,7 +417,7 @@ assert max(stay[1:]) < 1e-4, (
 #     The first call gets the whole text. What does the second one get?
 
 # %% tags=["solution"]
-from unmasked.exercises import check
+from unmasked_lessons.exercises import check
 
 
 def write_on(model, text, count):

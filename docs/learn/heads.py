@@ -55,7 +55,7 @@ half_each @ numbers
 #| caption: How many answers are right. The numbers go from zero to nine, so a blind guess is right one time in ten, and
 #|   for both one time in a hundred. The model with one head favors one side: it gets one number mostly right, and the
 #|   other mostly wrong.
-from unmasked.teaching import PairSolver, draw_pairs
+from unmasked_lessons.teaching import PairSolver, draw_pairs
 
 one_head = PairSolver.trained(1, seed=0)
 two_heads = PairSolver.trained(2, seed=1)
@@ -109,7 +109,7 @@ assert first_head != second_head and on_asked.amax(dim=1).min() > 0.9, (
 
 # %% tags=["hide-input"]
 #| caption: The weights of both heads of the trained singer.
-from unmasked.teaching import Singer, verse
+from unmasked_lessons.teaching import Singer, verse
 
 singer = Singer.trained(1)  # one block
 text = ["la"] * 3 + verse(7).split()
@@ -138,9 +138,9 @@ on_first_line = seen[1, again, 4]  # on its green
 # %% tags=["hide-input", "any-version"]
 #| caption: What the singer sings with both heads, and with one of them silenced. It is given the *la*, the number and
 #|   *green*.
-#| script: ../../src/unmasked/figures/silence.js
+#| script: ../../src/unmasked_lessons/figures/silence.js
 #| data: told
-from unmasked.figures import silence
+from unmasked_lessons.figures import silence
 
 told = silence.story(singer)
 nine = {name: verses[1] for name, verses in told["sung"].items()}
@@ -209,7 +209,7 @@ def attend_in_slices(query, key, value, num_heads):
 #| alt: A bar of 32<!--= WIDTH --> numbers is cut into two slices of 16<!--= WIDTH // 2 -->. Each goes through its own
 #|   head. The two averages lie side by side. Both lead into the output projection, from which the output comes.
 #| caption: The way through two heads. The heads work apart. The output projection mixes what they found.
-from unmasked.figures import slices as drawing
+from unmasked_lessons.figures import slices as drawing
 
 WIDTH = Singer.WIDTH
 drawing.two_heads(WIDTH)
@@ -311,7 +311,7 @@ assert costs[8][0] < costs[1][0] and costs[8][1:3] == costs[1][1:3], (
 #     How wide is a slice? Where does the slice of this head begin, and where does it end?
 
 # %% tags=["solution"]
-from unmasked.exercises import check
+from unmasked_lessons.exercises import check
 
 
 def silence(averages, num_heads, head):

@@ -8,12 +8,12 @@
 #|   not look at *your* and *order*, which come later.
 import torch
 
-import unmasked.embeddings
+import unmasked_lessons.embeddings
 from unmasked import masks, plot, self_attention
 from unmasked.functional import attention_scores
 
 words = ["we", "process", "and", "ship", "your", "order"]
-X = unmasked.embeddings.ship_vectors().lookup(words)
+X = unmasked_lessons.embeddings.ship_vectors().lookup(words)
 causal = masks.causal(len(words))
 weights = self_attention(X, allowed=causal).weights
 grids = {"may look": causal.int(), "weights": weights}
@@ -85,7 +85,7 @@ assert may_look.equal(causal), (
 #| caption: Some of what *be* looks at just before *six*, in one *head* of each singer: one of its two attentions side
 #|   by side. With the mask, more than 99%<!--= picked[0, :2].sum() --> goes to *seven*, which stands there twice.
 #|   Without a mask, about 94%<!--= picked[1, 5] --> goes to *six*, the word that it should guess.
-from unmasked.teaching import Singer, verse
+from unmasked_lessons.teaching import Singer, verse
 
 text, be = "la la la " + verse(7), 17
 shown = torch.tensor(
@@ -199,7 +199,7 @@ scores.softmax(dim=-1)[words.index("ship")]
 
 # %% tags=["hide-input"]
 #| caption: Four words on their way through attention: dot products, scores, and weights under the causal mask.
-#| script: ../../src/unmasked/figures/stages.js
+#| script: ../../src/unmasked_lessons/figures/stages.js
 #| data: stages
 four, features = ["my", "ship", "and", "crew"], ["sea", "trade"]
 x = torch.tensor([[-1.0, -1.0], [1.0, 1.0], [0.0, 0.0], [1.0, 0.0]])
@@ -257,7 +257,7 @@ assert not self_attention(X, allowed=causal & (place > 0)).weights[0].any(), (
 # %% tags=["hide-input"]
 #| caption: The weights that both give under the same causal mask. In the module each word looks only at what comes
 #|   later, and for the last word nothing is left.
-from unmasked.figures.painter import readings
+from unmasked_lessons.figures.painter import readings
 
 torch.manual_seed(0)
 by_function, by_module = readings(X[:4], visible).values()
@@ -301,7 +301,7 @@ assert by_module[3].isnan().all(), "for the last word nothing is left"
 #     How far back is a key? Subtract the key's place from the query's place, and ask for two things at once.
 
 # %% tags=["solution"]
-from unmasked.exercises import check
+from unmasked_lessons.exercises import check
 
 
 def window(tokens, width):

@@ -10,12 +10,13 @@
 import torch
 from torch import nn
 
-import unmasked.embeddings
-from unmasked import plot, probes, self_attention
+import unmasked_lessons.embeddings
+from unmasked import plot, self_attention
+from unmasked_doctor import probes
 
 torch.set_num_threads(1)  # small matrices are faster on one core
 
-vectors = unmasked.embeddings.ship_vectors()
+vectors = unmasked_lessons.embeddings.ship_vectors()
 words = ["my", "crew", "must", "process", "your", "order"]
 swapped = ["your", "crew", "must", "process", "my", "order"]
 weights_of = [
@@ -111,7 +112,7 @@ assert probes.breaks_equivariance(
 # %% tags=["hide-input", "any-version"]
 #| caption: What comes after *la la la nine green*, and how many of {{ tried }} verses are right when the singer sings
 #|   on. Without positions it leaves out the second line.
-from unmasked.teaching import Singer
+from unmasked_lessons.teaching import Singer
 
 whole, lost = Singer.trained(1), Singer.trained(1, lacks="positions")
 tried, start = 50, "la la la nine green"
@@ -194,7 +195,7 @@ def sines(places, features):
 #|   the right so wide that they do not end.
 #| caption: The vectors of 60<!--= len(waves) --> places, one in each row. Teal is positive, amber negative. The waves
 #|   at the left are fast, those at the right slow. Every row differs from every other.
-from unmasked.figures.positions import map_of
+from unmasked_lessons.figures.positions import map_of
 
 waves = sines(60, 32)
 map_of(waves, "feature", "place")
@@ -240,9 +241,9 @@ def turn(arrow, place, rate):  # rate: how far it turns at each place
 #|   the angle between them is the same.
 #| caption: A query of *bottles* and a key of *seven*, two places apart. Later in the text both hands have turned on,
 #|   and the angle between them is the same: on the first clock {{ angles[0] :.0f}}°.
-#| script: ../../src/unmasked/figures/turning.js
+#| script: ../../src/unmasked_lessons/figures/turning.js
 #| data: turning_data
-from unmasked.figures import arrows, turning
+from unmasked_lessons.figures import arrows, turning
 
 queries = torch.tensor([[1.0, 0.3], [0.6, 0.8]])  # a row for each clock
 keys = torch.tensor([[0.9, 0.6], [0.9, -0.1]])
@@ -331,7 +332,7 @@ assert torch.allclose(shuffled.context, context[order], atol=1e-5), (
 #     order may differ in the last digits.
 
 # %% tags=["solution"]
-from unmasked.exercises import check
+from unmasked_lessons.exercises import check
 
 
 def survives_shuffles(f):

@@ -146,9 +146,9 @@ def train(matrices):
 #| caption: What each question looks at during the training. Before it, all weights are between 15%<!--=
 #|   film["weights"][0].min() --> and 24%<!--= film["weights"][0].max() -->. After 200<!--= film["steps"][-1] --> steps,
 #|   each question gives at least 99%<!--= film["weights"][-1][goal > 0].min() --> to the order with its name.
-#| script: ../../src/unmasked/figures/training.js
+#| script: ../../src/unmasked_lessons/figures/training.js
 #| data: film
-from unmasked.figures.training import story
+from unmasked_lessons.figures.training import story
 
 matrices = new_matrices(seed=0)
 of_name = torch.stack([vectors[names.index(name)] for name in guests])
@@ -302,7 +302,7 @@ assert results["W_v"][1].mean() > 0.5 > share["W_v"], (
 # %% tags=["hide-input"]
 #| caption: What *be* takes from words of its verse, in one of the model's two [heads](heads.py)<!--~ link: in lower
 #|   case -->. The two *seven* together get at least 99%<!--= of_be[[3, 6]].sum() -->.
-from unmasked.teaching import Singer, verse
+from unmasked_lessons.teaching import Singer, verse
 
 singer = Singer.trained(blocks=1)
 sung = ["la"] * 3 + verse(7).split()[:15]
@@ -339,7 +339,7 @@ plot.grid(of_be[None, some], "weights", rows=["be"], columns=columns)
 
 
 # %% tags=["solution"]
-from unmasked.exercises import check
+from unmasked_lessons.exercises import check
 
 
 def keys_for(W_q):

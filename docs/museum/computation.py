@@ -40,13 +40,13 @@ from unmasked import (
     diagnose,
     functional,
     plot,
-    probes,
     self_attention,
 )
-from unmasked.embeddings import read_glove, ship_vectors
 from unmasked.heads import merge_heads, split_heads
 from unmasked.kernels import kernels_of, sdpa_backends
-from unmasked.museum import ENTRIES, Exhibits, Plate
+from unmasked_doctor import probes
+from unmasked_doctor.museum import ENTRIES, Exhibits, Plate
+from unmasked_lessons.embeddings import read_glove, ship_vectors
 
 # batch, queries, keys, heads, head_dim: all differ
 B, N, M, H, D = 2, 5, 7, 3, 4
@@ -518,14 +518,14 @@ ours["shop"]
 # %% [markdown]
 # The reader fails at a word of dots and spaces. (When a word is missing, a dictionary's error names only that word;
 # `read_glove` names the nearest ones.) **Hides** with files without such words. **Fix:** split from the right, as many
-# times as there are numbers, or `unmasked.embeddings.read_glove`.
+# times as there are numbers, or `unmasked_lessons.embeddings.read_glove`.
 
 # %% tags=["claims"]
 assert failure, "split at every space fails other files"
 assert "'.'" in failure, "The reader fails at a word of dots and spaces"
 assert hides, "Hides with files without such words"
 assert whole, (
-    "as many times as there are numbers, or unmasked.embeddings.read_glove"
+    "as many times as there are numbers, or unmasked_lessons.embeddings.read_glove"
 )
 
 # %% [markdown]
@@ -551,7 +551,7 @@ def broken(query, key, value, dropout, training):
 #     There is one mistake in each step: the division, the root, the softmax, the dropout.
 
 # %% tags=["solution"]
-from unmasked.exercises import check
+from unmasked_lessons.exercises import check
 
 
 def mended(query, key, value, dropout, training):

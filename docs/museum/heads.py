@@ -29,9 +29,10 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from unmasked import bypass_, plot, probes, self_attention
+from unmasked import bypass_, plot, self_attention
 from unmasked.heads import merge_heads, split_heads
-from unmasked.museum import Exhibits
+from unmasked_doctor import probes
+from unmasked_doctor.museum import Exhibits
 
 # batch, tokens, heads, head_dim: all differ, none is one
 B, N, H, D = 2, 5, 3, 4
@@ -465,7 +466,7 @@ merged_by_view(split_heads(x, H))
 #     Which size makes an axis disappear? Which two sizes could be exchanged without notice?
 
 # %% tags=["solution"]
-from unmasked.exercises import check
+from unmasked_lessons.exercises import check
 
 print(check("sizes-that-tell", (2, 5, 4, 1)))
 check("sizes-that-tell", (2, 5, 3, 4))

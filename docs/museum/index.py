@@ -21,11 +21,12 @@ import inspect
 import torch
 import torch.nn.functional as F
 
-from unmasked import plot, probes
-from unmasked.exercises.museum import index as exercises
-from unmasked.exercises.museum.index import WRONG, right
-from unmasked.figures.gallery import Gallery, Rooms, pairs
-from unmasked.museum import ENTRIES as ENTRIES  # the prose asks them
+from unmasked import plot
+from unmasked_doctor import probes
+from unmasked_doctor.museum import ENTRIES as ENTRIES  # the prose asks them
+from unmasked_lessons.exercises.museum import index as exercises
+from unmasked_lessons.exercises.museum.index import WRONG, right
+from unmasked_lessons.figures.gallery import Gallery, Rooms, pairs
 
 # batch, tokens, heads, head_dim: all differ, none is one
 B, N, H, D = 2, 6, 3, 4
@@ -244,7 +245,7 @@ Rooms()
 #     One comparison is enough, at good sizes: with PyTorch's function, one head at a time.
 
 # %% tags=["solution"]
-from unmasked.exercises import check
+from unmasked_lessons.exercises import check
 
 
 def my_test(f):
@@ -259,7 +260,7 @@ def my_test(f):
 check("test-of-your-own", my_test)
 
 # %% [markdown]
-# **Which mistake?** (`which-mistake`) `unmasked.exercises.museum.mysteries()` returns
+# **Which mistake?** (`which-mistake`) `unmasked_lessons.exercises.museum.mysteries()` returns
 # three<!--= len(exercises.mysteries()) --> functions of `x`, with as many heads as above, each wrong in one of the ways
 # above. Name their mistakes without reading their code: answer with a list of names from the table, such as
 # `"missing-scale"`, in the order of the functions.

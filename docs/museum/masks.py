@@ -40,12 +40,12 @@ from unmasked import (
     masks,
     plot,
     positions,
-    probes,
     self_attention,
 )
-from unmasked.figures import interfaces
-from unmasked.figures.interfaces import causality
-from unmasked.museum import ENTRIES, Exhibits, Plate
+from unmasked_doctor import probes
+from unmasked_doctor.museum import ENTRIES, Exhibits, Plate
+from unmasked_lessons.figures import interfaces
+from unmasked_lessons.figures.interfaces import causality
 
 B, N, H, D = 2, 5, 4, 3  # batch, tokens, heads, head_dim: all differ
 E = H * D
@@ -810,7 +810,7 @@ assert same_weights, "The weights are the same"
 #     For every position, change all tokens from there on, and compare the outputs before it.
 
 # %% tags=["solution"]
-from unmasked.exercises import check
+from unmasked_lessons.exercises import check
 
 
 def looks_ahead(f, x):

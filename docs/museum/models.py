@@ -37,16 +37,11 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from unmasked import (
-    attention_scores,
-    attention_weights,
-    functional,
-    masks,
-    probes,
-)
-from unmasked.figures import interfaces
-from unmasked.museum import ENTRIES, Exhibits, Plate, mended
+from unmasked import attention_scores, attention_weights, functional, masks
 from unmasked.positions import Rotary, alibi
+from unmasked_doctor import probes
+from unmasked_doctor.museum import ENTRIES, Exhibits, Plate, mended
+from unmasked_lessons.figures import interfaces
 
 # batch, tokens, heads, heads of keys, head_dim: all differ
 B, N, H, G, D = 3, 7, 4, 2, 6
@@ -779,7 +774,7 @@ assert moved(adam) == 0 == moved(adam, set_to_none=True), (
 #     maximum.
 
 # %% tags=["solution"]
-from unmasked.exercises import check
+from unmasked_lessons.exercises import check
 
 
 def place(ids):

@@ -39,11 +39,11 @@ from unmasked import (
     functional,
     is_bypassed,
     plot,
-    probes,
     self_attention,
 )
 from unmasked.heads import fused_qkv, merge_heads, split_heads
-from unmasked.museum import Exhibits
+from unmasked_doctor import probes
+from unmasked_doctor.museum import Exhibits
 
 # batch, tokens, heads, head_dim: all differ, none is one
 B, N, H, D = 2, 5, 3, 4
@@ -510,7 +510,7 @@ exhibits.plate("projection-variance", normal)
 #     All of them show if no two numbers are alike and none is zero.
 
 # %% tags=["solution"]
-from unmasked.exercises import check
+from unmasked_lessons.exercises import check
 
 
 def fill(module):

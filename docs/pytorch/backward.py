@@ -18,9 +18,9 @@ from unmasked import (
     masks,
     plot,
 )
-from unmasked.figures import backward as figures
 from unmasked.gradients import attention_backward
 from unmasked.tiles import attention as tiled_attention
+from unmasked_lessons.figures import backward as figures
 
 # %% tags=["hide-input"]
 source = inspect.getsource(attention_backward)
@@ -278,7 +278,7 @@ assert (
 #     Multiply them entry by entry. Which axis goes away?
 
 # %% tags=["solution"]
-from unmasked.exercises import check
+from unmasked_lessons.exercises import check
 
 
 def row_sums(grad_context, context):

@@ -13,10 +13,10 @@ import torch
 from torch import nn
 
 from unmasked import bypass_, bypassed, is_bypassed, plot, self_attention
-from unmasked.embeddings import ship_vectors
-from unmasked.figures import bypass as figures
 from unmasked.heads import merge_heads, split_heads
 from unmasked.kernels import takes_fast_path
+from unmasked_lessons.embeddings import ship_vectors
+from unmasked_lessons.figures import bypass as figures
 
 # %% tags=["hide-input"]
 #| caption: The four<!--= len(rows) / 4 --> matrices of a module whose tokens have four numbers each. As initialized,
@@ -650,7 +650,7 @@ assert apart(output, one) < 1e-6 and (weights - 1).abs().max() < 1e-6, (
 #     `module.in_proj_weight` has the query's rows first. What multiplies a score if it multiplies the query?
 
 # %% tags=["solution"]
-from unmasked.exercises import check
+from unmasked_lessons.exercises import check
 
 torch.manual_seed(17)
 unscaled = bypass_(nn.MultiheadAttention(50, 1, batch_first=True))

@@ -24,9 +24,9 @@ import torch
 import torch.nn.functional as F
 
 from unmasked import CausalSelfAttention, masks, plot
-from unmasked.figures import kv_cache as figures
 from unmasked.heads import split_heads
 from unmasked.positions import Rotary
+from unmasked_lessons.figures import kv_cache as figures
 
 torch.set_grad_enabled(False)  # nothing is trained here
 torch.manual_seed(0)
@@ -526,7 +526,7 @@ assert caught == ["top left", "memory", "positions"], (
 #     The first new query stands at position `past`. Compare a column of positions with a row of positions.
 
 # %% tags=["solution"]
-from unmasked.exercises import check
+from unmasked_lessons.exercises import check
 
 
 def chunk_mask(past, tokens):

@@ -28,8 +28,8 @@ from torch.nn.attention.flex_attention import (
 )
 
 from unmasked import attend, masks, plot
-from unmasked.measure import recorded
 from unmasked.positions import alibi, alibi_slopes
+from unmasked_lessons.measure import recorded
 
 # %% tags=["remove-cell"]
 warnings.filterwarnings("ignore", "flex_attention called without")
@@ -528,7 +528,7 @@ assert mib["create_block_mask, compiled"] < 1, "Then no matrix is made"
 # %% [markdown]
 # ## Exercises
 #
-# Each exercise has a name in brackets. Import `check` from `unmasked.exercises` and run
+# Each exercise has a name in brackets. Import `check` from `unmasked_lessons.exercises` and run
 # `print(check("packed-rule", answer))`: it tells you whether you are right, and usually what went wrong. [How to do
 # the exercises](../install.md#do-the-exercises).
 #
@@ -540,7 +540,7 @@ assert mib["create_block_mask, compiled"] < 1, "Then no matrix is made"
 #     The function that you return has four parameters, and uses three of them.
 
 # %% tags=["solution"]
-from unmasked.exercises import check
+from unmasked_lessons.exercises import check
 
 
 def rule_of(ids):

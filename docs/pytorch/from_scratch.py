@@ -40,8 +40,8 @@ from unmasked import (
     masks,
     plot,
 )
-from unmasked.figures import from_scratch as figures
 from unmasked.heads import merge_heads, split_heads
+from unmasked_lessons.figures import from_scratch as figures
 
 
 def gap(a, b):
@@ -647,7 +647,7 @@ assert all(
 #     Project with `F.linear`, split, attend, merge, project. A state has two biases, one of them packed.
 
 # %% tags=["solution"]
-from unmasked.exercises import check
+from unmasked_lessons.exercises import check
 
 
 def layer(query, key, value, state, num_heads):

@@ -10,8 +10,8 @@
 
 # %% tags=["imports"]
 from unmasked import plot
-from unmasked.figures import gpu as figures
-from unmasked.measure import recorded
+from unmasked_lessons.figures import gpu as figures
+from unmasked_lessons.measure import recorded
 
 # %% tags=["hide-input"]
 #| alt: Two panels over the number of tokens. In both, math lies highest and by hand below it. In time the fused
@@ -206,7 +206,7 @@ assert decode["128"]["KVCache"] > decode["128"]["cat"] and (
 # ## Your own column
 #
 # ```sh
-# python -m unmasked.measure
+# python -m unmasked_lessons.measure
 # ```
 #
 # It runs the kernels, the calls and the comparison with float64 on the best device that it finds, but neither the

@@ -14,9 +14,9 @@ import torch.nn.functional as F
 
 from unmasked import CausalSelfAttention, plot
 from unmasked.cache import KVCache
-from unmasked.figures import grouped as figures
 from unmasked.latent import LatentAttention
 from unmasked.positions import Rotary
+from unmasked_lessons.figures import grouped as figures
 
 # %% tags=["hide-input", "any-version"]
 #| caption: What four kinds of attention keep of a token, and of a sequence of {{ tokens :,}} tokens. Where groups of
@@ -325,7 +325,7 @@ assert kept.bytes == 100 * KVCache.bytes_per_token(2, 4)
 
 
 # %% tags=["solution"]
-from unmasked.exercises import check
+from unmasked_lessons.exercises import check
 
 
 def attend(q, k, v):

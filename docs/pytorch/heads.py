@@ -27,11 +27,8 @@ from unmasked import (
     layouts,
     masks,
     plot,
-    probes,
 )
 from unmasked.cache import KVCache
-from unmasked.embeddings import ship_vectors
-from unmasked.figures import split as figures
 from unmasked.heads import (
     fused_qkv,
     merge_heads,
@@ -42,13 +39,16 @@ from unmasked.heads import (
     split_heads,
 )
 from unmasked.trace import trace
+from unmasked_doctor import probes
+from unmasked_lessons.embeddings import ship_vectors
+from unmasked_lessons.figures import split as figures
 
 # %% tags=["hide-input"]
 #| caption: The tens of a number are the token that it comes from, and the ones are the feature. In the right split, a
 #|   head has its own features of every token. In a view without the transpose, it has all features of the first token,
 #|   then some of the next. With the axes of the view swapped, it has every second feature. In a merge without
 #|   transposing back, a row holds features of several tokens.
-#| script: ../../src/unmasked/figures/split.js
+#| script: ../../src/unmasked_lessons/figures/split.js
 #| data: {"tokens": len(few), "heads": len(into_heads), "head_dim": into_heads.size(-1)}
 few, into_heads, viewed, swapped, merged = figures.splits(3, 2, 3)
 ways = {
@@ -795,7 +795,7 @@ assert by_adam > 10 * by_sgd, "it moves the vector more than ten times as far"
 #     Name the axes in the order in which the numbers lie, then exchange two of them.
 
 # %% tags=["solution"]
-from unmasked.exercises import check
+from unmasked_lessons.exercises import check
 
 
 def my_split(x, num_heads):

@@ -23,8 +23,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import unmasked
 from unmasked import CausalSelfAttention, plot
-from unmasked.figures import kernels as figures
 from unmasked.kernels import kernels_of, sdpa_backends
+from unmasked_lessons.figures import kernels as figures
 
 torch.set_num_threads(1)  # a fused kernel has a buffer for each thread
 
@@ -294,7 +294,7 @@ assert older or not together.can_run, "every kernel refuses them"
 #     in the other columns.
 
 # %% tags=["solution"]
-from unmasked.exercises import check
+from unmasked_lessons.exercises import check
 
 
 def back(query, key, value):

@@ -25,9 +25,9 @@ import torch.nn.functional as F
 from torch import nn
 
 from unmasked import CausalSelfAttention, layouts, masks, plot
-from unmasked.figures import layouts as figures
 from unmasked.heads import fused_qkv, merge_heads, project_loop, split_heads
 from unmasked.trace import trace
+from unmasked_lessons.figures import layouts as figures
 
 batch, num_heads, head_dim, tokens = 2, 3, 4, 5
 embed_dim = num_heads * head_dim
@@ -392,7 +392,7 @@ assert "look like those of family 'gpt_neox'" in named, (
 #     Three axes are hidden in the rows: part, head, place in the head.
 
 # %% tags=["solution"]
-from unmasked.exercises import check
+from unmasked_lessons.exercises import check
 
 
 def head_weights(in_proj_weight, num_heads, head):

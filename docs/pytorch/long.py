@@ -24,8 +24,8 @@ from torch.nn.attention.flex_attention import (
 )
 
 from unmasked import attend, attention_scores, attention_weights, masks, plot
-from unmasked.figures import long as figures
 from unmasked.kernels import kernels_of
+from unmasked_lessons.figures import long as figures
 
 # %% tags=["remove-cell"]
 warnings.filterwarnings("ignore", "flex_attention called without")
@@ -295,7 +295,7 @@ assert keys_seen(my_attention) == W
 #     Compare a column of places with a row of places, twice.
 
 # %% tags=["solution"]
-from unmasked.exercises import check
+from unmasked_lessons.exercises import check
 
 
 def mask(tokens, window, sinks):

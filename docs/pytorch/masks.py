@@ -30,13 +30,13 @@ from unmasked import (
     attention_weights,
     masks,
     plot,
-    probes,
     self_attention,
 )
-from unmasked.embeddings import ship_vectors
-from unmasked.figures import painter as figures
-from unmasked.figures.interfaces import causality
 from unmasked.kernels import takes_fast_path
+from unmasked_doctor import probes
+from unmasked_lessons.embeddings import ship_vectors
+from unmasked_lessons.figures import painter as figures
+from unmasked_lessons.figures.interfaces import causality
 
 torch.manual_seed(5)
 y = torch.randn(2, 3, 20)  # batch tokens features
@@ -118,7 +118,7 @@ told = [
 # %% tags=["hide-input"]
 #| caption: Who may see whom, and the weights that come out. Rows are queries, columns are keys. It begins with the
 #|   causal mask: each word sees itself and what comes before it.
-#| script: ../../src/unmasked/figures/painter.js
+#| script: ../../src/unmasked_lessons/figures/painter.js
 #| data: {"words": painter_words, "scores": painter_scores, "mask": painted.tolist(), "interfaces": interfaces}
 painter_words, painted = "we process and ship".split(), masks.causal(4)
 vectors = ship_vectors().lookup(painter_words)
@@ -607,7 +607,7 @@ print(probes.sees_the_future(inverted, x))
 print(probes.sees_the_future(moved, x))
 
 # %% [markdown]
-# [`sees_the_future`](../reference/probes.md#unmasked.probes.sees_the_future) returns `None` if all is well, and
+# [`sees_the_future`](../reference/probes.md#unmasked_doctor.probes.sees_the_future) returns `None` if all is well, and
 # otherwise what it saw. It enlarges the inputs a hundredfold and looks at the gradients, too; only a leak that stays
 # within rounding even then escapes it.
 
@@ -635,7 +635,7 @@ assert not moved(x)[0, -1].any(), (
 #     Compare a column of positions with a row of positions.
 
 # %% tags=["solution"]
-from unmasked.exercises import check
+from unmasked_lessons.exercises import check
 
 
 def causal_mask(tokens):

@@ -212,7 +212,7 @@ def qwen3_next(x, w, config, layer=0):
 # keys](linear.py#sparse-attention-choose-then-attend) first.
 
 # %% tags=["check", "any-version"]
-from unmasked.figures import models as figures
+from unmasked_lessons.figures import models as figures
 
 FUNCTIONS = {
     "Qwen3": qwen3,

@@ -21,8 +21,8 @@ import torch
 import torch.nn.functional as F
 
 from unmasked import attend, masks, plot
-from unmasked.figures import packing as figures
 from unmasked.positions import Rotary
+from unmasked_lessons.figures import packing as figures
 
 # %% tags=["remove-cell"]
 logging.disable(logging.WARNING)  # of kernels that PyTorch does not take
@@ -349,7 +349,7 @@ test_documents_do_not_meet()
 #     Where does an id differ from the one before it? Count such places up to each token.
 
 # %% tags=["solution"]
-from unmasked.exercises import check
+from unmasked_lessons.exercises import check
 
 
 def packed(ids):

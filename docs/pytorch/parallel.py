@@ -27,7 +27,6 @@ from torch.distributed.tensor.parallel import (
 )
 
 from unmasked import CausalSelfAttention, plot
-from unmasked.figures import parallel as figures
 from unmasked.parallel import (
     HeadParallel,
     count_bytes,
@@ -39,6 +38,7 @@ from unmasked.parallel import (
 from unmasked.parallel.__main__ import demonstrate
 from unmasked.positions import Rotary
 from unmasked.tiles import attention, merge
+from unmasked_lessons.figures import parallel as figures
 
 # %% tags=["hide-input", "any-version"]
 #| caption: Causal attention on two ranks, in float32<!--= str(torch.get_default_dtype()).removeprefix("torch.") -->:
@@ -494,7 +494,7 @@ for ours in launch(gradients, ranks=2):
 
 
 # %% tags=["solution"]
-from unmasked.exercises import check
+from unmasked_lessons.exercises import check
 
 
 def output(contexts, weights, bias):

@@ -20,9 +20,7 @@ import textwrap
 
 import torch
 
-from unmasked import attend, heads, plot, probes
-from unmasked.figures import positions as figures
-from unmasked.figures.positions import added, turned
+from unmasked import attend, heads, plot
 from unmasked.positions import (
     Rotary,
     alibi,
@@ -30,6 +28,9 @@ from unmasked.positions import (
     convert_pairing,
     sinusoids,
 )
+from unmasked_doctor import probes
+from unmasked_lessons.figures import positions as figures
+from unmasked_lessons.figures.positions import added, turned
 
 torch.manual_seed(1)
 x = torch.randn(2, 7, 8, dtype=torch.float64)  # batch tokens features
@@ -327,7 +328,7 @@ Rotary.from_config(128, llama3)
 #| alt: Two curves over the pairs. Both fall from one to an eighth, in a bend and in a straight line.
 #| caption: How fast each pair turns, as a share of its former speed, for a text of eight times the length. The fast
 #|   pairs are on the left.
-from unmasked.figures.curves import curves
+from unmasked_lessons.figures.curves import curves
 
 stretched = {
     name: Rotary.from_config(128, llama3 | {"rope_type": name})
@@ -663,7 +664,7 @@ assert probes.turns_otherwise(
 #     One half turns with the other: the first becomes the first times the cosine minus the second times the sine.
 
 # %% tags=["solution"]
-from unmasked.exercises import check
+from unmasked_lessons.exercises import check
 
 
 def turn(x, positions):

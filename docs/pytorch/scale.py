@@ -25,10 +25,10 @@ from unmasked import (
     plot,
     self_attention,
 )
-from unmasked.embeddings import ship_vectors
-from unmasked.figures import scale as figures
 from unmasked.functional import cosine_attention, cosine_weights
 from unmasked.heads import split_heads
+from unmasked_lessons.embeddings import ship_vectors
+from unmasked_lessons.figures import scale as figures
 
 # %% tags=["hide-input"]
 #| alt: Bars and dots, without the root on the left and with it on the right. Left, one bar is nearly as high as the
@@ -38,7 +38,7 @@ from unmasked.heads import split_heads
 #|   and divided by it, for random vectors of {{ drawn["sizes"][-1] :,}} features. The bars are means of {{ samples }}
 #|   draws, and the {{ len(shares) }} dots stand for equally many draws each. On the left the largest weight is larger,
 #|   and the gradients are spread more widely.
-#| script: ../../src/unmasked/figures/scale.js
+#| script: ../../src/unmasked_lessons/figures/scale.js
 #| data: drawn
 samples, shares = 400, torch.arange(1, 40, 2, dtype=torch.float64) / 40
 drawn = figures.drawn(
@@ -703,7 +703,7 @@ assert abs(with_one_head - 4) < 1e-3, (
 #     The last axis of q tells how many features there are. `.mT` exchanges the last two axes and leaves batches alone.
 
 # %% tags=["solution"]
-from unmasked.exercises import check
+from unmasked_lessons.exercises import check
 
 
 def scores(q, k):

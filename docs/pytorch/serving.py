@@ -19,9 +19,9 @@ import torch
 import torch.nn.functional as F
 
 from unmasked import CausalSelfAttention, attend, masks, plot
-from unmasked.figures import serving as figures
 from unmasked.heads import merge_heads, split_heads
 from unmasked.positions import Rotary
+from unmasked_lessons.figures import serving as figures
 
 # %% [markdown]
 # ## Memory in pages
@@ -444,7 +444,7 @@ assert all(share > 0.02 for _, share in rows), (
 # %% [markdown]
 # ## Exercises
 #
-# Each exercise has a name in brackets. Import `check` from `unmasked.exercises` and run
+# Each exercise has a name in brackets. Import `check` from `unmasked_lessons.exercises` and run
 # `print(check("tree-mask", answer))`: it tells you whether you are right, and usually what went wrong. [How to do the
 # exercises](../install.md#do-the-exercises).
 #
@@ -456,7 +456,7 @@ assert all(share > 0.02 for _, share in rows), (
 #     A word sees what its parent sees, and itself. Parents stand before their children.
 
 # %% tags=["solution"]
-from unmasked.exercises import check
+from unmasked_lessons.exercises import check
 
 
 def tree_mask(parents):

@@ -10,9 +10,9 @@ import torch
 import torch.nn.functional as F
 
 from unmasked import masks, plot
-from unmasked.figures import tiles as figures
 from unmasked.tiles import attention as tiled_attention
 from unmasked.tiles import merge
+from unmasked_lessons.figures import tiles as figures
 
 torch.set_num_threads(1)  # a fused kernel has a buffer for each thread
 
@@ -22,7 +22,7 @@ torch.set_num_threads(1)  # a fused kernel has a buffer for each thread
 #| caption: The scores of one query, in tiles of three; the dashed line is the largest score so far. The query may not
 #|   see the first tile, as under a sliding window. Choose a size and move the tile: the average comes out the same each
 #|   time.
-#| script: ../../src/unmasked/figures/tiles.js
+#| script: ../../src/unmasked_lessons/figures/tiles.js
 #| data: {"scores": row, "hidden": hidden, "values": values[:, 0], "sizes": [1, 3, 9]}
 row = torch.tensor([0.6, 2.2, -0.7, -0.4, 1.1, 0.5, 2.4, -1.2, 1.3])
 values = torch.tensor([[9, 5, 7, 4, -2, 1, 3, -1, 2.0]]).T / 2
@@ -297,7 +297,7 @@ assert torch.allclose(
 # %% tags=["solution"]
 import math
 
-from unmasked.exercises import check
+from unmasked_lessons.exercises import check
 
 
 def running(row):

@@ -265,7 +265,7 @@ assert not seen[1].query[0, 1].any(), (
 # layer, and a small map the head. `.save("weights.html")` writes the same as a page.
 
 # %%
-from unmasked.teaching import Singer, verse
+from unmasked_lessons.teaching import Singer, verse
 
 singer, song = Singer.trained(2), "la la la " + verse(7)
 with unmasked.watch(singer) as sung:
@@ -558,7 +558,7 @@ assert complaint.startswith("NaN in call 1"), (
 #     The weights on the previous token are a diagonal of the table, one below the main one.
 
 # %% tags=["solution"]
-from unmasked.exercises import check
+from unmasked_lessons.exercises import check
 
 
 def looks_back(weights):

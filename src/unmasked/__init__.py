@@ -1,33 +1,28 @@
 """Attention in PyTorch, unmasked: the compact library behind the pages."""
 
-from typing import TYPE_CHECKING
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from unmasked import (  # noqa: F401 - so that `unmasked.masks` is there for who imports the package alone
     _without_numpy,  # before all that imports PyTorch
     cache,
     device,
-    embeddings,
     gradients,
     heads,
     kernels,
     latent,
     layouts,
     masks,
-    measure,
     parallel,
     plot,
     positions,
-    probes,
     tiles,
     trace,
-    viewer,
     watching,
 )
-from unmasked._renamed import renamed
 from unmasked.bypass import bypass_, bypassed, is_bypassed
 from unmasked.cache import KVCache
 from unmasked.causal import CausalSelfAttention
-from unmasked.doctor import diagnose, diagnose_model
 from unmasked.functional import (
     Attention,
     attend,
@@ -41,6 +36,9 @@ from unmasked.latent import LatentAttention
 from unmasked.multihead import MultiheadAttention
 from unmasked.plot import show
 from unmasked.watching import ablate, rollout, watch
+
+if TYPE_CHECKING:
+    from unmasked_doctor import diagnose, diagnose_model
 
 __all__ = [
     "Attention",
@@ -65,5 +63,9 @@ __all__ = [
     "watch",
 ]
 
-if not TYPE_CHECKING:
-    __getattr__ = renamed(__name__, {"scaled_dot_product_attention": "unmasked.functional:attend"})
+
+def __getattr__(name: str) -> Any:
+    """Import the doctor when it is first asked for: no other part of the library needs it."""
+    if name in ("diagnose", "diagnose_model"):
+        return getattr(import_module("unmasked_doctor"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -7,7 +7,7 @@ last of which is the heads where there are heads. Masks are named by what True m
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -16,7 +16,6 @@ from torch import Tensor
 from unmasked import masks
 from unmasked._arguments import _check, _check_masks, _refuse_kinds
 from unmasked._checks import broadcasts, checked, choice, flag, number, require_axes, tensor
-from unmasked._renamed import renamed
 from unmasked._shapes import Bool, Float
 
 __all__ = [
@@ -28,9 +27,6 @@ __all__ = [
     "cosine_weights",
     "self_attention",
 ]
-
-if not TYPE_CHECKING:
-    __getattr__ = renamed(__name__, {"scaled_dot_product_attention": "unmasked.functional:attend"})
 
 
 class Attention(NamedTuple):

@@ -2,7 +2,7 @@
 
 Attention has no order of its own. Sinusoids are added to the embeddings; `Rotary` turns queries and keys; `alibi` is
 added to the scores. With the last two a score depends on how far apart the two tokens are, and not on where they stand:
-`unmasked.probes.notices_a_shift` tests that of any function.
+`unmasked_doctor.probes.notices_a_shift` tests that of any function.
 
 Rotary embeddings turn pairs of features, and there are two ways to pair them. A checkpoint is made for one of them, and
 the other raises no error:

@@ -35,6 +35,7 @@ from mkdocs.utils.yaml import yaml_load
 from proofread.pages.page import find_pages, read
 
 ROOT = Path(__file__).parents[2]
+PACKAGES = ["unmasked", "unmasked_doctor", "unmasked_lessons"]
 EDITED = "learn/attention"
 PATIENCE = 600  # seconds that a build may take before the benchmark gives up
 
@@ -67,7 +68,8 @@ class Site:
     def __init__(self, folder: Path, name: str, plugins: list[object], *, as_markdown: bool = False):
         self.folder, self.name = folder, name
         docs = folder / "docs"
-        shutil.copytree(ROOT / "src" / "unmasked", folder / "src" / "unmasked")
+        for package in PACKAGES:
+            shutil.copytree(ROOT / "src" / package, folder / "src" / package)
         shutil.copytree(ROOT / "docs/assets", docs / "assets")
         self.change_package("first")
         with (ROOT / "mkdocs.yml").open("rb") as file:
@@ -76,7 +78,7 @@ class Site:
         del config["theme"]["custom_dir"]  # it stands with the site's own pages
         config |= {"watch": ["src"], "plugins": ["search", *plugins]}
         (folder / "mkdocs.yml").write_text(yaml.dump(config), encoding="utf-8")
-        (folder / "pyproject.toml").write_text('[tool.proofread]\npackages = ["unmasked"]\n', encoding="utf-8")
+        (folder / "pyproject.toml").write_text(f"[tool.proofread]\npackages = {PACKAGES}\n", encoding="utf-8")
         self.pages = {name: text + EDITION.format(word="first") for name, text in sources().items()}
         for page, text in self.pages.items():
             (docs / page).parent.mkdir(exist_ok=True)

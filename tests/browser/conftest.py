@@ -81,7 +81,7 @@ def settled(page: Page) -> None:
 
 
 DOCS = Path(__file__).parents[2] / "docs"
-LIVE = DOCS.parent / "src/unmasked/figures"
+LIVE = DOCS.parent / "src/unmasked_lessons/figures"
 
 
 def copy_scripts(folder: Path) -> None:

@@ -16,7 +16,7 @@ from proofread.programs.names import uses
 from ..conftest import pages
 
 ROOT = Path(__file__).parents[2]
-FIGURES = ROOT / "src/unmasked/figures"
+FIGURES = ROOT / "src/unmasked_lessons/figures"
 MOST = 120_000  # bytes of HTML that a phone can still take without a pause
 
 
@@ -27,15 +27,19 @@ def test_no_page_is_too_heavy_for_a_phone(site: Path):
 
 
 def test_each_module_has_a_page_of_its_own_in_the_reference_and_shows_no_source(site: Path):
-    public = {
-        path.parent.name if path.stem == "__init__" else path.stem
-        for path in [*(ROOT / "src/unmasked").glob("[!_]*.py"), *(ROOT / "src/unmasked").glob("*/__init__.py")]
+    packages = ["unmasked", "unmasked_doctor", "unmasked_lessons"]
+    modules = {
+        path.parent.name if path.stem == "__init__" else path.stem: package
+        for package in packages
+        for path in [*(ROOT / "src" / package).glob("[!_]*.py"), *(ROOT / "src" / package).glob("*/__init__.py")]
     }
     reference = {name.split("/")[1]: html for name, html in pages(site).items() if re.match(r"reference/\w+/", name)}
-    # What pages draw, which nobody else calls; and an old name, which the page of the changes tells.
-    assert reference.keys() == public - {"figures", "viewer"}
+    # The package of the doctor is a page itself. Nobody but the pages calls what they draw, and but the command its
+    # module; the doctor's page shows its examples.
+    assert reference.keys() == {*modules, "doctor"} - {"figures", "command", "examples"}
     for name, html in reference.items():
-        assert re.findall(r'<h1 id="([^"]+)"', html) == [f"unmasked.{name}"]
+        module = "unmasked_doctor" if name == "doctor" else f"{modules[name]}.{name}"
+        assert re.findall(r'<h1 id="([^"]+)"', html) == [module]
         assert "mkdocstrings-source" not in html
 
 
@@ -107,7 +111,7 @@ def test_the_site_serves_each_script_and_style_as_it_stands_in_the_package(site:
     here = {file.name: file.read_bytes() for file in FIGURES.iterdir() if file.suffix in (".js", ".css")}
     assert here
     assert {file.name: file.read_bytes() for file in (site / "live").iterdir()} == here
-    vectors = ROOT / "src/unmasked/data/glove.6B.50d.u8"
+    vectors = ROOT / "src/unmasked_lessons/data/glove.6B.50d.u8"
     assert (site / "assets" / vectors.name).read_bytes() == vectors.read_bytes()
 
 

@@ -14,8 +14,8 @@ import torch
 import torch.nn.functional as F
 
 from unmasked import self_attention
-from unmasked.embeddings import common_vectors
-from unmasked.figures.sentence import ask
+from unmasked_lessons.embeddings import common_vectors
+from unmasked_lessons.figures.sentence import ask
 
 from .conftest import DOCS, LIVE, Open, box_of, build_project, copy_scripts, draw_finger, settled
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, Locator, Page
 
 PROJECT = Path(__file__).parent / "live"
-VECTORS = DOCS.parent / "src/unmasked/data/glove.6B.50d.u8"
+VECTORS = DOCS.parent / "src/unmasked_lessons/data/glove.6B.50d.u8"
 FIGURES = ["sentence", "arrows", "scale", "tiles", "training", "temperature", "parts", "cache"]
 
 

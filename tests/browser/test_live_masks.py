@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from unmasked import bypass_, masks
-from unmasked.embeddings import ship_vectors
+from unmasked_lessons.embeddings import ship_vectors
 
 from .conftest import CLIPBOARD, Open, box_of, draw_finger, keeps_out, write_figures
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from unmasked.figures import silence
-from unmasked.teaching import Singer
+from unmasked_lessons.figures import silence
+from unmasked_lessons.teaching import Singer
 
 from .conftest import Open, box_of, write_figures
 

@@ -222,8 +222,8 @@ def test_a_description_is_what_the_page_says_first():
     ("name", "first", "last"),
     [
         ("unmasked.masks.causal", "@checked", "return "),
-        ("unmasked.doctor.diagnose", "def diagnose(", ""),
-        ("unmasked.doctor.Report.ok", "@property", "return "),
+        ("unmasked_doctor.diagnose", "def diagnose(", ""),
+        ("unmasked_doctor.Report.ok", "@property", "return "),
         ("unmasked.masks", '"""Who may see whom', ""),
     ],
 )

@@ -14,7 +14,7 @@ import yaml
 PAGE = Path(__file__).parents[2] / "docs" / "doctor.py"
 TEST = """
 from mine import Right
-from unmasked.testing import assert_attention
+from unmasked_doctor.testing import assert_attention
 
 def test_mine():
     assert_attention(Right(12, 3), embed_dim=12, at_least="followed")

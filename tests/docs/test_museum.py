@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from unmasked.figures.gallery import ROOMS
-from unmasked.museum import ENTRIES, Entry
+from unmasked_doctor.museum import ENTRIES, Entry
+from unmasked_lessons.figures.gallery import ROOMS
 
 DOCS = Path(__file__).parents[2] / "docs"
 

@@ -17,12 +17,10 @@ from pathlib import Path
 import pytest
 
 import unmasked
-import unmasked.exercises
-import unmasked.testing
 from proofread import cli
 from proofread.checks.check import check
 from unmasked import __main__ as command
-from unmasked.figures.sentence import Asked, ask
+from unmasked_lessons.figures.sentence import Asked, ask
 
 ROOT = Path(__file__).parents[2]
 PICTURE = ROOT / "docs" / "assets" / "mouse.svg"

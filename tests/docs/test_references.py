@@ -15,7 +15,11 @@ DATA: dict[str, dict[str, Any]] = tomllib.loads((ROOT / "docs/references.toml").
 SOURCES = [
     *sorted((ROOT / "docs").rglob("[!.]*.py")),
     *sorted((ROOT / "docs").rglob("*.md")),
-    *sorted((ROOT / "src/unmasked").rglob("*.py")),
+    *(
+        path
+        for package in ("unmasked", "unmasked_doctor", "unmasked_lessons")
+        for path in sorted((ROOT / "src" / package).rglob("*.py"))
+    ),
 ]
 HOOK = hook("references")
 WITHOUT_YEAR = {"onnx": "ONNX", "pytorch": "PyTorch"}

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from unmasked import bypassed, cosine_attention, self_attention
-from unmasked.embeddings import ship_vectors
+from unmasked_lessons.embeddings import ship_vectors
 
 ODYSSEY = "I must go back to my ship and to my crew"
 ORDER = "We process and ship your order"

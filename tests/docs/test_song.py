@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from unmasked.teaching import verse
+from unmasked_lessons.teaching import verse
 
 PAGE = Path(__file__).parents[2] / "docs/learn/generating.py"
 

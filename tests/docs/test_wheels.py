@@ -19,7 +19,7 @@ import yaml
 from mkdocs.exceptions import PluginError
 from packaging.version import Version
 
-from unmasked import museum
+from unmasked_doctor import museum
 
 from .hooks import hook
 from .test_doctor_page import shown
@@ -59,7 +59,8 @@ def run(site: Path, address: str, tmp_path_factory: pytest.TempPathFactory) -> R
 
 
 def test_what_is_installed_from_the_site_is_its_own_and_says_its_version(site: Path, run: Run):
-    for name, package in (("attention-unmasked", "unmasked"), ("proofread-docs", "proofread")):
+    packages = [("attention-unmasked", each) for each in ("unmasked", "unmasked_doctor", "unmasked_lessons")]
+    for name, package in (*packages, ("proofread-docs", "proofread")):
         said = f"sys.prefix, {package}.__file__, importlib.metadata.version({name!r})"
         asked = f"import importlib.metadata, sys, {package}; print({said})"
         prefix, file, version = run("-c", asked).stdout.split()
@@ -78,14 +79,16 @@ def test_a_copied_program_runs(site: Path, run: Run, tmp_path: Path):
 
 
 def test_the_words_of_the_pages_come_with_the_library(run: Run):
-    code = "from unmasked.embeddings import common_vectors as words; print(words().nearest(words()['mouse'], 2))"
+    code = (
+        "from unmasked_lessons.embeddings import common_vectors as words; print(words().nearest(words()['mouse'], 2))"
+    )
     assert run("-c", code).stdout == "['mouse', 'cat']\n"
 
 
 @pytest.mark.parametrize(("triangle", "right"), [("tril", True), ("triu", False)])
 def test_an_exercise_is_solved(run: Run, triangle: str, right: bool):
     answer = f"lambda tokens: torch.ones(tokens, tokens, dtype=torch.bool).{triangle}()"
-    code = f"import torch\nfrom unmasked.exercises import check\nprint(check('causal-mask', {answer}).ok)"
+    code = f"import torch\nfrom unmasked_lessons.exercises import check\nprint(check('causal-mask', {answer}).ok)"
     assert run("-c", code).stdout == f"{right}\n"
 
 

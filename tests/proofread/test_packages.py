@@ -39,17 +39,23 @@ def required(wheel: zipfile.ZipFile) -> list[Requirement]:
     ]
 
 
-@pytest.mark.parametrize(("name", "package"), [("attention_unmasked", "unmasked"), ("proofread_docs", "proofread")])
-def test_a_wheel_holds_its_own_package_alone(wheels: dict[str, zipfile.ZipFile], name: str, package: str) -> None:
+PACKAGES = {
+    "attention_unmasked": {"unmasked", "unmasked_doctor", "unmasked_lessons"},
+    "proofread_docs": {"proofread"},
+}
+
+
+@pytest.mark.parametrize("name", PACKAGES)
+def test_a_wheel_holds_its_own_packages_alone(wheels: dict[str, zipfile.ZipFile], name: str) -> None:
     assert wheels.keys() == PROJECTS.keys()
     of = [file for file in wheels[name].namelist() if ".dist-info/" not in file]
-    assert {file.split("/")[0] for file in of} == {package}
-    source = ROOT / "src" / package
-    kept = {path.relative_to(source.parent).as_posix() for path in source.rglob("*") if "__pycache__" not in path.parts}
-    kept = {path for path in kept if (source.parent / path).is_file()}
-    left = {"proofread/LICENSE", "proofread/README.md", "proofread/pyproject.toml", "unmasked/data/make.py"}
-    left |= {"unmasked/data/.gitattributes"}
-    left |= {path for path in kept if path.startswith("unmasked/figures/") and path.endswith((".css", ".js"))}
+    assert {file.split("/")[0] for file in of} == PACKAGES[name]
+    source = ROOT / "src"
+    files = [path for package in PACKAGES[name] for path in (source / package).rglob("*") if path.is_file()]
+    kept = {path.relative_to(source).as_posix() for path in files if "__pycache__" not in path.parts}
+    left = {"proofread/LICENSE", "proofread/README.md", "proofread/pyproject.toml", "unmasked_lessons/data/make.py"}
+    left |= {"unmasked_lessons/data/.gitattributes"}
+    left |= {path for path in kept if path.startswith("unmasked_lessons/figures/") and path.endswith((".css", ".js"))}
     assert {*of} == kept - left
     assert "MIT License" in read(wheels[name], "licenses/LICENSE")
 

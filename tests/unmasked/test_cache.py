@@ -16,9 +16,9 @@ from unmasked import CausalSelfAttention, KVCache, masks
 from unmasked.layouts import load
 from unmasked.positions import Rotary
 
+from ..refusals import refused
 from .helpers import goes_on_in_every_mode, shaken
 from .of_transformers import HEADS, LAYERS, VOCABULARY, WIDTH, tiny, with_cache
-from .refusals import refused
 
 
 def layer(*, dtype: torch.dtype = torch.float64, **options: Any) -> CausalSelfAttention:

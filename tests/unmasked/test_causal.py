@@ -8,9 +8,9 @@ from torch import Tensor
 from unmasked import CausalSelfAttention, MultiheadAttention, masks
 from unmasked.positions import Rotary
 
+from ..refusals import refused
 from .helpers import shaken
 from .of_transformers import tiny
-from .refusals import refused
 
 ALL = {"scale": 0.3, "softcap": 0.4, "sinks": True}
 MODELS: dict[str, dict[str, Any]] = {

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from unmasked._checks import checked, choice, flag, number, size, tensor
 from unmasked._shapes import Bool, Float, Int
 
-from .refusals import refused
+from ..refusals import refused
 
 x = torch.zeros(5, 3)
 learned = torch.tensor(0.5, requires_grad=True)

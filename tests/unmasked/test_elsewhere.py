@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .elsewhere import elsewhere
+from ..elsewhere import elsewhere
 
 
 @pytest.fixture(autouse=True)

@@ -15,7 +15,7 @@ from torch import nn
 from torch.nn.attention.flex_attention import AuxRequest, create_block_mask, flex_attention
 
 from unmasked import attend
-from unmasked.measure import Record, flex, recorded
+from unmasked_lessons.measure import Record, flex, recorded
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of the compiler, and of calls that are not compiled
 

@@ -24,7 +24,7 @@ from unmasked import (
     self_attention,
 )
 
-from .refusals import refused
+from ..refusals import refused
 
 INF = math.inf
 IMPLEMENTATIONS = ["eager", "fused"]

@@ -8,7 +8,7 @@ from torch import Tensor
 from unmasked import attend, masks, tiles
 from unmasked.gradients import attention_backward
 
-from .refusals import refused
+from ..refusals import refused
 
 BLIND = (torch.rand(21, 37, generator=torch.Generator().manual_seed(3)) < 0.5) & (torch.arange(21) != 4)[:, None]
 OPTIONS: list[dict[str, Any]] = [

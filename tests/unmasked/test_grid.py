@@ -7,7 +7,7 @@ import torch
 from unmasked import plot
 
 from ..contrast import contrast
-from .refusals import refused
+from ..refusals import refused
 
 PAGES = {"light": (255, 253, 248), "dark": (20, 27, 29)}
 TEXT = {"light": (29, 43, 46), "dark": (224, 229, 228)}

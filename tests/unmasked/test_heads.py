@@ -12,7 +12,7 @@ from unmasked.heads import (
 )
 from unmasked.layouts import convert
 
-from .refusals import refused
+from ..refusals import refused
 
 
 def test_a_head_takes_its_features_from_every_token() -> None:

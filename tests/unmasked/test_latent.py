@@ -11,8 +11,8 @@ from unmasked import KVCache, LatentAttention
 from unmasked.latent import LatentCache
 from unmasked.positions import Rotary
 
+from ..refusals import refused
 from .helpers import goes_on_in_every_mode, shaken
-from .refusals import refused
 
 
 def layer(rotary_dim: int = 0, *, dtype: torch.dtype = torch.float64, **options: Any) -> LatentAttention:

@@ -13,9 +13,9 @@ from unmasked import CausalSelfAttention, MultiheadAttention
 from unmasked.layouts import convert, from_torch, layout_of, load, options_of, to_torch
 from unmasked.positions import Rotary, convert_pairing
 
+from ..refusals import refused
 from .helpers import shaken
 from .of_transformers import tiny
-from .refusals import refused
 
 HEADS, HEAD_DIM, DIM, D_IN, D_OUT = 3, 2, 6, 5, 4  # DIM: all heads together
 LAYOUTS = ["packed", "qkv", "separate", "interleaved", "stacked", "conv1d"]

@@ -8,8 +8,8 @@ from torch import Tensor, nn
 
 from unmasked import attend, bypass_, masks, self_attention
 
+from ..refusals import refused
 from .of_transformers import VOCABULARY, tiny
-from .refusals import refused
 
 INF = math.inf
 

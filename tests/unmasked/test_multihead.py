@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from unmasked import MultiheadAttention, masks
 from unmasked.layouts import from_torch
 
+from ..refusals import refused
 from .helpers import fast_path, shaken
-from .refusals import refused
 
 INF = math.inf
 TOLERANCE = {torch.float64: 1e-13, torch.float32: 2e-6, torch.bfloat16: 5e-2}

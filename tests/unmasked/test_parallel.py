@@ -35,7 +35,7 @@ from unmasked.parallel import ring as _ring
 from unmasked.parallel.ranks import agree, joined
 from unmasked.positions import Rotary
 
-from .refusals import refused
+from ..refusals import refused
 
 LAYOUTS = ("zigzag", "striped", "contiguous")
 BATCH, KV_HEADS, HEADS, TOKENS, DIM = 2, 3, 6, 24, 5

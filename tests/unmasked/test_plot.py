@@ -19,7 +19,7 @@ from unmasked.plot.page import INK
 from unmasked.plot.tables import Tabular
 
 from ..contrast import contrast
-from .refusals import refused
+from ..refusals import refused
 
 WEIGHTS = torch.tensor([[0.25, 0.75, 0.0], [0.5, 0.125, 0.375]])
 PAGES = {"light": "#ffffff", "dark": "#1e2129"}

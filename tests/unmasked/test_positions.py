@@ -24,10 +24,11 @@ from transformers.models.llama import modeling_llama
 from transformers.models.mpt.modeling_mpt import build_mpt_alibi_tensor
 from transformers.models.qwen2_vl import modeling_qwen2_vl
 
-from unmasked import attend, positions, probes, self_attention
+from unmasked import attend, positions, self_attention
 from unmasked.positions import Rotary, alibi, alibi_slopes, convert_pairing, sinusoids
+from unmasked_doctor import probes
 
-from .refusals import refused
+from ..refusals import refused
 
 PAIRINGS = ["halves", "interleaved"]
 PLACES = torch.tensor([0, 1, 2, 300, 4095])

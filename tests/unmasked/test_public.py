@@ -100,12 +100,18 @@ def test_a_name_that_does_not_exist_is_said() -> None:
 
 
 def test_one_import_brings_every_module_of_the_reference_and_no_plotting_library() -> None:
-    apart = {"unmasked.exercises", "unmasked.figures", "unmasked.museum", "unmasked.teaching", "unmasked.testing"}
+    apart = {
+        "unmasked_lessons.exercises",
+        "unmasked_lessons.figures",
+        "unmasked_doctor.museum",
+        "unmasked_lessons.teaching",
+        "unmasked_doctor.testing",
+    }
     code = "import sys, unmasked\nprint(*sys.modules)"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     brought = set(run.stdout.split())
     assert {module.__name__ for module in MODULES} - apart - OLD.keys() <= brought, run.stderr
-    assert not brought & {"matplotlib", "IPython", "pandas", "unmasked.figures"}
+    assert not brought & {"matplotlib", "IPython", "pandas", "unmasked_lessons.figures"}
 
 
 def test_the_package_lists_things_and_no_modules() -> None:
@@ -114,7 +120,7 @@ def test_the_package_lists_things_and_no_modules() -> None:
 
 OLD = {
     "unmasked": {"scaled_dot_product_attention": "unmasked.functional.attend"},
-    "unmasked.embeddings": {"table": "unmasked.plot.table"},
+    "unmasked_lessons.embeddings": {"table": "unmasked.plot.table"},
     "unmasked.functional": {"scaled_dot_product_attention": "unmasked.functional.attend"},
     "unmasked.parallel": {
         "Sent": "unmasked.parallel.Traffic",
@@ -136,7 +142,7 @@ def test_an_old_name_gives_what_it_is_now_and_says_so(module: str, name: str) ->
 
 def test_the_old_table_takes_what_it_took() -> None:
     with pytest.warns(DeprecationWarning, match="is now unmasked.plot.table"):
-        from unmasked.embeddings import table  # type: ignore[attr-defined]
+        from unmasked_lessons.embeddings import table  # type: ignore[attr-defined]
     shown = table(torch.tensor([[0.125, -1.0]]), ["ship"], ["my", "crew"], digits=3)
     assert str(shown) == "      my     crew\nship  0.125  -1.000"
 

@@ -13,7 +13,7 @@ from transformers.models.gpt_oss import modeling_gpt_oss
 
 from unmasked import attend, attention_weights, masks, self_attention
 
-from .refusals import refused
+from ..refusals import refused
 
 HEADS, KV_HEADS, TOKENS = 6, 2, 7
 SINKS = torch.tensor([-3.0, -1.0, 0.0, 0.5, 1.0, 3.0])

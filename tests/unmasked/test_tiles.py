@@ -9,8 +9,8 @@ from torch import Tensor
 
 from unmasked import attend, masks, tiles
 
+from ..refusals import refused
 from .helpers import Operations
-from .refusals import refused
 
 TILES = (1, 7, 16, 64)
 ALL = ("queries", "keys")

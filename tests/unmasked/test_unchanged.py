@@ -17,10 +17,10 @@ from unmasked import (
     is_bypassed,
     masks,
 )
-from unmasked.embeddings import common_vectors
 from unmasked.layouts import from_torch, to_torch
 from unmasked.parallel import HeadParallel
 from unmasked.positions import Rotary
+from unmasked_lessons.embeddings import common_vectors
 
 from .helpers import shaken
 

@@ -16,7 +16,7 @@ import unmasked
 from unmasked import masks, show
 from unmasked.plot import Viewer
 
-from .refusals import refused
+from ..refusals import refused
 
 WEIGHTS = torch.tensor([[1.0, 0.0], [0.25, 0.75]])
 

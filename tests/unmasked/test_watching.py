@@ -25,8 +25,8 @@ from unmasked import CausalSelfAttention, MultiheadAttention, _modes, ablate, fu
 from unmasked.kernels import kernels_of
 from unmasked.watching import Call
 
+from ..refusals import refused
 from .of_transformers import tiny, with_cache
-from .refusals import refused
 
 MODELS: dict[str, dict[str, Any]] = {
     "GPT2": {},

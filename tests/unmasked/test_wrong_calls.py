@@ -19,17 +19,10 @@ import torch
 from torch import Tensor, nn
 
 import unmasked
-from unmasked import (
-    CausalSelfAttention,
-    KVCache,
-    LatentAttention,
-    MultiheadAttention,
-    embeddings,
-    masks,
-    tiles,
-)
+from unmasked import CausalSelfAttention, KVCache, LatentAttention, MultiheadAttention, masks, tiles
 from unmasked.latent import LatentCache
 from unmasked.positions import Rotary
+from unmasked_lessons import embeddings
 
 MODULES = ["functional", "masks", "heads", "positions", "tiles", "gradients", "kernels", "embeddings", "device"]
 MODULES += ["watching", "parallel", "cache", "causal", "latent", "multihead"]

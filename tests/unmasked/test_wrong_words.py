@@ -6,15 +6,17 @@ import pytest
 import torch
 from torch import nn
 
-from unmasked import CausalSelfAttention, LatentAttention, gradients, masks, measure, probes, rollout, show, tiles
-from unmasked.embeddings import Embeddings, ship_vectors
+from unmasked import CausalSelfAttention, LatentAttention, gradients, masks, rollout, show, tiles
 from unmasked.layouts import convert, layout_of, load
 from unmasked.parallel import launch
 from unmasked.plot import grid, heatmap
 from unmasked.positions import Rotary
 from unmasked.watching import ablate, watch
+from unmasked_doctor import probes
+from unmasked_lessons import measure
+from unmasked_lessons.embeddings import Embeddings, ship_vectors
 
-from .refusals import refused
+from ..refusals import refused
 
 X: Any = torch.randn(2, 3, 8)
 THERE, ODD = torch.arange(3, device="meta"), torch.zeros(2, 2, 3).long()

@@ -10,9 +10,6 @@ Both are written to be read, and held to PyTorch's own where that runs. In produ
 Run as a module, by torchrun or by itself, it demonstrates both.
 """
 
-from typing import TYPE_CHECKING
-
-from unmasked._renamed import renamed
 from unmasked.parallel.heads import HeadParallel, head_bytes
 from unmasked.parallel.ranks import Traffic, count_bytes, launch
 from unmasked.parallel.ring import positions_of_rank, ring_attention, ring_bytes
@@ -27,13 +24,3 @@ __all__ = [
     "ring_attention",
     "ring_bytes",
 ]
-
-if not TYPE_CHECKING:
-    __getattr__ = renamed(
-        __name__,
-        {
-            "Sent": "unmasked.parallel:Traffic",
-            "counted": "unmasked.parallel:count_bytes",
-            "together": "unmasked.parallel:launch",
-        },
-    )

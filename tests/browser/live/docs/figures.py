@@ -7,7 +7,7 @@
 import torch
 
 from unmasked import plot, self_attention
-from unmasked.figures import sentence
+from unmasked_lessons.figures import sentence
 
 sentences = sentence.ask("ship", "i must go back to my ship and to my crew", "we process and ship your order")
 

@@ -1,0 +1,333 @@
+"""Which products and softmaxes are one call of attention, and all that goes through it in one layout."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from unmasked_doctor._hear import Event, Facts, product_of
+
+__all__ = ["LAYOUTS", "PLURAL", "ROLES", "Call", "Found", "calls_of", "found_in", "joined", "laid", "layout_of"]
+
+ROLES = ("query", "key", "value")
+PLURAL = {"query": "queries", "key": "keys", "value": "values"}
+# How a product's batches and rows are items, heads and queries: whether heads come first, and where those that are
+# folded into the rows stand.
+LAYOUTS = (("items first", "queries first"), ("heads first", "queries first"), ("items first", "heads first"))
+
+
+@dataclass(frozen=True)
+class Found:
+    """A product of weights and values, the softmax before it, and the product before that.
+
+    Attributes:
+        start, at, place: Numbers of the three events; ``at`` is ``place`` where no softmax was heard.
+        weights, value, context: (batch, rows, keys), (batch, keys, features) and (batch, rows, features).
+        numbers: Of each weight, the number of the product of query and key that it was made of, or -1.
+        places: Where each number of the context stands in the event's result.
+        query, key: (batch, rows, features), as they were multiplied.
+        sources: For query, key and value, the numbers that theirs came from, laid out as they are; None if unknown.
+        swapped: Whether the keys stood on the left of their product.
+        facts: What was done to the weights after the softmax.
+    """
+
+    start: int
+    at: int
+    place: int
+    weights: Tensor
+    value: Tensor
+    context: Tensor
+    numbers: Tensor
+    places: Tensor
+    query: Tensor
+    key: Tensor
+    sources: dict[str, Tensor | None]
+    swapped: bool
+    facts: Facts
+
+    @property
+    def rows(self) -> Tensor:
+        """The number of the query of each row of weights, among those of all batches: (batch, rows)."""
+        number, queries, keys = self.numbers.amax(-1), self.query.size(1), self.key.size(1)
+        if self.swapped:
+            return number // (queries * keys) * queries + number % queries
+        return number // keys
+
+
+def found_in(events: list[Event]) -> Iterator[Found]:
+    """Find what averages values by weights that were made of a product of two tensors."""
+    for place, event in enumerate(events):
+        if event.kind != "product":
+            continue
+        for side in (0, 1):
+            ids = event.ids[side]
+            if ids is None or (one := _one(events, place, side)) is None:
+                continue
+            yield one
+            break
+
+
+def _three(x: Tensor) -> Tensor:
+    return x if x.dim() == 3 else x[None]
+
+
+def _axes(ids: Tensor | None, *, turn: bool = False) -> Tensor | None:
+    return None if ids is None else _three(ids).mT if turn else _three(ids)
+
+
+def _one(events: list[Event], place: int, side: int) -> Found | None:
+    event, facts = events[place], events[place].facts[side]
+    ids = event.ids[side]
+    assert ids is not None
+    known = ids[ids >= 0]
+    if not known.numel():
+        return None
+    start = product_of(events[:place], int(known.min()))
+    if start is None or int(known.max()) >= events[start].first + events[start].result.numel():
+        return None
+    first = events[start]
+    at = facts.softmax if facts.softmax is not None else place
+    if at == place and (facts.turned or not _by_hand(event.given[side], first)):
+        return None
+    weights, value = _three(event.given[side]), _three(event.given[1 - side])
+    numbers, places = _three(ids) - first.first, torch.arange(event.result.numel()).view(_three(event.result).shape)
+    numbers = numbers.masked_fill(_three(ids) < 0, -1)
+    context = _three(event.result)
+    if side:
+        weights, numbers, value, context, places = (x.mT for x in (weights, numbers, value, context, places))
+    left, right = _three(first.given[0]), _three(first.given[1]).mT
+    columns = right.size(1)
+    across = _varies(numbers, lambda n: n % columns), _varies(numbers, lambda n: n // columns % left.size(1))
+    if across not in ((True, False), (False, True)):
+        return None
+    query, key = (left, right) if across[0] else (right, left)
+    made = (_axes(first.ids[0]), _axes(first.ids[1], turn=True), _axes(event.ids[1 - side], turn=side == 1))
+    roles = ROLES if across[0] else ("key", "query", "value")
+    sources = dict(zip(roles, made, strict=True))
+    return Found(start, at, place, weights, value, context, numbers, places, query, key, sources, not across[0], facts)
+
+
+def _by_hand(weights: Tensor, first: Event) -> bool:
+    """Whether weights that no softmax made can be exponentials: of a product whose factors are no parameters."""
+    kept = isinstance(first.matrix, torch.nn.Parameter) or (first.matrix is not None and first.matrix.requires_grad)
+    return not kept and first.given[0].dim() == 3 and bool(weights.isfinite().all())
+
+
+def _varies(numbers: Tensor, of: Any) -> bool:
+    """Whether a coordinate of the product runs along the last axis."""
+    told, known = of(numbers), numbers >= 0
+    high = told.masked_fill(~known, -1).amax(-1)
+    low = told.masked_fill(~known, told.max()).amin(-1)
+    return bool((high > low).any())
+
+
+@dataclass
+class Call:
+    """One call of attention in a forward pass: every tensor as (batch, heads, tokens, ...), of one layout.
+
+    Attributes:
+        query: (batch, heads, queries, features), as it was multiplied.
+        key: The same for the keys.
+        product: Query times key: (batch, heads, queries, keys).
+        scores: What the softmax took.
+        over: Over what it ran: "keys", "queries" or "other". Of weights that no softmax of PyTorch made, over what
+            they sum to one: these, or "heads", "all queries and keys", "nothing"; or "logarithms", if these do.
+        softmax: What it gave.
+        weights: What the values were multiplied by.
+        value: (batch, heads, keys, features).
+        context: (batch, heads, queries, features).
+        copied: Whether keys had an axis of heads as long as the queries', and were not shared by broadcasting.
+        sinks: Whether columns were added to the scores that no key has.
+        cut: Whether weights of some keys meet no value.
+        at: The number of the softmax; that of ``place`` where there was none of PyTorch's.
+        first: The number of the product of query and key.
+        numbers: Where each number of the product stands in its event's result.
+        place: The number of the event that gave the context.
+        index: Where each number of the context stands in that event's result.
+        gain: What single numbers multiplied query and key by, the last thing before their product.
+        dropout: The probability with which weights were dropped.
+        booleans: Whether a boolean tensor was added to the scores.
+        sources: For query, key and value, the numbers that theirs came from, as each is laid out; None if unknown.
+    """
+
+    query: Tensor
+    key: Tensor
+    product: Tensor
+    scores: Tensor
+    over: str
+    softmax: Tensor
+    weights: Tensor
+    value: Tensor
+    context: Tensor
+    copied: bool
+    sinks: bool
+    cut: bool
+    at: int
+    first: int
+    numbers: Tensor
+    place: int
+    index: Tensor
+    gain: float
+    dropout: float
+    booleans: bool
+    used: frozenset[int] = frozenset()
+    sources: dict[str, Tensor | None] = field(default_factory=dict)
+
+    @property
+    def tokens_own(self) -> tuple[Tensor, Tensor]:
+        """At which places keys, and values, differ from item to item, as what tokens make does."""
+        key, value = ((x - x[:1]).abs().amax((0, 1, 3)) > 0 for x in (self.key, self.value))
+        return key, value
+
+
+def calls_of(events: list[Event], sizes: tuple[int, int, int], layout: int = 0) -> list[Call]:
+    """Lay out each call of attention in one of `LAYOUTS`; the sizes are those of items, queries and keys."""
+    calls: list[Call] = []
+    for found in found_in(events):
+        call = _laid(events, found, sizes, layout)
+        if call is not None:
+            calls = [*(other for other in calls if other.place != call.place), call]
+    real = [call for call in calls if call.at != call.place]
+    return real or calls
+
+
+def layout_of(events: list[Event], sizes: tuple[int, int, int], found: Found | None = None) -> int | None:
+    """The layout that the axes of the first softmax tell; None where items and queries have none of their own."""
+    items, queries, _ = sizes
+    found = found or next((each for each in found_in(events) if each.at != each.place and not each.swapped), None)
+    ids = None if found is None or found.swapped else events[found.at].ids[0]
+    if found is None or ids is None:
+        return None
+    columns, rows = found.key.size(1), found.query.size(1)
+    steps: dict[int, int] = {}
+    for axis, size in enumerate(ids.shape):
+        if size in (items, queries) and size > 1 and axis != events[found.at].axis:
+            steps.setdefault(size, int((ids.select(axis, 1) - ids.select(axis, 0)).flatten()[0]))
+    if not {items, queries} <= steps.keys():
+        return None
+    if steps.get(items) == rows * columns and found.query.size(0) > items:
+        return 1
+    return 2 if steps.get(queries) == columns and rows > queries else 0
+
+
+def laid(events: list[Event], found: Found, sizes: tuple[int, int, int]) -> Call | None:
+    """Lay out one call, in the layout that its axes tell."""
+    return _laid(events, found, sizes, layout_of(events, sizes, found) or 0)
+
+
+def _laid(events: list[Event], found: Found, sizes: tuple[int, int, int], layout: int) -> Call | None:
+    items, queries, keys = sizes
+    first = events[found.start]
+    batch, rows, columns = *found.query.shape[:2], found.key.size(1)
+    if columns < keys or rows % queries or batch % items:
+        return None
+    where = _rows(batch, rows, items, queries, layout)  # (items, heads, queries): batch * rows + row
+    number = where[..., None] * columns + torch.arange(columns)
+    if found.swapped:
+        number = (where // rows)[..., None] * rows * columns + torch.arange(columns) * rows + (where % rows)[..., None]
+    product = _three(first.result).reshape(-1)[number]
+    at = _inverse(found.numbers, first.result.numel())
+    place = at[number]
+    cut = bool((place < 0).any())
+    if cut and bool((place < 0).all(-1).any()):
+        return None
+    weights = found.weights.reshape(-1)[place.clamp(min=0)].masked_fill(place < 0, 0.0)
+    inner = found.weights.size(-1)
+    from_row = place.amax(2)  # of any query that has one
+    block, column = from_row // (found.weights.size(1) * inner), from_row % inner
+    laid_out: dict[str, Callable[[Tensor], Tensor]] = {
+        "query": lambda x: x.flatten(0, 1)[where],
+        "key": lambda x: x[where[..., 0] // rows],
+        "value": lambda x: x[block.clamp(min=0), column.clamp(min=0)],
+    }
+    query, key, value = (laid_out[role](getattr(found, role)) for role in laid_out)
+    sources = {role: None if x is None else laid_out[role](x) for role, x in found.sources.items()}
+    row = place.amax(-1) // inner
+    context, index = (x.flatten(0, 1)[row] for x in (found.context, found.places))
+    if found.at == found.place:
+        scores, over = _logarithms(weights)
+        if not over:
+            return None
+        softmax, sinks, booleans = weights, False, False
+    else:
+        soft = events[found.at]
+        ids = soft.ids[0]
+        assert ids is not None
+        numbers = (ids - first.first).masked_fill(ids < 0, -1)
+        laid = _inverse(numbers, first.result.numel())[number]
+        if bool((laid < 0).any()):
+            return None
+        scores, softmax = soft.given[0].reshape(-1)[laid], soft.result.reshape(-1)[laid]
+        over = _over(numbers, soft.axis, first, found)
+        sinks = soft.axis == numbers.dim() - 1 and bool(((numbers >= 0).sum(-1) < numbers.size(-1)).all())
+        booleans = soft.facts[0].booleans
+    gains = [facts.gain for facts in first.facts]
+    return Call(query, key, product, scores, over, softmax, weights, value, context, found.key.size(0) == batch,
+                sinks, cut, found.at, found.start, number, found.place, index, gains[0] * gains[1],
+                found.facts.dropout, booleans, frozenset({found.start, found.at, found.place}), sources)  # fmt: skip
+
+
+def _rows(batch: int, rows: int, items: int, queries: int, layout: int) -> Tensor:
+    """Where each query of each head of each item stands among the rows of all batches."""
+    outer, inner = LAYOUTS[layout]
+    more = rows // queries
+    number = torch.arange(batch * rows)
+    groups = (items, batch // items) if outer == "items first" else (batch // items, items)
+    within = (queries, more) if inner == "queries first" else (more, queries)
+    laid = number.view(*groups, *within)
+    if outer == "heads first":
+        laid = laid.transpose(0, 1)
+    laid = laid.transpose(2, 3) if inner == "queries first" else laid  # items heads more queries
+    return laid.flatten(1, 2)
+
+
+def _inverse(numbers: Tensor, count: int) -> Tensor:
+    """Where each number of the product is found."""
+    at = torch.full((count,), -1)
+    flat = numbers.reshape(-1)
+    known = (flat >= 0).nonzero().flatten()
+    at[flat[known]] = known
+    return at
+
+
+def _over(numbers: Tensor, axis: int, first: Event, found: Found) -> str:
+    """Over which axis of the layout a softmax ran."""
+    columns = first.result.size(-1)
+    along = numbers.movedim(axis, -1)
+    varies = [_varies(along, of) for of in (lambda n: n % columns, lambda n: n // columns % first.result.size(-2),
+                                            lambda n: n // (columns * first.result.size(-2)))]  # fmt: skip
+    keys, queries = (varies[1], varies[0]) if found.swapped else (varies[0], varies[1])
+    told = [name for name, does in (("keys", keys), ("queries", queries), ("other", varies[2])) if does]
+    return told[0] if len(told) == 1 else "other"
+
+
+def _logarithms(weights: Tensor) -> tuple[Tensor, str]:
+    """The scores of which these weights are exponentials, and over what they sum to one; "" where they are none."""
+
+    def sums(x: Tensor, *axes: int) -> bool:
+        total = x.sum(axes)
+        return bool((total - 1).abs().max() < (1e-8 if x.dtype == torch.float64 else 1e-4))
+
+    if bool((weights > 0).any()) and bool((weights >= 0).all()):
+        scores = weights.log()
+    elif bool((weights <= 0).all()) and sums(weights.exp(), -1):
+        return weights, "logarithms"
+    else:
+        return weights, ""
+    for axes, name in (((-1,), "keys"), ((-2,), "queries"), ((-3,), "heads"), ((-2, -1), "all queries and keys")):
+        if sums(weights, *axes):
+            return scores, name
+    return scores, "nothing"
+
+
+def joined(calls: list[Call]) -> Call:
+    """Several calls as one: heads of a list stand side by side."""
+    if len(calls) == 1:
+        return calls[0]
+    names = ("query", "key", "product", "scores", "softmax", "weights", "value", "context")
+    together: dict[str, Any] = {name: torch.cat([getattr(call, name) for call in calls], 1) for name in names}
+    return replace(calls[0], **together)

@@ -1,0 +1,184 @@
+"""The examination: every check, in order, and what its failure means."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from unmasked import _generators, _modes
+from unmasked._checks import flag
+from unmasked_doctor._equal import compared, named
+from unmasked_doctor._inside import look
+from unmasked_doctor._kept import caches, keeps_nothing
+from unmasked_doctor._numbers import TRAINING, numbers
+from unmasked_doctor._questions import behaviour, leaves_inputs
+from unmasked_doctor._report import Finding, Given, Open, Outcome, Passed, Report, Standing, standing_of
+from unmasked_doctor._structure import structure
+from unmasked_doctor._subject import Subject, precise, runs, still
+from unmasked_doctor._target import INPUTS, Inputs, Options, a
+from unmasked_doctor._used import GRADIENTS
+from unmasked_doctor._view import EQUALITY
+
+__all__ = ["INPUTS", "diagnose"]
+
+
+def diagnose(
+    target: Callable[..., Any],
+    *,
+    embed_dim: int,
+    num_heads: int | None = None,
+    causal: bool | None = None,
+    inputs: Inputs = "x",
+    batch_first: bool = True,
+    weights: Mapping[str, Any] | None = None,
+    positions: bool = False,
+    strict: bool = False,
+    tokens: int | None = None,
+    key_dim: int | tuple[int, int] | None = None,
+    cache: str | None = None,
+    training: bool = False,
+) -> Report:
+    """Examine an attention module or function: what holds of it, what does not, and which mistake explains it.
+
+    The target is copied, and the copy examined where its parameters are, in evaluation mode, in float64, with
+    parameters drawn anew, since those of a fresh module (biases of zero) hide mistakes. Neither the target nor a global
+    random generator is moved, and inference mode, autocast and default devices change nothing in what is found.
+
+    Args:
+        target: A module, or any function. It returns a tensor, or a tuple or a dict that begins with it.
+        embed_dim: Features of its input.
+        num_heads: Number of heads; None to take it from the module's attributes, or to try.
+        causal: Whether no token may see a later one, of itself; None if that is not known.
+        inputs: What it takes: "x", one tensor; "x_context", its tokens and those that they attend to; "qkv", three
+            tensors; and each with "_allowed", such as "x_allowed", if a boolean mask follows, whose True means that a
+            query may see a key.
+        batch_first: Whether its tensors are (batch, tokens, features), and not (tokens, batch, features).
+        weights: Where each weight is, if names do not tell: by "query", "key", "value", "out" or "qkv", and the same
+            with "_bias", a parameter's name, a parameter or a view of one, (out, in), or an nn.Linear. Their order
+            then counts: another is a mistake.
+        positions: Whether it adds positions to its tokens, or turns queries and keys by them, so that order matters.
+        strict: Count as findings what PyTorch's own functions do too: NaN for a query that may see nothing, weights
+            that are returned after dropout.
+        tokens: The number of tokens that it was built for, if it takes no other.
+        key_dim: Features of keys and values, or of the context, if not embed_dim; a pair if those of values differ.
+        cache: "kv" if it is called as ``target(x, cache=None)`` and returns its output and a cache, to be passed with
+            the tokens that follow; or the name that this argument has, such as "past_key_value".
+        training: Whether to examine what it computes in training too, whose mean over dropout is what it computes in
+            evaluation.
+
+    Returns:
+        The report: ``report.ok``, findings with their causes, and ``report.verdict``: how well it is known.
+
+    Raises:
+        TypeError: target cannot be called, or a flag is neither True nor False.
+        ValueError: an option is out of range, or the target does not take these inputs.
+
+    Examples:
+        >>> module = torch.nn.MultiheadAttention(12, 3, batch_first=True)
+        >>> diagnose(module, embed_dim=12, inputs="qkv").ok
+        True
+        >>> class Merged(torch.nn.Module):
+        ...     def __init__(self):
+        ...         super().__init__()
+        ...         self.qkv, self.proj = torch.nn.Linear(12, 36), torch.nn.Linear(12, 12)
+        ...     def forward(self, x):
+        ...         q, k, v = self.qkv(x).unflatten(-1, (9, 4)).transpose(1, 2).chunk(3, 1)
+        ...         context = torch.nn.functional.scaled_dot_product_attention(q, k, v)
+        ...         return self.proj(context.reshape(x.shape))
+        >>> diagnose(Merged(), embed_dim=12, num_heads=3).causes
+        ('merge-without-transpose',)
+    """
+    if not callable(target):
+        raise TypeError(f"target is {a(target)}; pass a module or a function")
+    if inspect.isclass(target):
+        raise TypeError(f"target is the class {target.__name__}; pass an object of it: {target.__name__}(...)")
+    flag("strict", strict)
+    options = Options(
+        embed_dim, num_heads, causal, inputs, batch_first, weights, positions, tokens, key_dim, cache, training
+    )
+    with _generators.forked(), _modes.left(), _modes.elsewhere() as default:
+        subject = Subject(target, options, default)
+        try:
+            outcomes = _examine(subject)
+        finally:
+            subject.release()
+    name = getattr(target, "__name__", type(target).__name__)
+    return _report(name, outcomes, strict=strict)
+
+
+def _report(name: str, outcomes: list[Outcome], *, strict: bool) -> Report:
+    every = [each for each in outcomes if isinstance(each, Finding)]
+    cautions = [each for each in every if each.caution and not strict]
+    findings = sorted((each for each in every if each not in cautions), key=lambda each: each.how == "open")
+    passed = [each.check for each in outcomes if isinstance(each, Passed)]
+    unclear = {each.check for each in outcomes if isinstance(each, Open)}
+    unused = GRADIENTS in unclear or any(each.check == GRADIENTS and each.caution for each in every)
+    followed: Standing = "open"
+    if EQUALITY in passed:
+        followed = "equal"
+    elif f"{EQUALITY}, step by step" in passed and not unused:  # else what is the rest for?
+        followed = "followed"
+    if TRAINING in unclear:  # what was asked for could not be told
+        followed = "open"
+    return Report(
+        name,
+        tuple(findings),
+        tuple(cautions),
+        tuple(dict.fromkeys(passed)),
+        tuple(each for each in outcomes if isinstance(each, Open)),
+        standing_of(findings, followed),
+        tuple(dict.fromkeys(each.what for each in outcomes if isinstance(each, Given))),
+    )
+
+
+def _findings(outcomes: Iterable[Outcome]) -> list[Finding]:
+    return [each for each in outcomes if isinstance(each, Finding) and not each.caution]
+
+
+def _examine(subject: Subject) -> list[Outcome]:
+    """Ask everything that can be asked, in an order in which no answer is told twice."""
+    if subject.options.weights:
+        named(subject.target, subject.options.weights)
+    with _modes.uncompiled(), torch.no_grad():
+        outcomes, running = runs(subject)
+        if not running:
+            return outcomes
+        outcomes.append(still(subject))
+        if _findings(outcomes):
+            outcomes.append(Open("every other check of its outputs", "outputs that do not change from call to call"))
+        elif narrow := precise(subject):
+            outcomes += narrow
+        else:
+            outcomes += _outputs(subject)
+    outcomes += structure(subject)
+    return outcomes
+
+
+def _outputs(subject: Subject) -> list[Outcome]:
+    outcomes: list[Outcome] = [leaves_inputs(subject)]
+    inside = look(subject)
+    whole = list(compared(subject, inside))
+    told = {each.told for each in _findings(whole)}
+    seen = [each for each in inside.outcomes if not (isinstance(each, Finding) and each.told in told)]
+    equal = Passed(EQUALITY) in whole and not inside.findings
+    outcomes += [*seen, *whole]
+    if subject.causal is None and inside.right:
+        subject.causal = inside.causal
+    if not _findings(outcomes):
+        outcomes += behaviour(subject, equal=equal)
+        if not _findings(outcomes):
+            outcomes += keeps_nothing(subject)
+    outcomes += caches(subject)
+    outcomes += numbers(subject, _findings(outcomes), equal=equal)
+    return [_hinted(each) if subject.target.told("is_causal") else each for each in outcomes]
+
+
+def _hinted(outcome: Outcome) -> Outcome:
+    """A causal mask that is missing was not passed: a hint was."""
+    if isinstance(outcome, Finding) and outcome.cause == "no-causal-mask":
+        return replace(outcome, cause="is-causal-is-a-hint", also=("no-causal-mask", *outcome.also))
+    return outcome

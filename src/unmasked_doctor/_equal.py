@@ -1,0 +1,325 @@
+"""Whether its outputs are those of an independent attention, with the matrices that were read off one forward pass.
+
+Each of query, key, value and output is solved for as an affine map of what goes in, and no name has to be trusted. With
+these maps attention is computed by the book, for other inputs and other sizes, and compared with what the target gives.
+A mistake is one step of it done otherwise; ``weights`` that were named must be the maps that were found.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from unmasked import masks
+from unmasked_doctor._call import ROLES
+from unmasked_doctor._inside import Inside
+from unmasked_doctor._report import Finding, Given, Outcome, Passed, Standing
+from unmasked_doctor._subject import Case, Subject
+from unmasked_doctor._target import Target, a
+from unmasked_doctor._view import EQUALITY, Run, View
+from unmasked_doctor.probes import differs
+
+__all__ = ["Maps", "Steps", "attend", "compared", "named"]
+
+# Of outputs, as a part of their size: a constant of the target may have been kept in float32.
+_SAME, _SAME_ROUGH = 1e-6, 1e-3
+
+
+@dataclass(frozen=True)
+class Maps:
+    """What makes queries, keys, values and the output: (out, in + 1) each, whose last column is a bias.
+
+    Attributes:
+        query, key, value: One below the other for each head of the queries.
+        out: Of the merged heads, and after these of what it was given, if that passes by.
+        heads: How many there are.
+        more: A key and a value for each head that no input makes, if there are some.
+    """
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    out: Tensor
+    heads: int
+    more: tuple[Tensor, Tensor] | None = None
+
+
+def _split(x: Tensor, heads: int) -> Tensor:
+    split: Tensor = x.unflatten(-1, (heads, -1))
+    return split.transpose(1, 2)
+
+
+def _merge(x: Tensor) -> Tensor:
+    return x.transpose(1, 2).flatten(2)
+
+
+def _weigh(scores: Tensor, hidden: Tensor) -> Tensor:
+    return scores.masked_fill(hidden, -torch.inf).softmax(-1)
+
+
+@dataclass(frozen=True)
+class Steps:
+    """The steps that may be done otherwise: the number that scores are multiplied by, the weights, the merge."""
+
+    scale: float | None = None
+    weigh: Callable[[Tensor, Tensor], Tensor] = _weigh
+    merge: Callable[[Tensor], Tensor] = _merge
+
+
+def attend(maps: Maps, case: Case, hidden: Tensor, steps: Steps | None = None) -> Tensor:
+    """Compute attention by the book, or with one step done otherwise: (batch, queries, out)."""
+    steps = steps or Steps()
+    q, k, v = (_split(_affine(x, m), maps.heads) for x, m in ((case.query, maps.query), (case.key, maps.key),
+                                                              (case.value, maps.value)))  # fmt: skip
+    if maps.more is not None:  # a key and a value for every query, such as those of add_bias_kv
+        k, v = (torch.cat([x, m.expand(len(x), -1, -1, -1)], 2) for x, m in zip((k, v), maps.more, strict=True))
+        hidden = torch.cat([hidden, hidden.new_zeros(*hidden.shape[:-1], maps.more[0].size(-2))], -1)
+    scale = q.size(-1) ** -0.5 if steps.scale is None else steps.scale
+    merged = steps.merge(steps.weigh(q @ k.mT * scale, hidden) @ v)
+    if maps.out.size(1) > merged.size(-1) + 1:
+        merged = torch.cat([merged, case.query], -1)
+    return _affine(merged, maps.out)
+
+
+def _affine(x: Tensor, matrix: Tensor) -> Tensor:
+    return x @ matrix[:, :-1].mT + matrix[:, -1]
+
+
+_MISTAKES: dict[str, tuple[Steps, ...]] = {
+    "missing-scale": (Steps(scale=1.0),),
+    "merge-without-transpose": (Steps(merge=lambda c: c.reshape(c.size(0), c.size(2), -1)),),
+    "softmax-over-queries": (Steps(weigh=lambda s, h: s.masked_fill(h, -torch.inf).softmax(-2).nan_to_num(0.0)),),
+    "no-causal-mask": (Steps(weigh=lambda s, h: s.softmax(-1)),),
+    "padding-ignored": (Steps(weigh=lambda s, h: s.softmax(-1)),),
+    "mask-polarity": (Steps(weigh=lambda s, h: s.masked_fill(~h, -torch.inf).softmax(-1)),
+                      Steps(weigh=lambda s, h: s.masked_fill(~h, -1e9).softmax(-1))),
+    "boolean-mask-added": (Steps(weigh=lambda s, h: (s + h.to(s)).softmax(-1)),),
+    "float-mask-of-ones": (Steps(weigh=lambda s, h: (s + (~h).to(s)).softmax(-1)),
+                           Steps(weigh=lambda s, h: (s * (~h).to(s)).softmax(-1))),
+    "mask-after-softmax": (Steps(weigh=lambda s, h: s.softmax(-1) * ~h),),
+    "weights-not-normalized": (Steps(weigh=lambda s, h: s.exp().masked_fill(h, 0.0)),
+                               Steps(weigh=lambda s, h: s.softmax(1)), Steps(weigh=lambda s, h: s.softmax(0))),
+}  # fmt: skip
+
+
+_SCALED = ("wrong-d-in-scale", "global-d-k")  # mistakes that are another scale, which was seen
+
+
+def compared(subject: Subject, inside: Inside) -> Iterator[Outcome]:
+    """Compare the target with an independent attention, and with the one mistake that was found in it."""
+    wrong = [each for each in inside.findings if each.how != "open"]
+    cause = wrong[0].cause if wrong else None
+    known = not inside.opens and len(wrong) < 2 and (not wrong or cause in _MISTAKES or cause in _SCALED)
+    maps = None
+    if known and inside.run is not None and inside.made is not None:
+        with contextlib.suppress(RuntimeError, ValueError):  # what was read does not go together
+            maps = _read(View(subject), inside, inside.run, cause)
+    if maps is None and inside.right:
+        yield Passed(f"{EQUALITY}, step by step")
+        if subject.options.weights:
+            yield Given("the order of its rows, with which weights= was not compared")
+    elif maps is not None:
+        yield replace(wrong[0], how="equal") if wrong else _ordered(subject, maps) or Passed(EQUALITY)
+
+
+def _read(view: View, inside: Inside, base: Run, cause: str | None) -> Maps | None:
+    """Solve for the maps with which the target's outputs come out, for other inputs too: rightly, or by a mistake."""
+    view.layout, view.longer = inside.layout, inside.longer
+    run = view.run(view.case(max(base.call.query.size(0), _items(base))))
+    if len(run.calls) != len(base.calls):
+        return None
+    raw = run.call
+    run = view.without_memory(run)
+    call, case = run.call, run.case
+    maps = {}
+    for role in ROLES:
+        found = _solved(getattr(case, role), getattr(call, role).transpose(1, 2).flatten(2))
+        if found is None:
+            return None
+        maps[role] = found / call.gain if role == "query" and call.gain else found  # which may be the scale
+    more = None
+    if raw.key.size(2) != call.key.size(2):
+        kept = ~raw.tokens_own[0]
+        more = (raw.key[:1, :, kept], raw.value[:1, :, kept])
+    steps = _MISTAKES.get(cause or "", (Steps(),))
+    if cause in _SCALED and inside.scale is not None:
+        steps = (Steps(float(inside.scale[0]) * call.gain),)
+    for each in steps:
+        merged = each.merge(call.context)
+        for given in ([merged], [merged, case.query]):
+            out = _solved(torch.cat(given, -1), run.output) if given[-1].shape[:2] == run.output.shape[:2] else None
+            if out is None:
+                continue
+            whole = Maps(maps["query"], maps["key"], maps["value"], out, call.query.size(1), more)
+            if _agrees(view.subject, whole, each, inside):
+                return whole
+    return None
+
+
+def _items(base: Run) -> int:
+    features = max(*(x.size(-1) for x in (base.case.query, base.case.key, base.case.value)),
+                   base.call.context.size(1) * base.call.context.size(-1)) + base.case.query.size(-1)  # fmt: skip
+    return 2 + -(-(features + 8) // base.case.query.size(1))
+
+
+def _solved(given: Tensor, made: Tensor) -> Tensor | None:
+    """The affine map from what was given to what was made of it, (out, in + 1), if there is one."""
+    x, y = given.flatten(0, 1), made.flatten(0, 1)
+    if not y.isfinite().all() or x.size(0) != y.size(0):
+        return None
+    x = torch.cat([x, torch.ones_like(x[:, :1])], -1)
+    if x.size(0) < x.size(1) + 2:
+        return None
+    solved = torch.linalg.lstsq(x, y, driver="gelsd").solution
+    size = y.abs().max().item()
+    limit = _SAME if y.dtype == torch.float64 else _SAME_ROUGH
+    return solved.mT if bool((x @ solved - y).abs().max() <= limit * max(size, 1e-3)) else None
+
+
+def _agrees(subject: Subject, maps: Maps, steps: Steps, inside: Inside) -> bool:
+    """Whether attention with these maps gives the target's outputs, for other inputs and sizes."""
+    sizes = [(subject.items, subject.tokens)] + ([] if subject.fixed else [(2, 3), (1, 2 * subject.tokens + 3)])
+    for items, tokens in sizes:
+        for keys in {tokens, tokens + inside.longer}:
+            case = subject.case(items, tokens, keys)
+            may = subject.may(case, tokens, keys)
+            if subject.causal is None and inside.causal and case.allowed is None:
+                may = masks.causal(tokens, keys)[None]
+            hidden = torch.zeros(1, 1, tokens, keys, dtype=torch.bool) if may is None else ~may.unsqueeze(1)
+            try:
+                answer = subject.answer(case)
+            except Exception:  # a size that it does not take
+                continue
+            expected = attend(maps, case, hidden, steps)
+            if expected.shape != answer.shape:
+                return False
+            expected = expected.masked_fill(hidden.all(-1).any(1)[..., None].expand_as(expected), torch.nan)
+            limit = _SAME if answer.dtype == torch.float64 else 0.0
+            if differs(answer, expected) > limit * max(1.0, expected.nan_to_num().abs().max().item()):
+                return False
+    return True
+
+
+# What the caller says of the weights
+
+
+def named(target: Target, weights: Mapping[str, Any]) -> dict[str, Tensor]:
+    """Find what the caller calls query, key, value and out among the copy's tensors.
+
+    A value may be a tensor (a parameter of the target, or a view of one), a name, or an nn.Linear.
+    """
+    own = target.untouched
+    roles = (*ROLES, "out", "qkv")
+    allowed = {*roles, *(f"{role}_bias" for role in roles)}
+    found: dict[str, Tensor] = {}
+    for role, given in weights.items():
+        if role not in allowed:
+            raise ValueError(f"weights names {role!r}; its keys are {', '.join(sorted(allowed))}")
+        if isinstance(given, nn.Linear):
+            found[role] = _twin(role, given.weight, target, own)
+            if given.bias is not None:
+                found[f"{role}_bias"] = _twin(role, given.bias, target, own)
+        elif isinstance(given, str):
+            if given not in target.tensors:
+                known = ", ".join(target.tensors) or "none"
+                raise ValueError(f"weights[{role!r}] is {given!r}, which is no parameter of the target; it has {known}")
+            found[role] = target.tensors[given]
+        elif isinstance(given, Tensor):
+            found[role] = _twin(role, given, target, own)
+        else:
+            raise TypeError(f"weights[{role!r}] is {a(given)}; pass a tensor, the name of a parameter, or an nn.Linear")
+    return found
+
+
+def _twin(role: str, given: Tensor, target: Target, own: Mapping[str, Tensor]) -> Tensor:
+    """The copy's tensor for one of the target's, or for a view of one."""
+    place = given.untyped_storage().data_ptr()
+    for name, tensor in own.items():
+        if name in target.tensors and tensor.untyped_storage().data_ptr() == place:
+            twin = target.tensors[name]
+            if given.shape == tensor.shape and given.stride() == tensor.stride():
+                return twin
+            offset = given.storage_offset() - tensor.storage_offset()
+            return twin.detach().as_strided(given.size(), given.stride(), twin.storage_offset() + offset)
+    raise ValueError(
+        f"weights[{role!r}] is a tensor of shape {tuple(given.shape)} that is none of the target's; pass a parameter "
+        "of it, a view of one, or a name"
+    )
+
+
+def _said_maps(subject: Subject) -> tuple[dict[str, Tensor], set[str]]:
+    """What is said to make each role, (out, in), by the caller or by the names of PyTorch's module.
+
+    With those whose axes no layer fixes: they may be kept in either order.
+    """
+    target = subject.target
+    if subject.options.weights:
+        given = named(target, subject.options.weights)
+    else:
+        ends = {"qkv": "in_proj_weight", "out": "out_proj.weight"}
+        given = {role: t for role, end in ends.items() for n, t in target.tensors.items() if n.endswith(end)}
+        given = given if "qkv" in given else {}
+    linear = nn.Linear | nn.MultiheadAttention
+    fixed = {t.untyped_storage().data_ptr() for n, t in target.tensors.items()
+             if isinstance(target.owners[n], linear) or n.endswith("in_proj_weight")}  # fmt: skip
+    found: dict[str, Tensor] = {}
+    loose: set[str] = set()
+    for role, tensor in given.items():
+        roles = ROLES if role == "qkv" else (role,)
+        if tensor.untyped_storage().data_ptr() not in fixed:
+            loose.update(roles)
+        if role == "qkv" and tensor.dim() == 2 and tensor.size(0) * 3 == tensor.size(1):
+            tensor = tensor.mT
+        if tensor.dim() == 2 and not role.endswith("bias"):
+            found |= dict(zip(roles, tensor.detach().to("cpu").chunk(len(roles)), strict=False))
+    return found, loose
+
+
+def _ordered(subject: Subject, maps: Maps) -> Finding | None:
+    """Name what is otherwise than was said; the first row that fits does."""
+    heads, (said, loose) = maps.heads, _said_maps(subject)
+    found = {role: getattr(maps, role)[:, :-1] for role in said}
+    if "out" in found:
+        found["out"] = found["out"][:, : maps.value.size(0)]
+    limit = _SAME_ROUGH if subject.rough else _SAME
+
+    def same(one: Tensor, two: Tensor) -> bool:
+        if one.shape != two.shape:
+            return False
+        factor = (one * two).sum() / two.square().sum()  # a scale may stand before the product
+        return bool((one - factor * two).abs().max() <= limit * one.abs().max())
+
+    def finding(cause: str | None, told: str, how: Standing = "equal") -> Finding:
+        return Finding(EQUALITY, cause, told, subject.sized("read off what goes in and what comes out"), how=how)
+
+    turned = [r for r in found if not same(found[r], said[r]) and same(found[r], said[r].mT)]
+    wrong = [r for r in found if not same(found[r], said[r]) and not (r in turned and r in loose)]
+    either = [r for r in found if r in loose and said[r].size(0) == said[r].size(1)]
+    if not wrong and 0 < len(turned) < len(either):
+        told = f"multiplied by the matrix of {' and '.join(turned)} as it is kept, and by others' transposes"
+        return finding("weight-not-transposed", told, "open")
+    if not wrong:
+        return None
+    three = [r for r in ROLES if r in found]
+    if len(three) == 3 and heads > 1 and len({said[r].shape for r in three}) == 1:
+        by_head = torch.cat([said[r] for r in three]).unflatten(0, (heads, 3, -1)).unbind(1)
+        if all(same(found[r], part.flatten(0, 1)) for r, part in zip(three, by_head, strict=True)):
+            told = "the rows are read head by head (q, k, v of the first head, then of the next), and kept q, k, v"
+            return finding("interleaved-qkv", told)
+    for role in wrong:
+        if role in turned:
+            return finding("weight-not-transposed", f"multiplied by the matrix of {role} as it is kept, not transposed")
+    if wrong == ["out"] and heads <= 5:
+        mine, theirs = (x.unflatten(-1, (heads, -1)) for x in (found["out"], said["out"]))
+        for order in itertools.permutations(range(heads)):
+            if same(mine, theirs[:, list(order)]):
+                told = f"the heads are merged in the order {order}, which averaged weights cannot tell"
+                return finding("averaged-weights-parity", told)
+    told = f"what makes its {' and '.join(wrong)} is not what weights= says"
+    return finding(None, told) if subject.options.weights else None

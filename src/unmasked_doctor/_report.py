@@ -1,0 +1,401 @@
+"""What the doctor found, and how it is told."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from itertools import groupby
+from typing import Any, Literal
+
+from unmasked_doctor import museum
+
+__all__ = [
+    "STANDINGS", "Finding", "Given", "Layer", "ModelReport", "Open", "Outcome", "Passed", "Report",
+    "Standing", "reaches", "standing_of",
+]  # fmt: skip
+
+VERSION = 2  # of what to_dict gives: it changes where a key goes or means something else, not where one comes
+
+Standing = Literal["equal", "followed", "open"]
+STANDINGS: tuple[Standing, ...] = ("open", "followed", "equal")  # each says more than the one before
+
+
+def reaches(verdict: Standing, least: Standing) -> bool:
+    """Tell whether a verdict says as much as another.
+
+    Args:
+        verdict: What is known: "equal", "followed" or "open".
+        least: What is asked for.
+
+    Returns:
+        Whether it is as much: "equal" says more than "followed", and this more than "open".
+
+    Examples:
+        >>> reaches("equal", "followed"), reaches("open", "followed")
+        (True, False)
+    """
+    return STANDINGS.index(verdict) >= STANDINGS.index(least)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that is wrong.
+
+    Attributes:
+        check: What was asked of the target.
+        cause: The slug of the mistake in the museum, or None where the museum shows none like it.
+        told: What the target does, in a sentence.
+        evidence: The smallest input that showed it, and by how much it was off.
+        how: How it is known. "equal": the mistake, computed beside the target, gives its numbers. "followed": the step
+            was recognized as that mistake's. "open": it is the likeliest.
+        also: Slugs of mistakes that would show in the same way.
+        where: The module of a model that it was found in, by its qualified name; "" for the target itself.
+        caution: Whether PyTorch's own functions, or published models, do it too.
+    """
+
+    check: str
+    cause: str | None
+    told: str
+    evidence: str
+    how: Standing = "open"
+    also: tuple[str, ...] = ()
+    where: str = ""
+    caution: bool = False
+
+    @property
+    def link(self) -> str | None:
+        """Where the cause hangs in the museum, from the site's root."""
+        return None if self.cause is None else museum.ENTRIES[self.cause].link
+
+    @property
+    def causes(self) -> tuple[str, ...]:
+        """The cause, and those that would show in the same way."""
+        return (*([self.cause] if self.cause else []), *self.also)
+
+
+@dataclass(frozen=True)
+class Open:
+    """A check that was not decided.
+
+    Attributes:
+        check: What was to be asked.
+        needs: What would decide it.
+    """
+
+    check: str
+    needs: str
+
+
+@dataclass(frozen=True)
+class Passed:
+    """A check that holds."""
+
+    check: str
+
+
+@dataclass(frozen=True)
+class Given:
+    """What was seen, and taken as it is: any choice of it is attention."""
+
+    what: str
+
+
+Outcome = Finding | Open | Passed | Given
+
+
+def standing_of(findings: Iterable[Finding], otherwise: Standing) -> Standing:
+    """What is known of what it computes: the most that a finding says, or else what is known without."""
+    return max((*(found.how for found in findings), otherwise), key=STANDINGS.index)
+
+
+@dataclass(frozen=True)
+class Report:
+    """What holds of a target and what does not.
+
+    Attributes:
+        target: The target's name.
+        findings: What is wrong, the surest first.
+        cautions: What PyTorch's own functions do too, and may surprise; findings, with ``strict=True``.
+        passed: The checks that hold.
+        inconclusive: The checks that were not decided, and what they need.
+        verdict: What is known of what it computes. "equal": its outputs are those of an independent attention, or of
+            one with the mistake that was found. "followed": each of its steps was recognized, each parameter is
+            used, and what stands in ``given`` was taken as it is. "open": it may compute something else.
+        given: What was not judged, since any choice of it is attention: positions, windows, norms, gates.
+    """
+
+    target: str
+    findings: tuple[Finding, ...] = ()
+    cautions: tuple[Finding, ...] = ()
+    passed: tuple[str, ...] = ()
+    inconclusive: tuple[Open, ...] = ()
+    verdict: Standing = "open"
+    given: tuple[str, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is wrong."""
+        return not self.findings
+
+    @property
+    def causes(self) -> tuple[str, ...]:
+        """The slugs of all findings."""
+        return tuple(finding.cause for finding in self.findings if finding.cause)
+
+    def __bool__(self) -> bool:
+        return self.ok
+
+    def __repr__(self) -> str:
+        return self.text()
+
+    def text(self, *, color: bool = False, width: int = 78) -> str:
+        """Tell it in words.
+
+        Args:
+            color: Whether to color it for a terminal.
+            width: Columns to wrap it to.
+        """
+        paint = _Paint(color)
+        lines = [_verdict(self.target, self.findings, _SAID[self.verdict], self.verdict, paint)]
+        lines += _told(self.findings, self.cautions, self.inconclusive, self.passed, paint)
+        lines += _taken(self.given, paint)
+        return _wrapped(lines, width)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Tell it in plain dictionaries, for JSON."""
+        return _dict(self)
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One call of attention in a model.
+
+    Attributes:
+        name: The qualified name of the module that called.
+        kind: "causal", "every token sees every", "masked", or "keys of another length".
+        kernel: What ran: "sdpa" for PyTorch's function, whichever of its kernels that takes outside of here, "flex" for
+            FlexAttention, "eager" for PyTorch's layer without its function, or "written out".
+        heads: Heads of the queries.
+        kv_heads: Different heads of the keys.
+        head_dim: Features of a head.
+        causal: Whether no query sees a later key.
+        window: How many keys a query sees at most, where that is fewer than there are.
+        scale: What the products of query and key were multiplied by, from the layers on; None if that varies.
+        bias: Whether something besides a mask is added to the scores.
+        turned: Whether positions turn query and key; None where that could not be told.
+        findings: What is wrong.
+        verdict: "equal" if PyTorch's own layer made the call; "followed" if it was followed from the layers before it
+            to the layer behind it; or else "open".
+        given: What was taken as it is.
+    """
+
+    name: str
+    kind: str
+    kernel: str
+    heads: int
+    kv_heads: int
+    head_dim: int
+    causal: bool
+    window: int | None = None
+    scale: float | None = None
+    bias: bool = False
+    turned: bool | None = None
+    findings: tuple[Finding, ...] = ()
+    verdict: Standing = "open"
+    given: tuple[str, ...] = ()
+
+    @property
+    def told(self) -> str:
+        """What it computes, in a line."""
+        usual = self.scale is None or abs(self.scale * self.head_dim**0.5 - 1) < 1e-3
+        parts = [
+            self.kind,
+            f"window {self.window}" if self.window else "",
+            f"{self.heads} heads of {self.head_dim} features",
+            f"{self.kv_heads} key heads" if self.kv_heads != self.heads else "",
+            "" if usual else f"scale {self.scale:g}",
+            "rotary" if self.turned else "",
+            "bias" if self.bias else "",
+            self.kernel,
+        ]
+        return ", ".join(part for part in parts if part)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Tell it in plain dictionaries, for JSON."""
+        return vars(self) | {"given": list(self.given), "findings": _dicts(self.findings)}
+
+
+@dataclass(frozen=True)
+class ModelReport:
+    """What holds of a model's attention, layer by layer.
+
+    Attributes:
+        target: The model's name.
+        layers: The calls of attention, in their order.
+        findings: What is wrong, the surest first; each says where.
+        cautions: What may surprise.
+        passed: The checks that hold of all layers.
+        inconclusive: The checks that were not decided, and what they need.
+        watched: The modules whose calls were heard.
+        unwatched: What looked like attention and could not be heard, and why.
+    """
+
+    target: str
+    layers: tuple[Layer, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    cautions: tuple[Finding, ...] = ()
+    passed: tuple[str, ...] = ()
+    inconclusive: tuple[Open, ...] = ()
+    watched: tuple[str, ...] = ()
+    unwatched: tuple[str, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is wrong."""
+        return not self.findings
+
+    @property
+    def verdict(self) -> Standing:
+        """What is known of all its attention: the least that is known of a layer, and "open" if some was not heard."""
+        if not self.layers or self.unwatched:
+            return "open"
+        return min((layer.verdict for layer in self.layers), key=STANDINGS.index)
+
+    @property
+    def given(self) -> tuple[str, ...]:
+        """What was taken as it is, in any layer."""
+        return tuple(dict.fromkeys(what for layer in self.layers for what in layer.given))
+
+    @property
+    def causes(self) -> tuple[str, ...]:
+        """The slugs of all findings."""
+        return tuple(finding.cause for finding in self.findings if finding.cause)
+
+    def __bool__(self) -> bool:
+        return self.ok
+
+    def __repr__(self) -> str:
+        return self.text()
+
+    def text(self, *, color: bool = False, width: int = 78) -> str:
+        """Tell it in words; equal layers in one line.
+
+        Args:
+            color: Whether to color it for a terminal.
+            width: Columns to wrap it to.
+        """
+        paint = _Paint(color)
+        said = "no call of attention was heard" if not self.layers else _SAID_OF_ALL[self.verdict]
+        count = len(self.layers)
+        heard = f"{count} call{'s' if count != 1 else ''} of attention"
+        lines = [_verdict(f"{self.target}, {heard}", self.findings, said, self.verdict, paint)]
+        lines += _told(self.findings, self.cautions, (), (), paint)
+        lines += [f"{paint.dim}-{paint.off} {line}" for line in _folded(self.layers)]
+        lines += [f"{paint.yellow}?{paint.off} not watched: {what}" for what in self.unwatched]
+        lines += _told((), (), self.inconclusive, self.passed, paint)
+        lines += _taken(self.given, paint)
+        return _wrapped(lines, width)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Tell it in plain dictionaries, for JSON."""
+        more = {"watched": list(self.watched), "unwatched": list(self.unwatched)}
+        return _dict(self) | {"layers": [layer.to_dict() for layer in self.layers]} | more
+
+
+class _Paint:
+    def __init__(self, color: bool) -> None:
+        codes = (f"\033[{code}m" if color else "" for code in (31, 32, 33, 2, 0))
+        self.red, self.green, self.yellow, self.dim, self.off = codes
+
+
+_SAID: dict[Standing, str] = {
+    "equal": "equal to an independent attention",
+    "followed": "followed step by step",
+    "open": "equality with attention was not settled, so it may compute something else",
+}
+_SAID_OF_ALL: dict[Standing, str] = {
+    "equal": "each made by PyTorch's own layer, or equal to an independent attention",
+    "followed": "each followed from the layers before it to the layer behind it",
+    "open": "not all of it could be followed, so look at the rest",
+}
+_HOW: dict[Standing, str] = {"equal": "", "followed": " (followed)", "open": " (likely)"}
+
+
+def _verdict(target: str, findings: Sequence[Finding], said: str, verdict: Standing, paint: _Paint) -> str:
+    count = len(findings)
+    if count:
+        return f"{target}: {paint.red}{count} finding{'s' if count > 1 else ''}{paint.off}"
+    told = f"{paint.yellow}no finding, but {said}" if verdict == "open" else f"{paint.green}no finding, {said}"
+    return f"{target}: {told}{paint.off}"
+
+
+def _taken(given: Sequence[str], paint: _Paint) -> Iterator[str]:
+    if given:
+        yield f"{paint.dim}={paint.off} taken as given: {', '.join(given)}"
+
+
+def _told(
+    findings: Iterable[Finding],
+    cautions: Iterable[Finding],
+    inconclusive: Iterable[Open],
+    passed: Sequence[str],
+    paint: _Paint,
+) -> Iterator[str]:
+    marked = [*(("x", paint.red, each) for each in findings), *(("!", paint.yellow, each) for each in cautions)]
+    for mark, color, each in marked:
+        where = f"{each.where}: " if each.where else ""
+        title = where + (each.cause or "not in the museum") + _HOW[each.how]
+        yield f"{color}{mark} {title}{paint.off}: {each.told}"
+        yield f"    {each.evidence}"
+        if each.also:
+            yield f"    it could also be {' or '.join(each.also)}"
+        if each.cause:
+            yield f"    {paint.dim}{museum.ENTRIES[each.cause].address}{paint.off}"
+    yield from (f"{paint.yellow}?{paint.off} {each.check}: {each.needs}" for each in inconclusive)
+    if passed:
+        yield f"{paint.green}+{paint.off} holds: {', '.join(passed)}"
+
+
+def _wrapped(lines: Iterable[str], width: int) -> str:
+    wrap = {"subsequent_indent": "    ", "break_long_words": False, "break_on_hyphens": False}
+    whole = (line if " " not in line.strip() else textwrap.fill(line, width, **wrap) for line in lines)  # type: ignore[arg-type]
+    return "\n".join(whole)
+
+
+def _dict(report: Report | ModelReport) -> dict[str, Any]:
+    return {
+        "version": VERSION,
+        "target": report.target,
+        "ok": report.ok,
+        "verdict": report.verdict,
+        "given": list(report.given),
+        "findings": _dicts(report.findings),
+        "cautions": _dicts(report.cautions),
+        "passed": list(report.passed),
+        "inconclusive": [asdict(each) for each in report.inconclusive],
+    }
+
+
+def _dicts(findings: Iterable[Finding]) -> list[dict[str, Any]]:
+    return [asdict(each) | {"link": each.link} for each in findings]
+
+
+def _folded(layers: Sequence[Layer]) -> Iterator[str]:
+    """Tell layers that compute the same in one line."""
+    by_told: dict[str, list[str]] = {}
+    for layer in layers:
+        by_told.setdefault(layer.told, []).append(layer.name or "(the model)")
+    places: dict[str, int] = {}  # each name's number among those of its pattern
+    counts: Counter[str] = Counter()
+    for name in dict.fromkeys(layer.name or "(the model)" for layer in layers):
+        pattern = re.sub(r"[0-9]+", "*", name)
+        places[name], counts[pattern] = counts[pattern], counts[pattern] + 1
+    for told, names in by_told.items():
+        unique = list(dict.fromkeys(names))
+        by_run = groupby(enumerate(unique), lambda at: places[at[1]] - at[0])
+        spans = [[name for _, name in run] for _, run in by_run]
+        ranges = [f"{span[0]} ... {span[-1]}" if len(span) > 2 else ", ".join(span) for span in spans]
+        yield f"{', '.join(ranges)}: {told}"

@@ -1,0 +1,261 @@
+"""The layer that is unlike its likes: what is compared, and what a difference means."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from unmasked_doctor._call import Call
+from unmasked_doctor._hear import Facts
+from unmasked_doctor._report import Standing
+from unmasked_doctor._wires import Wires
+
+__all__ = ["FACTS", "Seen", "odd_ones", "tiled"]
+
+Said = tuple[str | None, str, str]  # a cause, what is told, and the evidence
+
+
+@dataclass
+class Seen:
+    """One call: what was heard of it, how it is connected, and what follows from that.
+
+    Attributes:
+        name: The innermost module that called.
+        place: Its name without numbers, which call of its module it is, and the shapes of its parameters: calls of one
+            place are likes.
+        call: What went through it.
+        facts: What was done to its scores before the softmax.
+        kernel: What ran.
+        native: Whether PyTorch's own layer made the call.
+        wires: How it is connected.
+        hides_padding: Whether no token looks at padding; None where that was not asked.
+        by_distance: Whether scores of tokens that are the same depend on the distance alone; None likewise.
+    """
+
+    name: str
+    place: str
+    call: Call
+    facts: Facts
+    kernel: str
+    native: bool
+    wires: Wires = field(default_factory=Wires)
+    hides_padding: bool | None = None
+    by_distance: bool | None = None
+
+    @cached_property
+    def reach(self) -> int | None:
+        """How many keys a query sees at most, itself the last; None where one sees a later key."""
+        queries, keys = self.call.weights.shape[-2:]
+        seen = (self.call.weights > 0).flatten(0, 1).any(0)
+        far = torch.arange(keys - queries, keys)[:, None] - torch.arange(keys)
+        if queries < 2 or keys < queries or bool(seen[far < 0].any()):
+            return None
+        return int(far[seen].max()) + 1 if seen.any() else 0
+
+    @property
+    def causal(self) -> bool:
+        """Whether no query sees a later key."""
+        return self.reach is not None
+
+    @property
+    def window(self) -> int | None:
+        """How many keys a query sees, if these are not all that it may."""
+        return self.reach if self.reach and self.reach < self.call.weights.size(-1) else None
+
+    @property
+    def scale(self) -> float | None:
+        """What the products of what the layers gave are multiplied by."""
+        scale = math.nan if self.facts.varied else self.facts.gain
+        for turn in self.wires.turns.values():
+            scale *= math.nan if turn.gain is None else turn.gain
+        return None if math.isnan(scale) else float(f"{scale:.4g}")
+
+    @property
+    def finite(self) -> bool:
+        """Whether what went in were numbers: or else it is an earlier layer's fault."""
+        return bool(self.call.query.isfinite().all() and self.call.key.isfinite().all())
+
+    @property
+    def sums(self) -> bool:
+        total = self.call.weights.sum(-1)
+        return bool(((total - 1).abs().lt(1e-3) | total.eq(0) | total.isnan()).all()) or self.call.dropout > 0
+
+    @property
+    def unchanged(self) -> bool:
+        """Whether the values meet what the softmax gave."""
+        same = torch.allclose(self.call.weights, self.call.softmax, atol=1e-6, equal_nan=True)
+        return same or self.call.dropout > 0
+
+    @cached_property
+    def rest(self) -> Tensor:
+        """What the scores have beside the products, where keys are seen; zeros if that cannot be told."""
+        call, shown = self.call, self.call.softmax > 0
+        if self.facts.varied or math.isnan(self.facts.gain):
+            return torch.zeros(())
+        rest = (call.scores - self.facts.gain * call.product).masked_fill(~shown, 0.0)
+        size = call.scores.masked_fill(call.scores < -1e4, 0.0).abs().max() + 1
+        return rest if float(rest.abs().max()) > 1e-4 * float(size) else torch.zeros(())
+
+    @property
+    def bias(self) -> bool:
+        """Whether something else than a mask is added to the scores."""
+        return bool(self.rest.any())
+
+    @property
+    def ones(self) -> bool:
+        """Whether what is added has only zeros and ones."""
+        rest = self.rest.masked_fill(self.rest.abs() < 1e-4, 0.0)
+        return self.bias and float((rest - rest.round()).abs().max()) < 1e-4 and bool((rest.round().abs() <= 1).all())
+
+    @property
+    def kv_heads(self) -> int:
+        reads = self.wires.reads.get("key")
+        return len(set(reads)) if reads else self.call.key.size(1)
+
+    @property
+    def verdict(self) -> Standing:
+        """Whether it is known from the layers before it to the layer behind it."""
+        if self.native:
+            return "equal"
+        right = self.wires.known and self.sums and self.unchanged and self.call.over == "keys"
+        return "followed" if right and self.scale is not None else "open"
+
+
+@dataclass(frozen=True)
+class _Bias:
+    """What is added to the scores, equal to another where it is the same for all that both see."""
+
+    rest: Tensor
+    shown: Tensor
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, _Bias) or self.rest.shape != other.rest.shape:
+            return False
+        apart = (self.rest - other.rest).masked_fill(~(self.shown & other.shown), 0.0).abs().max()
+        return float(apart) < 1e-3 * float(self.rest.abs().max())
+
+    def __hash__(self) -> int:
+        return 0  # what is equal must have one
+
+
+def tiled(reads: tuple[Any, ...] | None) -> bool:
+    if reads is None or not 1 < len(set(reads)) < len(reads):
+        return False
+    own = len(set(reads))
+    return all(reads[head] == reads[head % own] for head in range(len(reads)))
+
+
+def odd_ones(group: list[Seen], of: Callable[[Seen], Any]) -> Iterator[tuple[Seen, Any, Any, int]]:
+    """Those whose value differs from that of at least three quarters, or of two where there are three."""
+    values = [(seen, value) for seen in group if (value := of(seen)) is not None]
+    if len(values) < 3:
+        return
+    (usual, count), *_ = Counter(value for _, value in values).most_common(1)
+    if count >= 0.75 * len(values) or (len(values) == 3 and count == 2):
+        yield from ((seen, value, usual, count) for seen, value in values if value != usual)
+
+
+def _is_turned(seen: Seen) -> bool:
+    return len(seen.wires.turns) == 2 and all(turn.kind == "turned" for turn in seen.wires.turns.values())
+
+
+def _reads_said(seen: Seen, value: Any, usual: Any) -> Said:
+    now, then = dict(value), dict(usual)
+    by = "its heads read other layers, or other features of them"
+    if now["value"] == then["key"] and now["key"] == then["value"]:
+        return "wrong-value", "its keys and values are exchanged", "its value reads what is the key in the others"
+    for role in ("query", "key"):
+        if now["value"] == then[role]:
+            told = f"its {role} is passed as the value"
+            return "wrong-value", told, f"its value reads what is the {role} in the others"
+    for role in ("key", "value"):
+        if now[role] != then[role] and tiled(now[role]) and set(now[role]) == set(then[role]):
+            told = f"its {role} heads are repeated in the order 0 1 0 1, not 0 0 1 1"
+            return "repeat-for-repeat-interleave", told, "query heads read other key heads"
+    which = [role for role in now if now[role] != then[role]]
+    if len(which) == 1 and set(now[which[0]]) == set(then[which[0]]):
+        return None, f"the heads of its {which[0]} are in another order", by
+    return None, f"its {' and '.join(which)} come from elsewhere", by
+
+
+def _scale_said(seen: Seen, value: Any, usual: Any) -> Said:
+    evidence = f"they are multiplied by {value:g}, not by {usual:g}"
+    root = float(f"{seen.call.query.size(-1) ** -0.5:.4g}")
+    if usual == root and abs(value - 1) < 1e-3:
+        return "missing-scale", "its scores are not divided by the root of head_dim", evidence
+    return "wrong-d-in-scale", "its scores are scaled by another number", evidence
+
+
+def _softmax_said(seen: Seen, value: Any, usual: Any) -> Said:
+    if value[0] == usual[0]:
+        return "mask-after-softmax", "its weights are changed after the softmax", "they are not what the softmax gave"
+    cause = "softmax-over-queries" if value[0] == "queries" else None
+    return cause, f"its softmax runs over {value[0]}", f"over {usual[0]} in the others"
+
+
+def _causal_said(seen: Seen, value: Any, usual: Any) -> Said:
+    weights = seen.call.weights
+    if usual:
+        later = torch.ones(weights.shape[-2:], dtype=torch.bool, device=weights.device).triu(1)
+        dense = bool((weights > 0).all())
+        evidence = f"a weight of {float(weights[..., later].max()):.2g} on a later token"
+        return "no-causal-mask" if dense else None, "its queries see later tokens", evidence
+    return None, "its queries see no later tokens", "all weights on later tokens are zero"
+
+
+class Fact(NamedTuple):
+    """What layers that are likes have alike.
+
+    Attributes:
+        of: What one has; None where it is not asked.
+        said: The cause of another, what is told of it, and the evidence.
+        follows: Whether another may be no more than what another mistake brings with it.
+        good: Whether it is right to have it, though the others have not.
+    """
+
+    of: Callable[[Seen], Any]
+    said: Callable[[Seen, Any, Any], Said]
+    follows: bool = False
+    good: bool = False
+
+
+FACTS: dict[str, Fact] = {
+    "causal": Fact(lambda seen: seen.causal if seen.call.query.size(-2) > 1 else None, _causal_said),
+    "scale": Fact(lambda seen: seen.scale, _scale_said),
+    "weights": Fact(lambda seen: seen.sums, lambda seen, value, usual: (
+        "weights-not-normalized", "its weights do not sum to one",
+        f"those of the last query sum to {float(seen.call.weights[0, 0, -1].sum()):.3g}"), follows=True, good=True),
+    "softmax": Fact(lambda seen: (seen.call.over, seen.unchanged), _softmax_said, follows=True),
+    "reads": Fact(lambda seen: tuple(sorted(seen.wires.reads.items())) if len(seen.wires.reads) == 3 else None,
+                  _reads_said),
+    "tokens": Fact(lambda seen: tuple(sorted(seen.wires.tokens.items())) or None, lambda seen, value, usual: (
+        None, "its heads read other tokens than those of the others",
+        ", ".join(f"its {role} {tokens}" for role, tokens in value)), follows=True),
+    "sources": Fact(lambda seen: seen.wires.own, lambda seen, value, usual: (
+        None, f"its keys are made of {'its own tokens' if value else 'another sequence'}",
+        f"those of the others are made of {'their own tokens' if usual else 'another sequence'}")),
+    "merge": Fact(lambda seen: seen.wires.merge and (seen.wires.merge, seen.wires.order), lambda seen, value, usual: (
+        None,
+        "its heads are merged in another order" if value[0] == usual[0] else "its merged heads mix several tokens",
+        "the next layer reads other features"), follows=True),
+    "bias": Fact(lambda seen: _Bias(seen.rest, seen.call.softmax > 0) if seen.bias else None,
+                 lambda seen, value, usual: (
+        None, "it adds something else to its scores",
+        "what its scores have beside the products is not what those of the others have")),
+    "pairs": Fact(lambda seen: tuple(turn.pair for turn in seen.wires.turns.values()) if _is_turned(seen) else None,
+                  lambda seen, value, usual: (
+        "rope-pairing", "its rotation pairs other features", f"they lie {value[0]} apart, not {usual[0]}")),
+    "padding": Fact(lambda seen: seen.hides_padding, lambda seen, value, usual: (
+        "padding-ignored", "it attends to padding, which attention_mask hides in the other layers",
+        "its weights are not zero where tokens are padding"), good=True),
+    "positions": Fact(lambda seen: seen.by_distance, lambda seen, value, usual: (
+        None, "where all tokens are the same, its scores depend on more than the distance",
+        "those of the others depend on it alone"), follows=True, good=True),
+}  # fmt: skip

@@ -1,0 +1,165 @@
+"""What each head of a call reads, and where its result goes: told by the numbers that go along, and by no name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from unmasked_doctor._call import ROLES, Call
+from unmasked_doctor._hear import Event, product_of
+
+__all__ = ["Turn", "Wires", "wires_of"]
+
+# Of one head: the layer that it reads, and which of its features.
+Reads = tuple[str, tuple[int, ...]]
+
+
+@dataclass(frozen=True)
+class Turn:
+    """What is done to a head's vector between its layer and the call.
+
+    Attributes:
+        kind: "plain", "turned" by an angle, or "other".
+        gain: What its length is multiplied by, or None where that depends on the vector.
+        pair: How far the two features that are turned together lie apart.
+    """
+
+    kind: str
+    gain: float | None
+    pair: int | None = None
+
+
+@dataclass
+class Wires:
+    """How a call is connected to the layers beside it.
+
+    Attributes:
+        reads: For each role and head of the queries, what it reads.
+        turns: For query and key, what is done to them in between.
+        viewed: The roles whose heads were split by a view alone.
+        tokens: For each role, whether it is read of "its own" tokens, of "the first item", or of "other tokens".
+        own: Whether keys are made of what queries are made of; None where that could not be told.
+        merge: "right", "viewed" (without a transpose), "mixed" (other tokens), or None where no layer follows.
+        order: The heads in the order in which the next layer has them.
+    """
+
+    reads: dict[str, tuple[Reads, ...]] = field(default_factory=dict)
+    turns: dict[str, Turn] = field(default_factory=dict)
+    viewed: list[str] = field(default_factory=list)
+    tokens: dict[str, str] = field(default_factory=dict)
+    own: bool | None = None
+    merge: str | None = None
+    order: tuple[int, ...] | None = None
+
+    @property
+    def known(self) -> bool:
+        """Whether all of it could be told, and is right."""
+        return set(self.reads) == set(ROLES) and self.merge == "right" and set(self.tokens.values()) == {"its own"}
+
+
+def wires_of(events: list[Event], call: Call, module: str) -> Wires:
+    """Follow the numbers of one call back to the layers that made them, and on to the one that reads them."""
+    wires, made = Wires(), {}
+    for role in ROLES:
+        ids = call.sources.get(role)
+        if ids is None or not ids.numel():
+            continue
+        ids = ids[:, :, -call.query.size(2) :] if role == "query" else ids
+        source = _source(events, ids)
+        if source is None:
+            continue
+        made[role] = source
+        _reads(wires, role, events[source], ids, module)
+        if role != "value" and role in wires.reads:
+            wires.turns[role] = _turn(events[call.first], ids)
+    if {"query", "key"} <= made.keys():
+        one, other = (events[made[role]].given[0] for role in ("query", "key"))
+        wires.own = one.shape == other.shape and torch.equal(one, other)
+    _merged(wires, events, call)
+    return wires
+
+
+def _source(events: list[Event], ids: Tensor) -> int | None:
+    """The product that made all of these numbers."""
+    number = product_of(events, int(ids.min()))
+    if number is None or int(ids.max()) >= events[number].first + events[number].result.numel():
+        return None
+    return number
+
+
+def _reads(wires: Wires, role: str, event: Event, ids: Tensor, module: str) -> None:
+    items, heads, tokens, dim = ids.shape
+    width = event.result.size(-1)
+    rows, features = (ids - event.first) // width, (ids - event.first) % width
+    count = event.result.numel() // width
+    if count % items or (event.result.dim() != 2 and event.result.size(0) != items):
+        return
+    each = count // items
+    flat = rows[0] * (heads * dim) + features[0] - features[0].min()
+    if heads > 1 and torch.equal(flat, torch.arange(heads * tokens * dim).view(heads, tokens, dim)):
+        wires.viewed.append(role)
+        wires.tokens[role] = "other tokens"
+    elif bool((rows == rows[..., :1]).all()):
+        row = rows[..., 0]
+        by_item = torch.arange(items)[:, None, None] * each + (each - tokens) + torch.arange(tokens)
+        by_token = torch.arange(items)[:, None, None] + ((each - tokens) + torch.arange(tokens)) * items
+        firsts = (row == row[:1]).all() and items > 1
+        own = any(torch.equal(row, right.expand_as(row)) for right in (by_item, by_token))
+        wires.tokens[role] = "its own" if own else "the first item" if firsts else "other tokens"
+    else:
+        wires.tokens[role] = "other tokens"
+    name = _relative(event.module, module)
+    wires.reads[role] = tuple((name, tuple(sorted(set(features[0, head, -1].tolist())))) for head in range(heads))
+
+
+def _turn(product: Event, ids: Tensor) -> Turn:
+    facts = product.facts[0]
+    for each, given in zip(product.facts, product.ids, strict=True):
+        if given is not None and int(given.min()) <= int(ids.min()) and int(given.max()) >= int(ids.max()):
+            facts = each
+            break
+    gain = None if facts.varied and not facts.turned else float(f"{facts.gain:.4g}")
+    if facts.turned:
+        return Turn("turned", gain, facts.turned) if facts.turned < ids.size(-1) else Turn("other", gain)
+    return Turn("other" if facts.varied else "plain", gain)
+
+
+def _merged(wires: Wires, events: list[Event], call: Call) -> None:
+    """Follow the result to the layer that reads it."""
+    event = events[call.place]
+    low, high = event.first, event.first + event.result.numel()
+    items, heads, tokens, dim = call.context.shape
+    places = torch.full((event.result.numel(),), -1)
+    places[call.index.reshape(-1)] = torch.arange(call.index.numel())
+    for later in events[call.place + 1 :]:
+        ids = later.ids[0] if later.kind != "softmax" else None
+        if ids is None or int(ids.max()) < low or int(ids.min()) >= high:
+            continue
+        if int(ids.min()) < low or int(ids.max()) >= high:
+            return
+        at = places[ids.reshape(-1, ids.size(-1)) - low]
+        if int(at.min()) < 0:
+            return
+        token, head = at // dim % tokens + at // (heads * tokens * dim) * tokens, at // (tokens * dim) % heads
+        wires.merge = "right"
+        rows = torch.arange(len(at))
+        by_token = rows % items * tokens + rows // items
+        if not bool((token == token[:, :1]).all()):
+            flat = rows[:, None] * at.size(1) + torch.arange(at.size(1))
+            wires.merge = "viewed" if torch.equal(at, flat) and at.size(1) == heads * dim else "mixed"
+        elif len(at) == items * tokens and not any(torch.equal(token[:, 0], right) for right in (rows, by_token)):
+            wires.merge = "mixed"
+        elif at.size(1) == heads * dim:
+            own = head[0].view(heads, dim)
+            wires.order = tuple(own[:, 0].tolist()) if bool((own == own[:, :1]).all()) else None
+        return
+
+
+def _relative(name: str, module: str) -> str:
+    """A layer's name as seen from a module."""
+    parts, beside = name.split("."), module.split(".")
+    while parts and beside and parts[0] == beside[0]:
+        parts, beside = parts[1:], beside[1:]
+    return "/".join([*[".."] * len(beside), *parts])

@@ -1,0 +1,43 @@
+"""What attention costs on a GPU, drawn from a record of `unmasked_lessons.measure`."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from unmasked import plot
+from unmasked_lessons.figures._drawing import AMBER, TEAL
+
+WAYS = {"math": ":", "by hand": "--", "efficient": "-.", "flash": "-", "cudnn": "-"}
+
+
+def over_length(record: Mapping[str, Any]) -> Figure:
+    """Time and memory of each way over the length, on axes that grow by factors, from the record's "kernels"."""
+    lengths = sorted(map(int, record["kernels"]))
+    with plot.figure(6.8, 2.9) as drawn:
+        panels = drawn.subplots(1, 2)
+        for axes, place, unit in zip(panels, (0, 1), ("ms", "MiB"), strict=True):
+            for name, line in WAYS.items():
+                numbers = [record["kernels"][str(length)][name][place] for length in lengths]
+                axes.plot(lengths, numbers, line, label=name, marker="o" if name == "cudnn" else "")
+            axes.set(xscale="log", yscale="log", xlabel="tokens", ylabel=unit)
+            axes.set_xticks(lengths, [f"{length:,}" for length in lengths], rotation=45)
+            axes.minorticks_off()
+        panels[0].legend(loc="upper left", fontsize="small")  # where no curve runs
+    return drawn
+
+
+def choices(record: Mapping[str, Any], names: Mapping[str, str]) -> Figure:
+    """How long each call of the record's "choices" took, as bars, amber where no fused kernel ran."""
+    found = [record["choices"][name] for name in names]
+    with plot.figure(5.4, 0.29 * len(names) + 0.6) as drawn:
+        axes = drawn.subplots()
+        colors = [AMBER if "math" in ran else TEAL for ran, *_ in found]
+        bars = axes.barh(list(names.values()), [time for _, time, _ in found], color=colors)
+        axes.bar_label(bars, [f" {time:.2f} ms, {ran[0]}" for ran, time, _ in found])
+        axes.set(xlim=(0, 1.4 * max(time for _, time, _ in found)))
+        axes.invert_yaxis()
+        axes.xaxis.set_visible(False)
+        for side in ("top", "right", "bottom"):
+            axes.spines[side].set_visible(False)
+    return drawn

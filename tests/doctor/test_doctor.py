@@ -1,0 +1,505 @@
+"""The doctor is sound and complete: nothing is found in correct attention, and every mistake that shows is named."""
+
+import copy
+import json
+import math
+import re
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from unmasked import diagnose, self_attention
+from unmasked_doctor import Report, museum
+from unmasked_doctor.testing import assert_attention
+
+from .examples import HEALTHY, NOT_SEEN, SICK
+from .test_zoo import WRONG
+from .zoo.attention import Attention, separate
+
+E, H, D = 20, 5, 4
+
+NAN, SUMS, COSTS, CALLS = (
+    "The output is NaN",
+    "Rows of weights do not sum to one",
+    "It takes too much memory or time, or does not load",
+    "Two calls, or training and evaluation, disagree",
+)
+# What the museum says that one sees, where a check of the doctor sees just that.
+SEEN = {
+    "hooks run": "Hooks do not run",
+    "float16 range": NAN,
+    "no NaN where a query may see nothing": NAN,
+    "weights sum to one": SUMS,
+    "weights sum to one, in training": SUMS,
+    "no mask in the state_dict": COSTS,
+    "what it costs": COSTS,
+    "the same at every call, in evaluation": CALLS,
+    "inputs left as they were": CALLS,
+    "parameters have their own memory": CALLS,
+}
+
+
+def printed(name: str, report: Report) -> None:
+    print(f"{name:55} {', '.join(report.causes) or 'no finding'}")
+
+
+@pytest.mark.parametrize("name", HEALTHY)
+def test_nothing_is_found_in_correct_attention(name: str) -> None:
+    report = HEALTHY[name].examine()
+    printed(name, report)
+    assert report.ok, report
+
+
+@pytest.mark.parametrize("name", SICK)
+def test_every_planted_mistake_is_named_and_no_other(name: str) -> None:
+    report = SICK[name].examine()
+    printed(name, report)
+    assert report.causes == (SICK[name].cause,), report
+    (finding,) = report.findings
+    assert finding.evidence
+    assert finding.link == museum.ENTRIES[finding.cause].link
+    (symptom,) = (symptom for symptom, slugs in museum.SYMPTOMS.items() if finding.cause in slugs)
+    if finding.check in SEEN or symptom in ("Hooks do not run", NAN, COSTS):
+        assert symptom == SEEN.get(finding.check), "the museum has it under another symptom"
+
+
+def test_every_mistake_of_the_museum_is_planted_or_cannot_be_seen() -> None:
+    planted = {patient.cause for patient in SICK.values()} | {case.cause for case in WRONG.values()} - {None}
+    assert planted | NOT_SEEN.keys() == museum.ENTRIES.keys()
+    assert not planted & NOT_SEEN.keys()
+    assert len(HEALTHY) >= 15
+
+
+# Classes that nothing was written for
+
+
+class Letters(nn.Module):
+    """Einsum with letters of its own, and matrices whose axes are in another order."""
+
+    def __init__(self, wrong: str = "") -> None:
+        super().__init__()
+        self.wrong, self.heads = wrong, H
+        self.Wq, self.Wk, self.Wv = (nn.Parameter(torch.randn(E, H, D) / 5) for _ in range(3))
+        self.Wo = nn.Parameter(torch.randn(H, D, E) / 5)
+
+    def forward(self, z):
+        a, b, c = (torch.einsum("nse,ehp->nhsp", z, w) for w in (self.Wq, self.Wk, self.Wv))
+        s = torch.einsum("nhxp,nhyp->nhxy", a, b)
+        s = s if self.wrong == "missing-scale" else s / math.sqrt(D)
+        s = s.softmax(2 if self.wrong == "softmax-over-queries" else 3)
+        c = a if self.wrong == "wrong-value" else c
+        r = torch.einsum("nhxy,nhyp->nxhp", s, c)
+        if self.wrong == "merge-without-transpose":
+            r = r.transpose(1, 2).reshape(r.shape)
+        return torch.einsum("nxhp,hpe->nxe", r, self.Wo)
+
+
+class Callable_:  # noqa: N801
+    """No module at all."""
+
+    def __init__(self, wrong: str = "") -> None:
+        self.wrong = wrong
+        self.qkv_weight = torch.randn(3, H, D, E) / 4
+        self.out_weight = torch.randn(E, E) / 4
+
+    def __call__(self, x):
+        q, k, v = torch.einsum("khde,bte->kbhtd", self.qkv_weight.to(x), x)
+        if self.wrong == "input-overwritten":
+            x.mul_(2)
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=self.wrong != "no-causal-mask")
+        y = y.reshape(x.shape) if self.wrong == "merge-without-transpose" else y.transpose(1, 2).flatten(2)
+        return y @ self.out_weight.to(x)
+
+
+STRANGE = {
+    Letters: ({}, ["missing-scale", "softmax-over-queries", "wrong-value", "merge-without-transpose"]),
+    Callable_: (
+        {"num_heads": H, "causal": True},
+        ["input-overwritten", "no-causal-mask", "merge-without-transpose"],
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("make", "wrong"), [(make, wrong) for make, (_, all_wrong) in STRANGE.items() for wrong in ["", *all_wrong]]
+)
+def test_classes_that_it_has_never_seen_are_judged_too(make, wrong: str) -> None:
+    report = diagnose(make(wrong), embed_dim=E, **STRANGE[make][0])
+    assert report.causes == ((wrong,) if wrong else ()), report
+    assert report.ok == (not wrong)
+    if not wrong:
+        assert "equality with the reference" in report.passed
+
+
+def test_without_weights_what_it_multiplies_tells_the_mistake() -> None:
+    class Sealed:
+        """Its matrices are nowhere to be seen."""
+
+        __slots__ = ()
+
+        def __call__(self, x):
+            w = torch.randn(4, E, E, generator=torch.Generator().manual_seed(3), dtype=torch.float64).to(x) / 4
+            q, k, v = ((x @ w[i]).unflatten(-1, (H, D)).transpose(1, 2) for i in range(3))
+            return F.scaled_dot_product_attention(q, k, v).reshape(x.shape) @ w[3]
+
+    report = diagnose(Sealed(), embed_dim=E, num_heads=H, causal=False)
+    (finding,) = report.findings
+    assert finding.cause == "merge-without-transpose"
+    assert finding.how != "open"
+    assert report.verdict != "open"
+
+
+def test_norms_windows_and_whole_layers_are_not_blamed_for_being_more_than_attention() -> None:
+    class Windowed(Letters):
+        def forward(self, z):
+            a, b, c = (torch.einsum("nse,ehp->nhsp", z, w) for w in (self.Wq, self.Wk, self.Wv))
+            seen = torch.ones(z.size(1), z.size(1), dtype=torch.bool).tril().triu(-2)
+            y = F.scaled_dot_product_attention(F.normalize(a, dim=-1), b, c, attn_mask=seen)
+            return torch.einsum("nhxp,hpe->nxe", y, self.Wo)
+
+    windowed = diagnose(Windowed(), embed_dim=E, causal=True)
+    assert windowed.ok, windowed
+    assert "the past is seen" in {each.check for each in windowed.inconclusive}
+    layer = nn.TransformerEncoderLayer(E, H, dim_feedforward=7, dropout=0.2, batch_first=True)
+    assert diagnose(layer, embed_dim=E, causal=False).ok
+
+
+def test_two_mistakes_at_once_are_both_named() -> None:
+    class Two(Letters):
+        def forward(self, z):
+            a, b, c = (torch.einsum("nse,ehp->nhsp", z, w) for w in (self.Wq, self.Wk, self.Wv))
+            r = (a @ b.mT).softmax(-1) @ c
+            return torch.einsum("nxhp,hpe->nxe", r.reshape(z.size(0), z.size(1), H, D), self.Wo)
+
+    assert set(diagnose(Two(), embed_dim=E).causes) == {"missing-scale", "merge-without-transpose"}
+
+
+def test_weights_may_be_named_by_parameter_view_layer_or_name() -> None:
+    class Odd(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.alpha, self.beta = nn.Parameter(torch.randn(3 * E, E)), nn.Linear(E, E)
+
+        def forward(self, x):
+            rows = F.linear(x, self.alpha).unflatten(-1, (H, 3, D)).transpose(1, 2)  # read head by head
+            return self.beta(F.scaled_dot_product_attention(*rows.unbind(-2)).transpose(1, 2).flatten(2))
+
+    odd = Odd()
+    assert diagnose(odd, embed_dim=E, num_heads=H).ok  # an order of its own
+    query, key, value = odd.alpha.chunk(3)
+    given = {"query": query, "key": key, "value": value, "out": odd.beta}
+    assert diagnose(odd, embed_dim=E, num_heads=H, weights=given).causes == ("interleaved-qkv",)
+    given = {"qkv": "alpha", "out": "beta.weight", "out_bias": "beta.bias"}
+    assert diagnose(odd, embed_dim=E, num_heads=H, weights=given).causes == ("interleaved-qkv",)
+
+
+def test_the_target_and_the_global_generator_are_left_as_they_were() -> None:
+    module = nn.MultiheadAttention(12, 3, dropout=0.3, batch_first=True)
+    state = copy.deepcopy(module.state_dict())
+    before = torch.get_rng_state()
+    for target, options in (
+        (module, {"inputs": "qkv"}),
+        (lambda x: module(x, x, x)[0], {}),
+        (module.forward, {"inputs": "qkv"}),
+    ):
+        assert diagnose(target, embed_dim=12, **options).ok
+    assert torch.equal(torch.get_rng_state(), before)
+    assert module.training
+    assert not module._forward_hooks
+    assert not module._forward_pre_hooks
+    assert all(p.grad is None for p in module.parameters())
+    assert all(torch.equal(value, state[name]) for name, value in module.state_dict().items())
+
+
+def test_the_same_report_comes_every_time() -> None:
+    target = SICK["merge-without-transpose: causal"]
+    torch.manual_seed(1)
+    first = target.examine()
+    torch.manual_seed(2)
+    assert target.examine() == first
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "text"),
+    [
+        ({"embed_dim": 0}, ValueError, "embed_dim is 0; it must be a whole number, 1 or more"),
+        ({"num_heads": -1}, ValueError, "num_heads is -1; it must be a whole number, 1 or more"),
+        (
+            {"inputs": "kv"},
+            ValueError,
+            'inputs is \'kv\'; choose "x", "x_allowed", "x_context", "x_context_allowed", "qkv" or "qkv_allowed"',
+        ),
+        ({"tokens": 1}, ValueError, "tokens is 1; it must be a whole number, 2 or more"),
+        ({"causal": "yes"}, ValueError, "causal is 'yes'; pass True, False, or None if that is not known"),
+        ({"causal": 0}, ValueError, "causal is 0; pass True, False, or None if that is not known"),
+        *(
+            ({name: "no"}, TypeError, f"{name} is 'no', a str; it must be True or False")
+            for name in ("batch_first", "positions", "strict", "training")
+        ),
+        ({"key_dim": 2.5, "inputs": "qkv"}, ValueError, "key_dim is 2.5; it must be a whole number, 1 or more"),
+        ({"key_dim": (3, -1), "inputs": "qkv"}, ValueError, "key_dim is (3, -1); it must be a whole number, 1 or more"),
+        ({"key_dim": 7}, ValueError, "key_dim is 7, and with inputs='x' the keys are of the tokens themselves"),
+        ({"key_dim": (7, 5), "inputs": "x_context"}, ValueError, 'for inputs="qkv" or "qkv_allowed" alone'),
+        ({"cache": True}, ValueError, 'cache is True; pass "kv" where forward(x, cache=None) returns (output, cache)'),
+        ({"cache": "kv", "inputs": "qkv"}, ValueError, 'a cache is examined with inputs="x": wrap the target'),
+        ({"cache": "kv", "causal": False}, ValueError, "what is kept in a cache has not seen later tokens"),
+        ({"target": 3}, TypeError, "target is an int; pass a module or a function"),
+        ({"target": Letters}, TypeError, "target is the class Letters; pass an object of it: Letters(...)"),
+        ({"inputs": "qkv"}, ValueError, "inputs is 'qkv', and the target refuses what that gives: TypeError"),
+        ({"weights": ["Wq"]}, TypeError, "weights is a list; pass a dict of roles and parameters"),
+        ({"weights": {"q": "Wq"}}, ValueError, "weights names 'q'; its keys are key, key_bias, out"),
+        (
+            {"weights": {"query": "Wx"}},
+            ValueError,
+            "is 'Wx', which is no parameter of the target; it has Wq, Wk, Wv, Wo",
+        ),
+        (
+            {"weights": {"query": 3}},
+            TypeError,
+            "weights['query'] is an int; pass a tensor, the name of a parameter, or",
+        ),
+        (
+            {"weights": {"query": torch.ones(E, E)}},
+            ValueError,
+            "weights['query'] is a tensor of shape (20, 20) that is none of the target's; pass a parameter",
+        ),
+    ],
+)
+def test_errors_say_what_to_pass(unhooked, options, error, text: str) -> None:
+    given = {"target": Letters(), "embed_dim": E, **options}
+    with pytest.raises(error) as raised:
+        diagnose(given.pop("target"), **given)
+    assert text in str(raised.value)
+
+
+def test_a_target_that_fails_on_every_input_is_a_finding() -> None:
+    report = diagnose(Letters(), embed_dim=E + 1)
+    (finding,) = report.findings
+    assert finding.cause is None
+    assert finding.link is None
+    assert "see embed_dim, num_heads, inputs and batch_first" in finding.told
+    report = diagnose(lambda x: x.mean(1), embed_dim=E)
+    assert "has not the shape of an attention's" in report.findings[0].told
+
+
+def test_tied_weights_are_not_blamed() -> None:
+    tied = Letters()
+    tied.Wk = tied.Wq
+    assert diagnose(tied, embed_dim=E).ok
+
+
+# The report, the test helper
+
+
+def test_the_report_prints_and_goes_to_json() -> None:
+    report = SICK["missing-scale"].examine()
+    text = report.text()
+    assert text.startswith("MissingScale: 1 finding\nx missing-scale: ")
+    assert "museum/computation/#missing-scale" in text
+    assert repr(report) == text
+    assert "\033[31m" in report.text(color=True)
+    told = json.loads(json.dumps(report.to_dict()))
+    assert told["ok"] is False
+    assert told["findings"][0]["cause"] == "missing-scale"
+    assert told["findings"][0]["link"] == "museum/computation/#missing-scale"
+    assert not report
+    assert HEALTHY["PyTorch's function"].examine()
+
+
+def test_the_test_helper_fails_with_the_report_and_lets_known_mistakes_be() -> None:
+    target, options = SICK["missing-scale"].make(), {"embed_dim": 12}
+    with pytest.raises(AssertionError, match="x missing-scale: the scores are not divided"):
+        assert_attention(target, **options)
+    assert not assert_attention(target, but=["missing-scale"], **options).ok
+    with pytest.raises(ValueError, match="but names 'scale', which is no mistake"):
+        assert_attention(target, but=["scale"], **options)
+
+
+class Keeps(Attention):
+    """Correct attention that keeps what it computed last, as many do to look at it."""
+
+    def __init__(self) -> None:
+        super().__init__(12, 3)
+        self.maps: list[Tensor] = []
+
+    def weigh(self, scores: Tensor, allowed: None) -> Tensor:
+        self.last = super().weigh(scores, allowed)
+        self.maps.append(self.last)
+        return self.last
+
+
+def test_a_module_that_has_kept_tensors_of_a_graph_is_copied_and_left_as_it_was() -> None:
+    module = Keeps()
+    module(torch.randn(2, 5, 12))
+    before = {name: tensor.clone() for name, tensor in module.state_dict().items()}
+    report = diagnose(module, embed_dim=12, num_heads=3)
+    assert report.ok, report
+    assert module.training
+    assert len(module.maps) == 1
+    assert all(torch.equal(tensor, before[name]) for name, tensor in module.state_dict().items())
+
+
+class Uncopied(nn.MultiheadAttention):
+    def __deepcopy__(self, memo: Any) -> Any:
+        raise RuntimeError("there can only be one")
+
+
+def test_a_module_that_cannot_be_copied_is_left_as_it_was() -> None:
+    module = nn.Sequential(Uncopied(12, 3, dropout=0.1, batch_first=True))
+    report = diagnose(lambda x: module[0](x, x, x)[0], embed_dim=12)
+    assert report.ok, report
+    assert {parameter.dtype for parameter in module.parameters()} == {torch.float32}
+    assert all(each.training for each in module.modules())
+    assert not module[0]._forward_pre_hooks
+    assert "a target that copy.deepcopy can copy" in str(report)
+
+
+def mixed(softmax: torch.dtype | None, dim: int = -1, **slip: Any) -> nn.Module:
+    """The scale is a tensor of float32, and the softmax may be computed in it."""
+    return Attention(
+        12,
+        2,
+        names=separate("", "_proj"),
+        score=lambda q, k: q @ k.mT / torch.sqrt(torch.tensor(6.0)),
+        weigh=lambda s, allowed: s.softmax(dim, dtype=softmax).to(s.dtype),
+        **slip,
+    )
+
+
+@pytest.mark.parametrize("softmax", [None, torch.float32])
+@pytest.mark.parametrize(
+    ("slip", "cause"),
+    [
+        ({}, None),
+        ({"dim": -2}, "softmax-over-queries"),
+        ({"headed": lambda q, k, v: (q, k, k)}, "wrong-value"),
+    ],
+)
+def test_what_computes_in_float32_inside_is_judged_by_its_rounding(softmax, slip, cause: str | None) -> None:
+    report = diagnose(mixed(softmax, **slip), embed_dim=12, num_heads=2)
+    assert report.causes == ((cause,) if cause else ()), report
+
+
+def test_what_is_passed_to_pytorchs_module_is_seen_in_float32_too() -> None:
+    class Hinted(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.mha = nn.MultiheadAttention(12, 3, batch_first=True)
+
+        def forward(self, x: Tensor) -> Tensor:
+            everything = torch.zeros(x.size(1), x.size(1), dtype=x.dtype)
+            output, _ = self.mha(x, x, x, attn_mask=everything, is_causal=True)
+            return output * torch.sqrt(torch.tensor(1.0))
+
+    assert diagnose(Hinted(), embed_dim=12, causal=True).causes == ("is-causal-is-a-hint",)
+
+
+def test_what_computes_in_16_bits_inside_is_left_open() -> None:
+    report = diagnose(lambda x: self_attention(x.bfloat16()).context.to(x.dtype), embed_dim=12)
+    assert report.ok
+    assert "somewhere inside it computes in 16 bits" in report.inconclusive[-1].needs
+
+
+def test_a_frozen_mask_is_kept_as_it_is() -> None:
+    class Frozen(Attention):
+        def __init__(self) -> None:
+            super().__init__(12, 3)
+            self.mask = nn.Parameter(torch.full((32, 32), -torch.inf).triu(1), requires_grad=False)
+            self.factor = nn.Parameter(torch.tensor([0.5]), requires_grad=False)
+
+        def score(self, q: Tensor, k: Tensor) -> Tensor:
+            return q @ k.mT * self.factor + self.mask[: q.size(2), : k.size(2)]
+
+    report = diagnose(Frozen(), embed_dim=12, num_heads=3, causal=True)
+    assert report.ok, report
+    assert "equality with the reference" in str(report)
+
+
+GLOBAL = nn.MultiheadAttention(12, 3, dropout=0.1, batch_first=True)
+BLOCKS = [GLOBAL]
+
+
+def by_helper(x: Tensor) -> Tensor:
+    return _helper(x)
+
+
+def _helper(x: Tensor) -> Tensor:
+    return GLOBAL(x, x, x)[0]
+
+
+def by_list(x: Tensor) -> Tensor:
+    return BLOCKS[0](x, x, x)[0]
+
+
+class Holder:
+    def __init__(self) -> None:
+        self.layer = GLOBAL
+
+    def run(self, x: Tensor) -> Tensor:
+        return self.layer(x, x, x)[0]
+
+
+HOLDER = Holder()
+
+
+def by_object(x: Tensor) -> Tensor:
+    return HOLDER.run(x)
+
+
+@pytest.mark.parametrize("target", [by_helper, by_list, by_object])
+def test_modules_behind_a_function_a_list_or_an_object_are_found(target) -> None:
+    report = diagnose(target, embed_dim=12)
+    assert report.ok, report
+    assert "equality with the reference" in str(report)
+    assert GLOBAL.training
+
+
+@pytest.mark.parametrize(
+    ("target", "told"),
+    [
+        (lambda x: x * torch.nan, "no number of its output is finite"),
+        (lambda x: x * torch.inf, "no number of its output is finite"),
+        (lambda x: torch.zeros_like(x), "its output does not depend on its input"),
+        (lambda x: 1 + 1e-15 * x, "its output does not depend on its input"),  # but for rounding
+    ],
+)
+def test_an_output_that_says_nothing_is_told_of_and_no_mistake_is_guessed(target, told: str) -> None:
+    (finding,) = diagnose(target, embed_dim=12).findings
+    assert (finding.cause, finding.told) == (None, told)
+
+
+@pytest.mark.parametrize("causal", [None, False, True])
+def test_what_attends_to_nothing_is_a_finding(causal: bool | None) -> None:
+    (finding,) = diagnose(lambda x: 2 * x, embed_dim=12, causal=causal).findings
+    assert finding.told == "no output depends on another token: nothing attends"
+
+
+def test_a_backward_pass_that_fails_is_a_finding_and_an_unused_parameter_a_caution() -> None:
+    def overwritten(x: Tensor) -> Tensor:
+        weights = (x @ x.mT / 12**0.5).softmax(-1)
+        weights *= 1.0
+        return weights @ x
+
+    (finding,) = diagnose(overwritten, embed_dim=12).findings
+    assert (finding.cause, finding.told) == ("gradient-cut", "it cannot be trained: its backward pass fails")
+    module = nn.MultiheadAttention(12, 3, batch_first=True)
+    module.norm = nn.LayerNorm(12)
+    report = diagnose(module, embed_dim=12, inputs="qkv")
+    assert report.ok, report
+    assert any("norm.weight" in caution.evidence for caution in report.cautions)
+
+
+def test_what_is_causal_though_it_was_said_not_to_be_is_told_so() -> None:
+    (finding,) = diagnose(lambda x: self_attention(x, is_causal=True).context, embed_dim=12, causal=False).findings
+    assert finding.cause is None
+    assert "it is causal, and causal=False was given" in finding.told
+
+
+def test_but_takes_names_and_not_one_name() -> None:
+    with pytest.raises(
+        TypeError, match=re.escape("but is 'missing-scale'; pass a collection of names: ['missing-scale']")
+    ):
+        assert_attention(Keeps(), but="missing-scale", embed_dim=12)

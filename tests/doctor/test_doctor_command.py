@@ -1,0 +1,297 @@
+"""The doctor's command: how it makes what it examines, what it exits with, and how wide and colored it prints."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from unmasked import diagnose
+from unmasked.__main__ import _parser, main
+from unmasked_doctor import INPUTS
+from unmasked_doctor.testing import assert_attention
+
+SOURCE = """
+import torch
+from torch import nn
+
+class Config:
+    dim, heads, scaled = 12, 3, True
+
+class Wrong(Config):
+    scaled = False
+
+class Mine(nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        self.heads, self.scaled = config.heads, config.scaled
+        self.qkv, self.proj = nn.Linear(config.dim, 3 * config.dim), nn.Linear(config.dim, config.dim)
+
+    def forward(self, x):
+        q, k, v = (y.unflatten(-1, (self.heads, -1)).transpose(1, 2) for y in self.qkv(x).chunk(3, -1))
+        scores = q @ k.mT / (q.size(-1) ** 0.5 if self.scaled else 1)
+        return self.proj((scores.softmax(-1) @ v).transpose(1, 2).flatten(2))
+
+class Sized(Mine):
+    def __init__(self, hidden_size, nhead, dim_head, block_size=4, dropout=0.0):
+        assert dim_head == hidden_size // nhead and block_size == 4
+        super().__init__(Config)
+
+class Long(Sized):
+    def __init__(self, d_model, n_heads, block_size, secret):
+        pass
+
+def make():
+    return Mine(Config)
+
+def wrong(scaled=False):
+    return Mine(Config)
+
+def of(config):
+    return Mine(Wrong if config == "wrong" else Config)
+
+class Odd(nn.Module):
+    def forward(self, x):
+        return x.cumsum(1).tanh()
+
+mine, config = Mine(Config), Config()
+"""
+SIZES = ["--embed-dim", "12", "--num-heads", "3"]
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    path = tmp_path / "mine.py"
+    path.write_text(SOURCE)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("target", "more", "code", "told"),
+    [
+        ("{}:make", [], 0, "Mine: no finding"),
+        ("{}:mine", [], 0, "Mine: no finding"),
+        ("{}:of", ["--with", "'right'"], 0, "Mine: no finding"),
+        ("{}:of", ["--with", "config='wrong'"], 1, "x missing-scale"),
+        ("{}:of", ["--with", "'wrong'", "--color"], 1, "\033[31mx missing-scale"),
+        ("{}:Sized", [], 0, "Sized: no finding"),
+        ("{}:Sized", ["--tokens", "5"], 0, "Sized: no finding"),  # which has a default, and is not asked for
+        ("{}:Odd", [], 0, "Odd: no finding, but equality with attention was not settled"),
+        ("{}:Odd", ["--at-least", "followed"], 1, "Odd: no finding, but equality with attention was not settled"),
+        ("{}:mine", ["--at-least", "followed", "--training"], 0, "Mine: no finding"),
+        ("{}:mine", ["--causal"], 1, "x no-causal-mask"),
+        ("{}:mine", ["--embed-dim", "13"], 2, "it does not run on what it was given"),
+        ("{}:mine", ["--weights", "qkv=qkv.weight", "qkv_bias=qkv.bias", "out=proj.weight", "out_bias=proj.bias"],
+         0, "no finding"),
+        ("torch.nn:MultiheadAttention", ["--inputs", "qkv"], 0, "no finding"),
+    ],
+)  # fmt: skip
+def test_it_examines_what_a_file_or_a_package_has_or_makes(
+    source: Path, capsys: pytest.CaptureFixture[str], target: str, more: list[str], code: int, told: str
+) -> None:
+    assert main(["doctor", target.format(source), *SIZES, *more]) == code
+    assert told in re.sub(r"\s+", " ", capsys.readouterr().out)
+
+
+@pytest.mark.parametrize(
+    ("target", "more", "told"),
+    [
+        ("{}", [], "write file.py:Class or package.module:Class"),
+        ("{}:Yours", [], "has no 'Yours'"),
+        ("nowhere.py:Mine", [], "nowhere.py is no file"),
+        ("{}:Mine", [], "Mine needs 'config'; say how it is made: --with 'config=...', or write a function without"),
+        ("{}:Long", [], "--with 'd_model=12, n_heads=3, block_size=..., secret=...'"),
+        ("{}:Long", ["--tokens", "8"], "--with 'd_model=12, n_heads=3, block_size=8, secret=...'"),
+        ("{}:mine", ["--with", "12"], "--with is for a class or a function, and "),
+        ("{}:config", [], "mine.py:config is a Config; name a class, a module or a function"),
+        ("{}:of", ["--with", "a=b"], "--with is 'a=b'; write plain values as they stand in a call: 12, num_heads=3"),
+        ("{}:of", ["--with", "12).x(3"], "--with is '12).x(3'; write plain values"),
+        ("{}:mine", ["--weights", "foo"], "--weights has 'foo'; write a role and a name: query=a.weight"),
+    ],
+)
+def test_it_says_what_it_lacks_or_cannot_read_and_exits_with_two(
+    source: Path, capsys: pytest.CaptureFixture[str], target: str, more: list[str], told: str
+) -> None:
+    assert main(["doctor", target.format(source), *SIZES, *more]) == 2
+    assert told in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("1 / 0", "unmasked: ZeroDivisionError: division by zero"),
+        ("import sys\nsys.exit(0)", "unmasked: SystemExit: 0"),
+        (
+            "class Mine:\n    def __init__(self, dim):\n        assert dim % 5 == 0, 'five'",
+            "unmasked: AssertionError: five",
+        ),
+    ],
+)
+def test_whatever_a_file_does_it_says_so_and_exits_with_two(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, told: str
+) -> None:
+    (tmp_path / "mine.py").write_text(text)
+    assert main(["doctor", f"{tmp_path / 'mine.py'}:Mine", "--embed-dim", "12"]) == 2
+    assert told in capsys.readouterr().err
+
+
+def test_what_a_file_prints_does_not_spoil_the_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "loud.py").write_text("print('hello')\n\ndef same(x):\n    print('again')\n    return x")
+    main(["doctor", f"{tmp_path / 'loud.py'}:same", "--embed-dim", "12", "--json"])
+    printed = capsys.readouterr()
+    assert json.loads(printed.out)
+    assert "hello" in printed.err
+
+
+def test_it_prints_json_from_another_process(source: Path) -> None:
+    command = [sys.executable, "-m", "unmasked", "doctor", f"{source}:mine", *SIZES, "--json"]
+    run = subprocess.run(command, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    assert json.loads(run.stdout)["ok"] is True
+
+
+def test_an_examination_imports_no_compiler(source: Path) -> None:
+    """Its import takes longer than all of an examination."""
+    program = f"""
+import sys
+sys.path.insert(0, {str(source.parent)!r})
+from {source.stem} import mine
+from unmasked import diagnose
+assert diagnose(mine, embed_dim=12, num_heads=3).ok
+sys.exit("torch._dynamo" in sys.modules)
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_the_reports_lines_are_as_wide_as_the_terminal_and_links_have_the_sites_address(
+    source: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = ["doctor", f"{source}:of", *SIZES, "--with", "'wrong'"]
+    printed = {}
+    for columns in ("50", "100", "9"):
+        monkeypatch.setenv("COLUMNS", columns)
+        main(command)
+        printed[columns] = capsys.readouterr().out
+    widest = {columns: max(map(len, out.splitlines())) for columns, out in printed.items()}
+    assert 40 < widest["50"] <= 50 < widest["100"] <= 100
+    assert widest["9"] <= 40
+    assert "\n    museum/computation/#missing-scale\n" in printed["50"]
+    monkeypatch.setenv("SITE_URL", "https://example.org/site/")
+    main(command)
+    assert "\n    https://example.org/site/museum/computation/#missing-scale\n" in capsys.readouterr().out
+
+
+def test_the_json_has_a_version_and_the_keys_that_its_page_documents(
+    source: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main(["doctor", f"{source}:of", *SIZES, "--with", "'wrong'", "--json"])
+    told = json.loads(capsys.readouterr().out)
+    assert told["version"] == 2
+    assert list(told) == [
+        "version", "target", "ok", "verdict", "given", "findings", "cautions", "passed", "inconclusive",
+    ]  # fmt: skip
+    assert list(told["findings"][0]) == [
+        "check", "cause", "told", "evidence", "how", "also", "where", "caution", "link",
+    ]  # fmt: skip
+    main(["doctor", f"{source}:Odd", *SIZES, "--json"])
+    told = json.loads(capsys.readouterr().out)
+    assert [list(each) for each in told["inconclusive"]] == [["check", "needs"]] * len(told["inconclusive"])
+    assert (told["ok"], told["verdict"], bool(told["inconclusive"])) == (True, "open", True)
+
+
+def test_it_offers_every_kind_of_inputs() -> None:
+    for inputs in INPUTS:
+        assert _parser().parse_args(["doctor", "a.py:b", *SIZES, "--inputs", inputs]).inputs == inputs
+
+
+def test_misuse_exits_with_two(source: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (["doctor"], ["doctor", f"{source}:mine", *SIZES, "--inputs", "y"], []):
+        with pytest.raises(SystemExit) as ended:
+            main(words)
+        assert ended.value.code == 2
+        assert "usage: python -m unmasked" in capsys.readouterr().err
+
+
+def test_an_assertion_may_ask_for_a_decision(source: Path) -> None:
+    spaces: dict[str, object] = {}
+    exec(compile(SOURCE, str(source), "exec"), spaces)
+    make, odd = spaces["make"], spaces["Odd"]
+    assert callable(make)
+    assert callable(odd)
+    given = {"embed_dim": 12, "num_heads": 3}
+    assert assert_attention(make(), at_least="equal", **given).verdict == "equal"
+    assert assert_attention(odd(), embed_dim=12).verdict == "open"
+    with pytest.raises(AssertionError, match="Odd: no finding, but equality with attention was not settled"):
+        assert_attention(odd(), at_least="followed", embed_dim=12)
+    with pytest.raises(ValueError, match='at_least is \'sure\'; choose "followed" or "equal"'):
+        assert_attention(make(), at_least="sure", **given)
+
+
+def test_the_old_words_are_understood_for_one_version(source: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    spaces: dict[str, object] = {}
+    exec(compile(SOURCE, str(source), "exec"), spaces)
+    make = spaces["make"]
+    assert callable(make)
+    with pytest.warns(DeprecationWarning, match='decided=True goes with the next version; pass at_least="followed"'):
+        report = assert_attention(make(), decided=True, embed_dim=12, num_heads=3)
+    with pytest.warns(DeprecationWarning, match="Report.decided goes with the next version; ask Report.verdict"):
+        assert report.decided
+    wrong = diagnose(spaces["Mine"](spaces["Wrong"]), embed_dim=12)  # type: ignore[operator]
+    with pytest.warns(DeprecationWarning, match="Finding.certain goes with the next version; ask Finding.how"):
+        assert wrong.findings[0].certain
+    assert main(["doctor", f"{source}:Odd", *SIZES, "--decided"]) == 1
+    assert "--decided goes with the next version; pass --at-least followed" in capsys.readouterr().err
+
+
+def test_a_whole_model_is_examined_with_inputs_that_a_file_has(
+    source: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source.write_text(f"{SOURCE}\nmodel = nn.Sequential(make(), make())\ninputs = torch.randn(2, 5, 12)\n")
+    assert main(["doctor", f"{source}:model", "--model", f"{source}:inputs", "--at-least", "followed"]) == 0
+    assert "Sequential, 2 calls of attention: no finding, each followed" in re.sub(r"\s+", " ", capsys.readouterr().out)
+    assert main(["doctor", f"{source}:mine"]) == 2
+    assert "--embed-dim is missing; say the features of its input, or name a model" in capsys.readouterr().err
+
+
+def test_help_says_that_the_file_is_run(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["doctor", "--help"])
+    said = " ".join(capsys.readouterr().out.split())
+    assert "FILE is run, as `python FILE` would run it, with all that it imports" in said
+
+
+def test_a_file_is_run_once_and_named_as_no_module_that_is_imported(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A file json.py beside its caller neither replaces json nor stays behind."""
+    (tmp_path / "beside.py").write_text("KNOWN = 12")
+    (tmp_path / "json.py").write_text(
+        "import torch\nfrom beside import KNOWN\nfrom torch import nn\n\nprint('it runs')\n\n"
+        "inputs = torch.randn(1, 4, KNOWN)\n\n\nclass Mine(nn.Module):\n    def __init__(self):\n"
+        "        super().__init__()\n        self.to = nn.Linear(KNOWN, KNOWN)\n\n"
+        "    def forward(self, x):\n        return self.to(x)\n"
+    )
+    file, path, names = tmp_path / "json.py", list(sys.path), set(sys.modules)
+    main(["doctor", f"{file}:Mine", "--model", f"{file}:inputs", "--json"])
+    printed = capsys.readouterr()
+    assert json.loads(printed.out)["target"]
+    assert printed.err.count("it runs") == 1
+    assert sys.path == path
+    assert {name for name in set(sys.modules) - names if name.endswith(".py")} == set()
+    file.write_text("def Mine(x):\n    return x[..., :1]\n")  # it is read anew
+    main(["doctor", f"{file}:Mine", "--embed-dim", "12"])
+    assert "it runs" not in capsys.readouterr().err
+
+
+def test_what_lies_in_the_working_directory_is_not_imported_with_a_file(source: Path, tmp_path: Path) -> None:
+    """As of `python FILE`, whose path begins with the file's own folder."""
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "planted.py").write_text("raise SystemExit('imported')")
+    (source.parent / "asks.py").write_text("import planted\n\ndef same(x):\n    return x\n")
+    command = [sys.executable, "-m", "unmasked", "doctor", f"{source.parent / 'asks.py'}:same", "--embed-dim", "12"]
+    run = subprocess.run(command, capture_output=True, text=True, cwd=elsewhere)
+    assert run.returncode == 2
+    assert run.stderr == "unmasked: No module named 'planted'\n"

@@ -1,0 +1,176 @@
+"""The doctor where a target's parameters are: on a GPU, or where there is none on the device that stands for one."""
+
+import copy
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from unmasked import CausalSelfAttention, KVCache, LatentAttention, MultiheadAttention, diagnose, diagnose_model
+from unmasked_doctor import Report, probes
+from unmasked_doctor.testing import assert_attention
+
+from ..elsewhere import elsewhere
+from .examples import HEALTHY, SICK
+from .test_zoo import RIGHT, WRONG
+from .zoo.attention import SDPA, Attention
+from .zoo.cases import Style
+from .zoo.plain import Conv1D, Projected
+
+
+@pytest.fixture(params=["elsewhere", pytest.param("cuda", marks=pytest.mark.cuda)])
+def there(request: pytest.FixtureRequest) -> Iterator[torch.device]:
+    if request.param == "cuda":
+        yield torch.device("cuda")
+        return
+    with elsewhere() as device:
+        yield device
+
+
+def verdict(report: Report) -> tuple[Any, ...]:
+    told = [(finding.check, finding.cause, finding.told) for finding in (*report.findings, *report.cautions)]
+    return report.ok, told, report.passed, [each.check for each in report.inconclusive]
+
+
+class Writing(nn.Module):
+    """A layer with a cache, as `diagnose` calls one: it fills a cache where it is given none."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = CausalSelfAttention(12, 12, 3)
+
+    def forward(self, x: Tensor, cache: Any = None) -> tuple[Tensor, Any]:
+        if cache is not None:
+            return self.written(x, cache), cache
+        cache = KVCache(x.size(0), 3, 32, 4, dtype=x.dtype, device=x.device)
+        self.written(x, cache)
+        return self.layer(x), cache
+
+    @torch.no_grad()  # a cache keeps numbers without their history
+    def written(self, x: Tensor, cache: Any) -> Tensor:
+        return self.layer(x, cache=cache)
+
+
+Target = tuple[Callable[[], nn.Module], Mapping[str, Any]]
+LAYERS: dict[str, Target] = {
+    "nn.MultiheadAttention": (
+        lambda: nn.MultiheadAttention(12, 3, dropout=0.1, batch_first=True),
+        {"embed_dim": 12, "inputs": "qkv", "training": True},
+    ),
+    "MultiheadAttention": (
+        lambda: MultiheadAttention(12, 3, kdim=7, vdim=5, add_bias_kv=True, add_zero_attn=True, batch_first=True),
+        {"embed_dim": 12, "inputs": "qkv", "key_dim": (7, 5)},
+    ),
+    "CausalSelfAttention": (
+        lambda: CausalSelfAttention(12, 12, 3, num_kv_heads=1, qkv_bias=True),
+        {"embed_dim": 12, "causal": True},
+    ),
+    "LatentAttention": (lambda: LatentAttention(12, 12, 3, latent_dim=5), {"embed_dim": 12, "causal": True}),
+    "with KVCache": (Writing, {"embed_dim": 12, "causal": True, "cache": "kv"}),
+}
+# Who needs each part of the doctor: what it reads of weights, watches, puts in other numbers' place, and asks of masks.
+PATIENTS = (
+    *("step by step, causal", "mask-polarity", "missing-scale", "gradient-cut", "view-without-transpose: and back"),
+    *("dropout-in-eval", "weights-after-dropout", "input-overwritten", "float16-overflow"),
+)
+STRANGERS = (
+    *("gate-per-head", "softmax-plus-one", "growing-cache", "masked-cross", "null-kv-multi-query"),
+    *("kernel-efficient", "sums-not-rescaled", "relative-bias-on-weights", "cap-after-padding"),
+    *("out-weight-not-transposed", "lecture-last-head-lost", "causal-scores-dropped"),
+    *("llama-rotary", "concat-heads", "block-batch-first-forgotten", "cached-rotary", "decode-restart"),
+)
+
+
+def same_verdict(there: torch.device, target: Target) -> Report:
+    make, options = target
+    torch.manual_seed(0)
+    module = make()
+    here, report = diagnose(copy.deepcopy(module), **options), diagnose(module.to(there), **options)
+    assert verdict(report) == verdict(here)
+    return report
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_layers_get_the_verdict_that_they_get_on_the_cpu(name: str, there: torch.device) -> None:
+    report = same_verdict(there, LAYERS[name])
+    assert report.ok, report
+
+
+@pytest.mark.parametrize("name", PATIENTS)
+def test_patients_get_the_verdict_that_they_get_on_the_cpu(name: str, there: torch.device) -> None:
+    patient = (HEALTHY | SICK)[name]
+    same_verdict(there, (patient.make, {"embed_dim": 12, **patient.options}))
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", STRANGERS)
+def test_strangers_get_the_verdict_that_they_get_on_the_cpu(name: str, there: torch.device) -> None:
+    stranger = (RIGHT | WRONG)[name]
+    same_verdict(there, (stranger.make, stranger.call))
+
+
+def test_a_test_suite_may_assert_it_there(there: torch.device) -> None:
+    layer = CausalSelfAttention(12, 12, 3, device=there)
+    assert assert_attention(layer, embed_dim=12, causal=True, at_least="followed").ok
+    with pytest.raises(AssertionError, match="mask-polarity"):
+        assert_attention(SICK["mask-polarity"].make().to(there), embed_dim=12, causal=True)
+
+
+def test_functions_and_their_weights_are_examined_there(there: torch.device) -> None:
+    qkv, out = (nn.Linear(12, width, device=there) for width in (36, 12))
+
+    def attend(x: Tensor) -> Tensor:
+        q, k, v = qkv(x).unflatten(-1, (9, 4)).transpose(1, 2).chunk(3, 1)
+        return out(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
+
+    report = diagnose(attend, embed_dim=12, weights={"qkv": qkv, "out": out.weight, "out_bias": out.bias}, num_heads=3)
+    assert report.ok, report
+    assert "equality with the reference" in report.passed
+
+
+def test_matrices_are_known_by_where_they_lie_there(there: torch.device) -> None:
+    for style, told in (
+        (Style(Projected, heads=4, linear=Conv1D, slip="chained"), "k_proj.weight is applied to what q_proj.weight"),
+        (WRONG["one-layer-in-the-list"].style, "query and key are made by one layer"),
+    ):
+        report = same_verdict(there, (style.make, style.call))
+        assert any(told in finding.told for finding in report.findings), report
+
+
+def test_a_mask_on_another_device_is_told(there: torch.device) -> None:
+    def here(at: Tensor, keys: Tensor) -> Tensor:
+        return torch.ones(len(at), len(keys), dtype=torch.bool).tril()
+
+    module = Attention(12, 3, sees=here, **SDPA)
+    assert diagnose(module, embed_dim=12, causal=True).ok
+    (finding,) = diagnose(module.to(there), embed_dim=12, causal=True).findings
+    assert "it does not run where its parameters are: a tensor of its own, such as a mask, is on anoth" in finding.told
+    assert "same device" in finding.evidence
+
+
+def test_a_model_is_examined_there(there: torch.device) -> None:
+    layers = (nn.TransformerEncoderLayer(12, 3, batch_first=True, device=there) for _ in range(2))
+    report = diagnose_model(nn.Sequential(*layers), torch.randn(2, 5, 12, device=there))
+    assert report.ok, report
+
+
+def test_probes_take_what_is_there(there: torch.device) -> None:
+    x = torch.randn(2, 4, 6, dtype=torch.float64, device=there)
+    layer = CausalSelfAttention(6, 6, 2, device=there, dtype=torch.float64)
+    for probe in (probes.sees_the_future, probes.misses_the_past, probes.mixes_items, probes.changes_from_call_to_call):
+        assert probe(layer, x) is None
+    assert probes.cuts_gradients(layer, x, layer.named_parameters()) is None
+    cut = probes.cuts_gradients(lambda x: layer(x.detach() + 0 * x), x, layer.named_parameters())
+    assert "along x the output moves" in str(cut)
+
+
+@pytest.mark.cuda
+def test_the_gpus_generator_is_left_as_it_was() -> None:
+    layer = nn.MultiheadAttention(12, 3, dropout=0.3, batch_first=True, device="cuda")
+    before = torch.cuda.get_rng_state()
+    assert diagnose(layer, embed_dim=12, inputs="qkv", training=True).ok
+    assert probes.changes_from_call_to_call(nn.Dropout(), torch.ones(2, 3, 4, device="cuda")) is not None
+    assert torch.equal(torch.cuda.get_rng_state(), before)
