@@ -14,6 +14,7 @@ from mkdocs.utils import get_relative_url
 TABLE = "moved.toml"
 _pages: dict[str, str] = {}
 _headings: dict[str, dict[str, str]] = {}
+_modules: dict[str, str] = {}
 
 
 def on_files(files: Files, *, config: MkDocsConfig) -> Files:
@@ -37,6 +38,8 @@ def on_files(files: Files, *, config: MkDocsConfig) -> Files:
     _pages.update(told["pages"])
     _headings.clear()
     _headings.update(told["headings"])
+    _modules.clear()
+    _modules.update(told.get("modules", {}))
     return files
 
 
@@ -55,9 +58,24 @@ def named(html: str, names: dict[str, str], page: str) -> str:
     return html
 
 
+def in_modules(html: str, modules: dict[str, str]) -> dict[str, str]:
+    """The names that headings of the reference had, as members of the modules that moved.
+
+    >>> in_modules('<h2 id="new.home.f"></h2><h2 id="newer"></h2>', {"old": "new", "old.house": "new.home"})
+    {'old.house.f': 'new.home.f'}
+    """
+    names = {}
+    for heading in re.findall(r'<h\d [^>]*id="([\w.]+)"', html):
+        homes = [old for old, new in modules.items() if f"{heading}.".startswith(f"{new}.")]
+        if homes:
+            old = max(homes, key=lambda old: len(modules[old]))
+            names[heading.replace(modules[old], old, 1)] = heading
+    return names
+
+
 def on_page_content(html: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Keep the names that headings had."""
-    return named(html, _headings.get(page.url, {}), page.url)
+    return named(html, in_modules(html, _modules) | _headings.get(page.url, {}), page.url)
 
 
 def stub(old: str, new: str) -> str:

@@ -30,6 +30,14 @@ def test_a_heading_is_found_by_the_name_that_it_had(site: Path, page: str):
         assert re.search(rf'<span id="{re.escape(old)}"></span>(<span[^>]*></span>)*<[^>]* id="{re.escape(new)}"', html)
 
 
+@pytest.mark.parametrize(("old", "new"), TABLE["modules"].items())
+def test_what_a_module_has_is_found_by_the_names_that_it_had(site: Path, old: str, new: str):
+    html = (site / "reference" / new.rpartition(".")[2].removeprefix("unmasked_") / "index.html").read_text("utf-8")
+    names = moved.in_modules(html, {old: new})
+    assert names[old] == new
+    assert names.keys() <= set(re.findall(r'<span id="([^"]+)"></span>', html))
+
+
 def test_a_heading_that_is_gone_must_leave_the_table():
     assert moved.named('<h2 id="new">', {"old": "new"}, "a/") == '<span id="old"></span><h2 id="new">'
     with pytest.raises(PluginError, match=r"leads to a/#gone, and the page has no such heading"):

@@ -9,16 +9,20 @@ import pytest
 import torch
 
 import unmasked
+import unmasked_doctor
+import unmasked_lessons
 from proofread.checks.check import project_pages
 from proofread.pages.page import read
 from proofread.settings import Settings
+from unmasked_doctor import museum, probes
 
 ROOT = Path(__file__).parents[2]
 PAGES = [path.relative_to(ROOT).as_posix() for path in project_pages(Settings.load(ROOT), ROOT)]
 WORD = re.compile(r"[A-Za-z_]\w*(?:-[A-Za-z]\w*)*")
 SPAN = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
 SHORT = {"nn": torch.nn, "F": torch.nn.functional, "torch": torch, "unmasked": unmasked}
-SHORT |= {name: getattr(unmasked, name) for name in ("masks", "heads", "layouts", "museum", "plot", "probes")}
+SHORT |= {name: getattr(unmasked, name) for name in ("masks", "heads", "layouts", "plot")}
+SHORT |= {"museum": museum, "probes": probes, "unmasked_doctor": unmasked_doctor, "unmasked_lessons": unmasked_lessons}
 
 
 def prose(name: str) -> str:
@@ -44,7 +48,6 @@ def missing(dotted: str) -> bool:
     return False
 
 
-@pytest.mark.filterwarnings("ignore:.*the old name goes with the next version:DeprecationWarning")  # the changelog's
 @pytest.mark.parametrize("name", PAGES)
 def test_names_of_packages_are_there(name: str):
     dotted = re.compile(rf"(?<![\w./])((?:{'|'.join(SHORT)})(?:\.\w+)+)(?![\w/-]*\.py|/)")

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from unmasked import diagnose
-from unmasked.__main__ import _parser, main
 from unmasked_doctor import INPUTS
+from unmasked_doctor.command import _parser, main
 from unmasked_doctor.testing import assert_attention
 
 SOURCE = """
@@ -227,22 +226,6 @@ def test_an_assertion_may_ask_for_a_decision(source: Path) -> None:
         assert_attention(odd(), at_least="followed", embed_dim=12)
     with pytest.raises(ValueError, match='at_least is \'sure\'; choose "followed" or "equal"'):
         assert_attention(make(), at_least="sure", **given)
-
-
-def test_the_old_words_are_understood_for_one_version(source: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    spaces: dict[str, object] = {}
-    exec(compile(SOURCE, str(source), "exec"), spaces)
-    make = spaces["make"]
-    assert callable(make)
-    with pytest.warns(DeprecationWarning, match='decided=True goes with the next version; pass at_least="followed"'):
-        report = assert_attention(make(), decided=True, embed_dim=12, num_heads=3)
-    with pytest.warns(DeprecationWarning, match="Report.decided goes with the next version; ask Report.verdict"):
-        assert report.decided
-    wrong = diagnose(spaces["Mine"](spaces["Wrong"]), embed_dim=12)  # type: ignore[operator]
-    with pytest.warns(DeprecationWarning, match="Finding.certain goes with the next version; ask Finding.how"):
-        assert wrong.findings[0].certain
-    assert main(["doctor", f"{source}:Odd", *SIZES, "--decided"]) == 1
-    assert "--decided goes with the next version; pass --at-least followed" in capsys.readouterr().err
 
 
 def test_a_whole_model_is_examined_with_inputs_that_a_file_has(

@@ -1,5 +1,6 @@
 """What every public name promises: it is documented, it has an example that runs, and it needs torch alone."""
 
+import ast
 import dataclasses
 import importlib
 import inspect
@@ -10,17 +11,20 @@ import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
-from pkgutil import resolve_name
 from types import ModuleType
 
 import pytest
 import torch
 
 import unmasked
+import unmasked_doctor
+import unmasked_lessons
 
+PACKAGES = [unmasked, unmasked_doctor, unmasked_lessons]
 MODULES = [
-    importlib.import_module(f"unmasked.{info.name}")
-    for info in pkgutil.iter_modules(unmasked.__path__)
+    importlib.import_module(f"{package.__name__}.{info.name}")
+    for package in PACKAGES
+    for info in pkgutil.iter_modules(package.__path__)
     if not info.name.startswith("_")
 ]
 
@@ -36,7 +40,7 @@ NAMES = dict(pair for module in MODULES for pair in public(module))
 
 
 def test_every_module_is_documented_and_lists_what_is_public() -> None:
-    for module in [unmasked, *MODULES]:
+    for module in [*PACKAGES, *MODULES]:
         assert inspect.getdoc(module)
         assert list(module.__all__) == sorted(module.__all__)
         defined = {
@@ -99,52 +103,47 @@ def test_a_name_that_does_not_exist_is_said() -> None:
         unmasked.atention  # type: ignore[attr-defined]
 
 
-def test_one_import_brings_every_module_of_the_reference_and_no_plotting_library() -> None:
-    apart = {
-        "unmasked_lessons.exercises",
-        "unmasked_lessons.figures",
-        "unmasked_doctor.museum",
-        "unmasked_lessons.teaching",
-        "unmasked_doctor.testing",
-    }
+def test_one_import_brings_every_module_of_the_library_and_nothing_else() -> None:
     code = "import sys, unmasked\nprint(*sys.modules)"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     brought = set(run.stdout.split())
-    assert {module.__name__ for module in MODULES} - apart - OLD.keys() <= brought, run.stderr
-    assert not brought & {"matplotlib", "IPython", "pandas", "unmasked_lessons.figures"}
+    assert {module.__name__ for module in MODULES if module.__name__.startswith("unmasked.")} <= brought, run.stderr
+    assert not brought & {"matplotlib", "IPython", "pandas", "unmasked_doctor", "unmasked_lessons"}
+
+
+def test_the_doctor_comes_when_it_is_asked_for() -> None:
+    code = "import sys, unmasked, typing\nfrom unmasked import diagnose, diagnose_model\n"
+    code += "print(diagnose is unmasked.diagnose, diagnose_model.__module__, 'unmasked_lessons' in sys.modules)"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert run.stdout == "True unmasked_doctor._model False\n", run.stderr
+
+
+# Each package may import those that stand before it.
+ORDER = ["unmasked", "unmasked_doctor", "unmasked_lessons", "proofread"]
+
+
+def imported(tree: ast.AST) -> Iterator[str]:
+    """The packages that a module imports, wherever in it; but for annotations, which run nowhere."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            continue
+        if isinstance(node, ast.Import):
+            yield from (alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            yield (node.module or "").partition(".")[0]
+        yield from imported(node)
+
+
+@pytest.mark.parametrize("package", ORDER)
+def test_imports_go_one_way(package: str) -> None:
+    allowed = {"proofread"} if package == "proofread" else {*ORDER[: ORDER.index(package) + 1]}
+    for path in sorted((Path(__file__).parents[2] / "src" / package).rglob("*.py")):
+        others = {*imported(ast.parse(path.read_text(encoding="utf-8")))} & {*ORDER} - allowed
+        assert not others, f"{path} imports {others}"
 
 
 def test_the_package_lists_things_and_no_modules() -> None:
     assert not [name for name in unmasked.__all__ if inspect.ismodule(getattr(unmasked, name))]
-
-
-OLD = {
-    "unmasked": {"scaled_dot_product_attention": "unmasked.functional.attend"},
-    "unmasked_lessons.embeddings": {"table": "unmasked.plot.table"},
-    "unmasked.functional": {"scaled_dot_product_attention": "unmasked.functional.attend"},
-    "unmasked.parallel": {
-        "Sent": "unmasked.parallel.Traffic",
-        "counted": "unmasked.parallel.count_bytes",
-        "together": "unmasked.parallel.launch",
-    },
-    "unmasked.viewer": {"show": "unmasked.plot.show", "Viewer": "unmasked.plot.Viewer"},
-}
-
-
-@pytest.mark.parametrize(("module", "name"), [(module, name) for module, names in OLD.items() for name in names])
-def test_an_old_name_gives_what_it_is_now_and_says_so(module: str, name: str) -> None:
-    now = OLD[module][name]
-    with pytest.warns(DeprecationWarning, match=re.escape(f"{module}.{name} is now {now}; the old name goes")) as told:
-        found = getattr(importlib.import_module(module), name)
-    assert found is resolve_name(now) or name == "table"
-    assert told[0].filename == __file__
-
-
-def test_the_old_table_takes_what_it_took() -> None:
-    with pytest.warns(DeprecationWarning, match="is now unmasked.plot.table"):
-        from unmasked_lessons.embeddings import table  # type: ignore[attr-defined]
-    shown = table(torch.tensor([[0.125, -1.0]]), ["ship"], ["my", "crew"], digits=3)
-    assert str(shown) == "      my     crew\nship  0.125  -1.000"
 
 
 def test_this_pytorch_is_one_of_those_with_which_the_library_is_said_to_be_tested() -> None:

@@ -18,7 +18,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-import unmasked
 from unmasked import CausalSelfAttention, KVCache, LatentAttention, MultiheadAttention, masks, tiles
 from unmasked.latent import LatentCache
 from unmasked.positions import Rotary
@@ -144,10 +143,15 @@ HELD |= {"watching.Seen", "parallel.Traffic", "kernels.FastPath", "kernels.Kerne
 HELD |= {"kernels.Backend", "kernels.Backends"}
 
 
+def named(name: str) -> Any:
+    package = "unmasked_lessons" if name.partition(".")[0] == "embeddings" else "unmasked"
+    return resolve_name(f"{package}.{name}")
+
+
 def functions() -> Iterator[str]:
     for module in MODULES:
-        for name in getattr(unmasked, module).__all__:
-            thing = getattr(getattr(unmasked, module), name)
+        for name in named(module).__all__:
+            thing = named(f"{module}.{name}")
             if inspect.isroutine(thing):
                 yield f"{module}.{name}"
             elif inspect.isclass(thing) and f"{module}.{name}" not in HELD:
@@ -202,7 +206,7 @@ CASES = [
 
 
 def call(name: str, arguments: dict[str, Any]) -> object:
-    thing: Callable[..., object] = resolve_name(f"unmasked.{name}")
+    thing: Callable[..., object] = named(name)
     owner, _, method = name.rpartition(".")
     if owner in OBJECTS:
         thing = getattr(OBJECTS[owner](), method)
@@ -248,7 +252,7 @@ def test_every_function_is_swept() -> None:
     assert {*functions()} - ELSEWHERE <= RIGHT.keys()
     swept = {name for name in RIGHT if name not in ("kernels.takes_fast_path", "kernels.kernels_of")}
     for name in swept:
-        taken = inspect.signature(resolve_name(f"unmasked.{name}")).parameters
+        taken = inspect.signature(named(name)).parameters
         given = RIGHT[name].keys() | {"self", "cache"}
         assert not [each for each in taken if each not in given] or name in (
             "masks.combine", "positions.Rotary", "watching.rollout"

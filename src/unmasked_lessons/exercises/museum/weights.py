@@ -5,9 +5,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from unmasked.exercises.pytorch.from_scratch import of_weights
 from unmasked_doctor.probes import differs
 from unmasked_lessons.exercises._check import Wrong, draw, exercise, tensor
+from unmasked_lessons.exercises.pytorch.from_scratch import of_weights
 
 _X = draw((2, 5, 12), seed=9, dtype=torch.float32)[0]
 
