@@ -18,8 +18,8 @@ import torch.nn.functional as F
 from torch import nn
 
 from unmasked import plot, self_attention
-from unmasked.__main__ import main
-from unmasked_doctor import museum, patients, probes
+from unmasked_doctor import examples, museum, probes
+from unmasked_doctor.command import main
 from unmasked_doctor.examples import HEALTHY, NOT_SEEN, SICK
 
 
@@ -315,7 +315,7 @@ assert (
 # %% tags=["check"]
 #| timeout: 300
 torch.manual_seed(4)
-well = patients.ward(HEALTHY)
+well = examples.ward(HEALTHY)
 rows = [
     (
         name,
@@ -348,7 +348,7 @@ chosen = [
     "wrong-value",
     "weight-not-transposed",
 ]
-ill = patients.ward({name: SICK[name] for name in chosen})
+ill = examples.ward({name: SICK[name] for name in chosen})
 
 rows = [(name, f.cause, f.how) for name, r in ill.items() for f in r.findings]
 plot.table(("planted", "named", ""), rows)
@@ -361,7 +361,7 @@ plot.table(("planted", "named", ""), rows)
 # %% tags=["hide-input"]
 #| caption: Only the right hypothesis gives the patient's own output: the diagonal is zero.
 torch.manual_seed(6)
-plain = patients.Plain().double().eval().requires_grad_(False)
+plain = examples.Plain().double().eval().requires_grad_(False)
 tokens = torch.randn(4, 5, 12, dtype=torch.float64)
 outputs = []
 for name in chosen:

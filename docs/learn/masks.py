@@ -8,12 +8,12 @@
 #|   not look at *your* and *order*, which come later.
 import torch
 
-import unmasked_lessons.embeddings
 from unmasked import masks, plot, self_attention
 from unmasked.functional import attention_scores
+from unmasked_lessons.embeddings import ship_vectors
 
 words = ["we", "process", "and", "ship", "your", "order"]
-X = unmasked_lessons.embeddings.ship_vectors().lookup(words)
+X = ship_vectors().lookup(words)
 causal = masks.causal(len(words))
 weights = self_attention(X, allowed=causal).weights
 grids = {"may look": causal.int(), "weights": weights}

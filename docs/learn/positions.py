@@ -10,13 +10,13 @@
 import torch
 from torch import nn
 
-import unmasked_lessons.embeddings
 from unmasked import plot, self_attention
 from unmasked_doctor import probes
+from unmasked_lessons.embeddings import ship_vectors
 
 torch.set_num_threads(1)  # small matrices are faster on one core
 
-vectors = unmasked_lessons.embeddings.ship_vectors()
+vectors = ship_vectors()
 words = ["my", "crew", "must", "process", "your", "order"]
 swapped = ["your", "crew", "must", "process", "my", "order"]
 weights_of = [
