@@ -19,7 +19,7 @@ from torch import nn
 
 from unmasked import plot, self_attention
 from unmasked_doctor import examples, museum, probes
-from unmasked_doctor.command import main
+from unmasked_doctor._command import main
 from unmasked_doctor.examples import HEALTHY, NOT_SEEN, SICK
 
 

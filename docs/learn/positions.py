@@ -10,7 +10,8 @@
 import torch
 from torch import nn
 
-from unmasked import plot, self_attention
+import unmasked
+from unmasked import self_attention
 from unmasked_doctor import probes
 from unmasked_lessons.embeddings import ship_vectors
 
@@ -22,12 +23,12 @@ swapped = ["your", "crew", "must", "process", "my", "order"]
 weights_of = [
     self_attention(vectors.lookup(text)).weights for text in (words, swapped)
 ]
-plot.grid(weights_of[0], "weights", queries=words)
+unmasked.plot.grid(weights_of[0], "weights", queries=words)
 
 # %% tags=["hide-input"]
 #| caption: The same words in another order. Every weight is there again, where the same two words meet: *my*, now in
 #|   the fifth row, gives {{ weights_of[1][4, 0] :.0%}} to *your*.
-plot.grid(weights_of[1], "weights", queries=swapped)
+unmasked.plot.grid(weights_of[1], "weights", queries=swapped)
 
 # %% [markdown]
 # "My crew must process your order" and "your crew must process my order" say different things. Attention alone gives
@@ -121,7 +122,7 @@ rows = {
     name: [singer.sing(start, 16).removeprefix(start), singer.verses_right()]
     for name, singer in singers.items()
 }
-plot.table(["Singer", "It sings", "Verses right"], rows, "{:.0%}")
+unmasked.plot.table(["Singer", "It sings", "Verses right"], rows, "{:.0%}")
 
 # %% [markdown]
 # It cannot know which line it is in. Take *nine green bottles*, once and twice. In the second text the last word sees

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from unmasked_doctor import INPUTS
-from unmasked_doctor.command import _parser, main
+from unmasked_doctor._command import _parser, main
 from unmasked_doctor.testing import assert_attention
 
 SOURCE = """
