@@ -26,10 +26,12 @@ SHORT |= {"museum": museum, "probes": probes, "unmasked_doctor": unmasked_doctor
 
 
 def prose(name: str) -> str:
-    """What a page says, without its code and what readers do not see."""
+    """What a page says, without its code, what readers do not see, and the old names that the changes list."""
     page = read(ROOT / name, ROOT)
     said = "\n\n".join(cell.source for cell in page.cells if not cell.is_code)
-    return re.sub(r"<!--.*?-->|^[ ]*(`{3,}).*?^[ ]*\1|\$\$.*?\$\$", "", said, flags=re.DOTALL | re.MULTILINE)
+    was = r"^\| [^|]*\|" if name == "docs/changelog.md" else r"(?!)"
+    hidden = rf"<!--.*?-->|^[ ]*(`{{3,}}).*?^[ ]*\1|\$\$.*?\$\$|{was}"
+    return re.sub(hidden, "", said, flags=re.DOTALL | re.MULTILINE)
 
 
 def missing(dotted: str) -> bool:

@@ -11,15 +11,15 @@ import shlex
 import subprocess
 import textwrap
 import tomllib
-from operator import attrgetter
 from pathlib import Path
+from pkgutil import resolve_name
 
 import pytest
 
 import unmasked
 from proofread import cli
 from proofread.checks.check import check
-from unmasked import __main__ as command
+from unmasked_doctor import _command as command
 from unmasked_lessons.figures.sentence import Asked, ask
 
 ROOT = Path(__file__).parents[2]
@@ -114,8 +114,8 @@ def test_every_name_in_the_readmes_table_is_there():
     names = re.findall(r"`([a-zA-Z_.]+)`", re.sub(r"`(NaN|is_causal)`", "", table))
     assert len(names) >= 20
     for name in names:
-        package = unmasked if not name.startswith("torch.") else __import__("torch")
-        assert attrgetter(name.removeprefix("torch."))(package) is not None
+        package = name.partition(".")[0] if name.startswith(("torch.", "unmasked_")) else "unmasked"
+        assert resolve_name(f"{package}.{name.removeprefix(f'{package}.')}") is not None
 
 
 LEAKS = "    def forward(self, x):\n        return super().forward(x.flip(1)).flip(1)\n"

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.overrides import _len_torch_function_stack
 
 import unmasked
-from unmasked import CausalSelfAttention, MultiheadAttention, _modes, ablate, functional, masks, rollout, watch
+from unmasked import CausalSelfAttention, MultiheadAttention, ablate, functional, masks, rollout, watch
 from unmasked.kernels import kernels_of
 from unmasked.watching import Call
 
@@ -463,32 +463,6 @@ def test_a_thread_sees_its_own_calls() -> None:
     for thread in threads:
         thread.join()
     assert counts == {1: 5, 3: 15}
-
-
-def settings() -> dict[str, Any]:
-    """What PyTorch has once for all threads, and examinations change."""
-    return {
-        "uncompiled": torch._dynamo.eval_frame._stance.stance,
-        "written_out": (
-            torch.backends.mha.get_fastpath_enabled(),
-            torch.backends.cuda.fp16_bf16_reduction_math_sdp_allowed(),
-            torch.backends.cuda.flash_sdp_enabled(),
-        ),
-    }
-
-
-@pytest.mark.parametrize("mode", settings())
-def test_who_ends_first_leaves_the_setting_to_who_is_still_inside_and_the_last_one_sets_it_back(mode: str) -> None:
-    before = settings()
-    first, second = getattr(_modes, mode)(), getattr(_modes, mode)()
-    first.__enter__()
-    during = settings()
-    assert during[mode] != before[mode]
-    second.__enter__()
-    first.__exit__(None, None, None)
-    assert settings() == during
-    second.__exit__(None, None, None)
-    assert settings() == before
 
 
 def test_a_model_that_is_watched_is_trained_as_ever() -> None:
