@@ -322,32 +322,6 @@ limit = 40 + 2
 """)
 
 # %% [markdown]
-# ## Links
-#
-# A link or a picture leads to a file of the project, and to an anchor that the page there has: of a heading, as
-# Markdown or GitHub names it, of a `{#name}`, an `id` in HTML, a figure or an equation. Captions, alternative texts
-# and the docstrings that a page shows with `:::` are followed, too. What has a scheme, begins with a slash or ends in
-# no name of a file is an address, and so is all in HTML; nothing is fetched. What another tool writes is no file yet,
-# and a waiver says so, as below.
-#
-# The text of a link and the heading to which it leads, or its anchor, must share a word of four letters or more, or a
-# name of code. So a link that leads to the wrong page is found, even if there is a heading there. Where the text must
-# say something else, a waiver behind the link says why, and its reason begins with *link*.
-
-# %% tags=["no-snippet"]
-proofread(r"""
-# %% [markdown]
-# # Masks
-#
-# ## Rows that may see nothing
-#
-# See [empty rows](#rows-that-may-see-nothing), or
-# [how it is done](#rows-that-may-see-nothing), or
-# [rows that see all](#rows-that-see-all), or
-# [this](#rows-that-may-see-nothing)<!--~ link: a last word -->.
-""")
-
-# %% [markdown]
 # ## Formulas
 #
 # The LaTeX that the reader sees is parsed and evaluated, and both sides must agree; [what is read](formulas.py) has a
