@@ -21,7 +21,7 @@
 # | In a cell with `tags=["claims"]` | Says |
 # | --- | --- |
 # | `assert ours < theirs, "Ours is faster"` | the page says so, and the condition holds |
-# | `assert a.equal(b), "the same"  # to the bit: reason` | computed numbers are equal to the last bit, and why |
+# | `assert a.equal(b), "the same"  # to the bit: a few words` | computed numbers are equal to the last bit, and why |
 #
 # <!--~ 3, 300: examples of the syntax -->
 # | In a code cell | Says |
@@ -256,8 +256,9 @@ ours, theirs = 1.2, 1.9
 #
 # Another processor adds in another order, and its sums differ from ours in the last bit. A claim that two computed
 # numbers are equal, by `==`, `torch.equal` or a tolerance of zero, can hold on your machine alone. It takes a
-# tolerance, or a reason why no bit can differ: nothing is computed, numbers only change their places. What counts is
-# what is really compared: whole numbers, truth values, shapes, texts and numbers that you wrote down need no reason.
+# tolerance, or a reason of two words or more why no bit can differ: nothing is computed, numbers only change their
+# places. What counts is what is really compared: whole numbers, truth values, shapes, texts and numbers that you wrote
+# down need no reason.
 
 # %% tags=["no-snippet"]
 proofread(r"""

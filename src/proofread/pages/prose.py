@@ -86,7 +86,7 @@ _BEFORE = re.compile(
 )
 
 _PART = re.compile(r"\d+(?:\.\d+)?|\w+|\S")
-EXACTLY = re.compile(r"#\s*to the bit:\s*(\S.*)")
+EXACTLY = re.compile(r"#\s*to the bit:\s*(\S+[ ]+\S.*)")  # one word is no reason
 _NAMED = re.compile(rf"(?P<figures>(?:{FIGURE})(?:, (?:{FIGURE}))*): \S.*")
 _HEAD = re.compile(r"(?<![\w.,-])(\d{1,3})(?:[ \n'’]|&\w+;)\Z")  # of a number whose groups stand apart
 _UNSPACED = re.compile(r"[^\s<>|]+\Z")
