@@ -7,7 +7,7 @@
 # %% tags=["hide-input"]
 #| caption: What *mouse* takes from its neighbors, and its nearest words before and after. Attention makes it a machine,
 #|   or an animal. These numbers were not trained for attention; trained models [look for what they
-#|   need](learn/heads.py)<!--~ link: the page trains them -->.
+#|   need](learn/heads.py).
 #| script: ../src/unmasked_lessons/figures/sentence.js
 #| data: sentence_data
 from IPython.display import HTML
@@ -34,7 +34,7 @@ HTML(f'<img {picture} alt="{alt}">')
 #
 #     The museum of mistakes shows what goes wrong quietly, and the check that finds it.
 #
-# - [**Examine my module**](doctor.py)<!--~ link: the doctor examines -->
+# - [**Examine my module**](doctor.py)
 #
 #     The doctor calls your module, names what is wrong with it, and proves it.
 #

@@ -25,7 +25,7 @@ HTML(side_by_side(asked))
 # would mean the same direction: this likeness is the cosine of an angle.)
 #
 # Now type a sentence of your own. Some will disappoint you: these numbers were never trained for attention, and a word
-# takes most from words like itself. [A trained model](heads.py)<!--~ link: the page trains one --> looks for
+# takes most from words like itself. [A trained model](heads.py) looks for
 # what it needs. (You need some Python, and the dot product: multiply two lists of numbers, place by place,
 # and add up.)
 
@@ -67,7 +67,7 @@ for number in ["nine", "seven", "four"]:
 #
 # Programs once squeezed a text into one list of numbers, where early words faded. In 2017<!--~ the year of a paper -->,
 # a paper called *Attention Is All You Need* let every word look directly at every other. Nearly all large language
-# models are built on that now. [The last page](generating.py)<!--~ link: the page ends with the model --> ends with a
+# models are built on that now. [The last page](generating.py) ends with a
 # model that sings. It has sixty lines, and you will know what each of them does.
 
 # %% tags=["remove-cell"]
@@ -259,8 +259,7 @@ drawn
 
 # %% [markdown]
 # So vectors with more numbers have larger dot products, and you have just seen what that does: one word takes nearly
-# all the weight. The root divides by as much as the sum has grown. [More about the root](../pytorch/scale.py)<!--~
-# link: the page asks why -->.
+# all the weight. The root divides by as much as the sum has grown. [More about the root](../pytorch/scale.py).
 
 # %% tags=["claims"]
 assert 0.9 < sums[:, -1].square().float().mean().sqrt() / 16 < 1.1, (
@@ -316,7 +315,7 @@ vectors.nearest(X[1])
 #
 # Here each word played all roles with one vector. But a word seldom looks for words like itself: *my* looks for a noun,
 # and is not one itself. So a trained model makes a vector for each role, as [the next
-# page](queries_keys_values.py)<!--~ link: its title is a question --> shows. It does so by three *matrices*, which are
+# page](queries_keys_values.py) shows. It does so by three *matrices*, which are
 # tables of numbers: the dot products of a vector with the columns of a matrix are the numbers of a new vector.
 
 # %% [markdown]
@@ -334,7 +333,7 @@ context = weights @ X
 
 # %% [markdown]
 # The new vectors are called the *context*. *mouse* has kept 63%<!--= weights[1, 1] --> of itself, as in [the
-# figure](#figure-1)<!--~ link: the first figure --> at the top, and its nearest words are now others:
+# figure](#figure-1) at the top, and its nearest words are now others:
 
 # %%
 vectors.nearest(context[1])

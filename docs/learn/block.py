@@ -176,8 +176,7 @@ plot.grid(largest, "largest weight", rows=rows, columns=["no norm", "norm"])
 # %% [markdown]
 # At only 10<!--= sizes[1] --> times the size, one word already gets {{ largest[1, 0] :.0%}}. Training then learns from
 # a few examples, and [hardly from the
-# others](../pytorch/backward.py#without-the-root-most-gradients-vanish-and-the-rest-are-huge)<!--~ link: the page shows
-# it -->.
+# others](../pytorch/backward.py#without-the-root-most-gradients-vanish-and-the-rest-are-huge).
 #
 # A norm in front of a part changes what this part reads, and nothing else. The residual stream itself runs past it:
 # numbers to which no part adds anything reach the last block unchanged.

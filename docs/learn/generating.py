@@ -373,8 +373,8 @@ for line in words.split(9):
 # - **Size.** It has 32 blocks in place of two, and vectors of 4,096 numbers in place of 32.
 # - **Text.** It has read 15 trillion pieces of text in place of 180<!--= len(song) --> words.
 # - **Tokens.** Its 128,000 words are *tokens*, pieces of words, so it can read a word that it has never met.
-# - **Refinements.** Its [positions turn](positions.py), its [heads share keys and values](../pytorch/grouped.py)<!--~
-#   link: the page is about that -->, and it writes with a cache.
+# - **Refinements.** Its [positions turn](positions.py), its [heads share keys and values](../pytorch/grouped.py), and
+#   it writes with a cache.
 # - **Manners.** A model that merely continues texts does not answer questions yet. That takes a second training, on
 #   good answers.
 

@@ -236,7 +236,7 @@ blind.softmax(dim=-1)
 # %% [markdown]
 # *NaN* means *not a number*: each weight is zero divided by zero. One NaN spreads to everything that is computed with
 # it, and can ruin a training run. `unmasked`, this site's library, gives such a row weights of zero; [what PyTorch
-# gives](../pytorch/masks.py#when-a-row-allows-nothing)<!--~ link: the section on rows that allow nothing --> depends on
+# gives](../pytorch/masks.py#when-a-row-allows-nothing) depends on
 # the interface. So look for such rows:
 
 # %%
@@ -266,7 +266,7 @@ plot.grid(given, queries=words[:4])
 
 # %% [markdown]
 # The remedy is one character: `~mask` turns the mask of one into that of the other. [What does each interface make of
-# my mask?](../pytorch/masks.py)<!--~ link: the page's new title --> has all interfaces, and a mask to paint for each.
+# my mask?](../pytorch/masks.py) has all interfaces, and a mask to paint for each.
 
 # %% tags=["claims"]
 assert visible.equal(masks.causal(4)), (

@@ -141,11 +141,10 @@ deeper = Singer.trained(2, lacks="positions").verses_right()  # two blocks
 (_, right), (_, lost_right) = rows.values()
 
 # %% [markdown]
-# A deeper model finds some order by itself. Under the [causal mask](masks.py#hiding-the-words-that-come-later)<!--~
-# link: it hides later words --> the second *nine* sees more words than the first one. So they have different vectors
-# after one [block](block.py), which attends once, and a second block can tell them apart: a singer with two blocks and
-# no positions sings {{ deeper :.0%}} of the verses. Some language models have been trained without positions, but most
-# are given them.
+# A deeper model finds some order by itself. Under the [causal mask](masks.py#hiding-the-words-that-come-later) the
+# second *nine* sees more words than the first one. So they have different vectors after one [block](block.py), which
+# attends once, and a second block can tell them apart: a singer with two blocks and no positions sings
+# {{ deeper :.0%}} of the verses. Some language models have been trained without positions, but most are given them.
 
 # %% tags=["claims"]
 assert min(whole.words_right(), lost.words_right()) > 0.9, (

@@ -24,7 +24,7 @@ plot.grid(goal, "the weights that are wanted", queries=asked, keys=served)
 # %% [markdown]
 # <div class="overview" data-here="queries"></div>
 #
-# On [the page before](attention.py)<!--~ link: it stands before this one -->, words were compared by the vectors that
+# On [the page before](attention.py), words were compared by the vectors that
 # they already had. A language model *learns* what to look for: the name to which *she* refers, or the bracket that is
 # still to be closed. Here a small model learns such a thing, in about a second, and you look inside it.
 
@@ -296,12 +296,12 @@ assert results["W_v"][1].mean() > 0.5 > share["W_v"], (
 # ## What does *be* ask for?
 #
 # The singer has to end each verse with a number. This one learned its queries, keys and values from nothing but the
-# song (you will build one like it on [the last page](generating.py)<!--~ link: it ends the track -->). What does *be*
+# song (you will build one like it on [the last page](generating.py)). What does *be*
 # look at, just before it sings *six*?
 
 # %% tags=["hide-input"]
-#| caption: What *be* takes from words of its verse, in one of the model's two [heads](heads.py)<!--~ link: in lower
-#|   case -->. The two *seven* together get at least 99%<!--= of_be[[3, 6]].sum() -->.
+#| caption: What *be* takes from words of its verse, in one of the model's two [heads](heads.py). The two *seven*
+#|   together get at least 99%<!--= of_be[[3, 6]].sum() -->.
 from unmasked_lessons.teaching import Singer, verse
 
 singer = Singer.trained(blocks=1)

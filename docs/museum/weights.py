@@ -149,8 +149,7 @@ assert torch.allclose(wrong.weights, without_bias_k, atol=1e-6), (
 
 # %% [markdown]
 # **Hides** in the numbers of the weights, and in every shape but theirs. **Caught by** the number of columns. **Fix:**
-# append, as [the page on heads](../pytorch/heads.py#a-pair-that-comes-from-no-sequence)<!--~ link: its section on such
-# a pair --> does.
+# append, as [the page on heads](../pytorch/heads.py#a-pair-that-comes-from-no-sequence) does.
 #
 # ## Weights copied by aliasing them { #aliased-weights }
 #

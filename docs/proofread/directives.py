@@ -21,7 +21,7 @@
 # | In a cell with `tags=["claims"]` | Says |
 # | --- | --- |
 # | `assert ours < theirs, "Ours is faster"` | the page says so, and the condition holds |
-# | `assert a.equal(b), "the same"  # to the bit: reason` | computed numbers are equal to the last bit, and why |
+# | `assert a.equal(b), "the same"  # to the bit: a few words` | computed numbers are equal to the last bit, and why |
 #
 # <!--~ 3, 300: examples of the syntax -->
 # | In a code cell | Says |
@@ -256,8 +256,9 @@ ours, theirs = 1.2, 1.9
 #
 # Another processor adds in another order, and its sums differ from ours in the last bit. A claim that two computed
 # numbers are equal, by `==`, `torch.equal` or a tolerance of zero, can hold on your machine alone. It takes a
-# tolerance, or a reason why no bit can differ: nothing is computed, numbers only change their places. What counts is
-# what is really compared: whole numbers, truth values, shapes, texts and numbers that you wrote down need no reason.
+# tolerance, or a reason of two words or more why no bit can differ: nothing is computed, numbers only change their
+# places. What counts is what is really compared: whole numbers, truth values, shapes, texts and numbers that you wrote
+# down need no reason.
 
 # %% tags=["no-snippet"]
 proofread(r"""
@@ -319,32 +320,6 @@ limit = 40 + 2
 # | 12 | 768 |
 #
 # Nothing to waive<!--~ a word --> here.
-""")
-
-# %% [markdown]
-# ## Links
-#
-# A link or a picture leads to a file of the project, and to an anchor that the page there has: of a heading, as
-# Markdown or GitHub names it, of a `{#name}`, an `id` in HTML, a figure or an equation. Captions, alternative texts
-# and the docstrings that a page shows with `:::` are followed, too. What has a scheme, begins with a slash or ends in
-# no name of a file is an address, and so is all in HTML; nothing is fetched. What another tool writes is no file yet,
-# and a waiver says so, as below.
-#
-# The text of a link and the heading to which it leads, or its anchor, must share a word of four letters or more, or a
-# name of code. So a link that leads to the wrong page is found, even if there is a heading there. Where the text must
-# say something else, a waiver behind the link says why, and its reason begins with *link*.
-
-# %% tags=["no-snippet"]
-proofread(r"""
-# %% [markdown]
-# # Masks
-#
-# ## Rows that may see nothing
-#
-# See [empty rows](#rows-that-may-see-nothing), or
-# [how it is done](#rows-that-may-see-nothing), or
-# [rows that see all](#rows-that-see-all), or
-# [this](#rows-that-may-see-nothing)<!--~ link: a last word -->.
 """)
 
 # %% [markdown]

@@ -50,9 +50,9 @@ torch.allclose(torch.cat(parts, dim=1), whole, atol=1e-5)
 # ## Where does a query stand?
 #
 # New queries are the *last* tokens, but `is_causal=True` of PyTorch's function takes them for the first: it is [aligned
-# at the top left](masks.py#more-keys-than-queries)<!--~ link: the mask is drawn there -->. A prefill has as many
+# at the top left](masks.py#more-keys-than-queries). A prefill has as many
 # queries as keys, so it comes out right. A single query sees the first key alone, and the model [forgets what is
-# between its first token and its newest](https://github.com/pytorch/pytorch/issues/144858)<!--~ link: a report -->.
+# between its first token and its newest](https://github.com/pytorch/pytorch/issues/144858).
 
 # %%
 torch.manual_seed(1)
@@ -100,7 +100,7 @@ assert masks.causal(1, 9).all(), (
 # A cache of fixed size has room that no token has taken yet. Many programs attend to all of it and hide the rest with a
 # mask. Then what lies there must be finite, because a hidden value has the weight zero, and zero times NaN is NaN.
 # `torch.empty` hands out memory as an earlier tensor left it, and [sometimes there is a NaN in
-# it](https://github.com/Dao-AILab/flash-attention/issues/2374)<!--~ link: a report -->.
+# it](https://github.com/Dao-AILab/flash-attention/issues/2374).
 
 # %%
 room = torch.full((2, 4, 16, 6), torch.nan)  # what torch.empty may give
@@ -113,7 +113,7 @@ in_use = room[:, :, :9]  # a view: no mask, and nothing hidden
 
 # %% [markdown]
 # Every number of `poisoned` is NaN. The remedy is `torch.zeros`, or a view of what is in use. `KVCache` does both. The
-# museum has [the exhibit](../museum/masks.py#hidden-nan)<!--~ link: of this mistake -->.
+# museum has [the exhibit](../museum/masks.py#hidden-nan).
 
 # %% tags=["claims"]
 assert poisoned.isnan().all(), "Every number of poisoned is NaN"
@@ -209,7 +209,7 @@ torch.allclose(layer(x[:, 6:], cache=cache), layer(swapped)[:, 6:], atol=1e-5)
 # ## In bfloat16 it differs, and nothing is wrong
 #
 # A step's matrix product has another shape than the whole sequence's, so it [adds in another
-# order](https://github.com/huggingface/transformers/issues/25420)<!--~ link: a long thread about it -->. In float32 you
+# order](https://github.com/huggingface/transformers/issues/25420). In float32 you
 # will hardly see it; in bfloat16 you will, and it looks like a bug. To find out, compare both with the same layer in
 # float64. If the step is no farther from the truth than the whole sequence is, the difference is rounding.
 
@@ -267,7 +267,7 @@ places
 
 # %% [markdown]
 # With `positions_of`, the padded prompt gets what it gets alone. Without it the outputs are off by {{ off_by :.0%}} of
-# their size, and [nothing warns you](https://github.com/huggingface/transformers/issues/29029)<!--~ link: a report -->.
+# their size, and [nothing warns you](https://github.com/huggingface/transformers/issues/29029).
 # The shift does not hurt a rotary model, whose scores depend on distances alone, but such a model needs the mask too.
 #
 # In a step, the mask has one key more than before: `masks.padding(lengths + 1, keys + 1, side="left")`<!--~ a call -->,

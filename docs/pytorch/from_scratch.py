@@ -152,7 +152,7 @@ nn.MultiheadAttention(embed_dim, num_heads=5)
 # %% [markdown]
 # There are now two axes to tell apart, `num_heads` and `head_dim`. Where their sizes are equal, a split that exchanges
 # them [has the right shape and wrong
-# values](../museum/heads.py#swapped-view)<!--~ link: it tells what the mistake does -->.
+# values](../museum/heads.py#swapped-view).
 
 # %% tags=["claims"]
 assert q[:, 0].equal(projected[..., :4]) and q[:, 1].equal(
@@ -420,7 +420,7 @@ assert not allowed[:-1, -1].any() and all(
 # from PyTorch on purpose. The last is shown [below, with what hides it](#what-hides-a-mistake), the others in [the
 # museum, on masks](../museum/masks.py#is-causal-is-a-hint).
 #
-# [One option](heads.py#a-pair-that-comes-from-no-sequence)<!--~ link: a pair that is appended --> is often misread:
+# [One option](heads.py#a-pair-that-comes-from-no-sequence) is often misread:
 # `add_bias_kv` does not add a bias to the keys, it appends a key.
 
 # %% tags=["check"]

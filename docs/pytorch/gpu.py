@@ -86,7 +86,7 @@ figures.choices(record, names)
 # - **Three axes** instead of four: that version of PyTorch has no fused kernel for them. `x[None]` before the call
 #   brings it back. (Newer versions, from 2.14<!--~ a version --> on, take three axes too.)
 # - **One head of keys** for all queries, without `enable_gqa=True`: PyTorch [broadcasts
-#   it](grouped.py#the-trap-one-head-is-broadcast)<!--~ link: the trap -->, but no fused kernel of that version does.
+#   it](grouped.py#the-trap-one-head-is-broadcast), but no fused kernel of that version does.
 #   The remedy is the keyword.
 # - **A mask that requires grad**, such as a learned bias: cuDNN gives the mask no gradient, so a slower kernel runs. In
 #   inference, `bias.detach()` is enough.
@@ -98,7 +98,7 @@ figures.choices(record, names)
 # - A **mask**, where `is_causal=True` would have said the same, more than doubles the time.
 #
 # None of these raises an error, and none gives a wrong number. `sdpa_backends` [says it before the
-# call](kernels.py)<!--~ link: the page has it -->, on your own tensors.
+# call](kernels.py), on your own tensors.
 
 # %% tags=["check"]
 times_of = [cost[name] for name in names]
@@ -199,7 +199,7 @@ assert decode["128"]["KVCache"] > decode["128"]["cat"] and (
 #   library reads no mask's values there and cannot see that one is causal, unless you say `is_causal=True`.
 # - A row that may see nothing gets zeros from one kernel and other numbers from another: with a boolean mask in
 #   bfloat16, cuDNN's are neither zero nor NaN. Look for such rows before the call:
-#   [masks](masks.py#when-a-row-allows-nothing)<!--~ link: the section on such rows -->.
+#   [masks](masks.py#when-a-row-allows-nothing).
 # - If you do not wait, you time only the start of a kernel. Call `torch.accelerator.synchronize()` before you look at
 #   the clock.
 #

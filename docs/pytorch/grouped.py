@@ -127,7 +127,7 @@ assert torch.equal(
     k.unsqueeze(1).expand(-1, 3, -1, -1, -1),
 ), (
     "but it puts one whole copy behind the other, so that heads of queries alternate between the heads of keys"
-)  # to the bit: copies
+)  # to the bit: they are copies
 assert off.lt(1e-5).tolist() == [True, False, True] * 2, (
     "Two of the six heads are off, by up to 2.8; the others happen to get the right keys"
 )
@@ -139,7 +139,7 @@ assert all(
     for copies, each in ((6, k[:, :1]), (1, q))
 ), (
     "With one head of keys, or as many as queries, both orders are the same"
-)  # to the bit: copies
+)  # to the bit: they are copies
 
 # %% [markdown]
 # ### The trap: one head is broadcast

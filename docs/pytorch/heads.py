@@ -131,7 +131,7 @@ assert all(
     wide[:, 4 * head : 4 * head + 4].equal(stacked[head]) for head in range(3)
 ) and torch.allclose(same["one matrix"], loop, atol=1e-5), (
     "the matrices of all heads are blocks of one matrix, so one product computes every head"
-)  # to the bit: copies
+)  # to the bit: they are copies
 assert all(torch.allclose(each, loop, atol=1e-5) for each in same.values()), (
     "All of them give what the loop gives"
 )

@@ -349,12 +349,12 @@ print(textwrap.fill(named, 76))
 # %% [markdown]
 # Mistral and Qwen2 use Llama's names. They have fewer key heads than query heads, so pass `num_kv_heads`, and the
 # result fits a `CausalSelfAttention` with as many. No name and no shape shows which features [rotary
-# embeddings](positions.py)<!--~ link: the page asks which is mine --> turn together: *Llama* from transformers pairs
+# embeddings](positions.py) turn together: *Llama* from transformers pairs
 # the two halves of a head, *Llama* as Meta released it pairs neighbors. Weights loaded for the other pairing raise no
 # error, but the scores are wrong.
 #
 # If a layer has more weights than these, such as the norms of Qwen3, `load` refuses it; [today's
-# models](models.py)<!--~ link: they are there --> have such layers as functions. What is not a weight stands in the
+# models](models.py) have such layers as functions. What is not a weight stands in the
 # checkpoint's config: Gemma 2<!--~ its name --> uses Llama's names, but it caps its scores. Pass the config to `load`,
 # and make the layer with `layouts.options_of(config)`. How positions turn is not among these options: Cohere and
 # GLM-4<!--~ its name --> use Llama's names, too, but they pair neighbors.

@@ -207,7 +207,7 @@ sizes = [
 # What a mask did has to be done in another way. No mask hides padding from a state: nothing may be written there, and
 # nothing forgotten. Texts that are packed into one sequence need a fresh state each: a gate of zero makes one in the
 # loop, but in chunks its logarithm is minus infinity, and gives NaN. And a state cannot give back its last words, as a
-# cache can [when it is cropped](serving.py#what-was-refused-must-go)<!--~ link: who crops -->.
+# cache can [when it is cropped](serving.py#what-was-refused-must-go).
 #
 # ## Sparse attention: choose, then attend
 #

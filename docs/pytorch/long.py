@@ -146,7 +146,7 @@ with_zero_key = F.pad(scores, (0, 1)).softmax(-1)[..., :-1]
 # `F.scaled_dot_product_attention` has no argument for sinks. But a sink is a key with the same score for every query,
 # and with a value of zero. One more feature makes such a key, and the fused kernel, which wants four axes, does the
 # rest. (On a GPU add eight features instead of one: [an odd number costs
-# time](gpu.py#what-makes-one-call-forty-times-slower)<!--~ link: a bar of its figure -->.)
+# time](gpu.py#what-makes-one-call-forty-times-slower).)
 
 
 # %%

@@ -195,7 +195,7 @@ by_module, _ = module(y, y, y, key_padding_mask=~real[:, 0, 0])
 # %% [markdown]
 # The function reads a mask of (batch, keys) as (queries, keys), and the call raises an error in all but two cases. With
 # one sequence, both shapes mean the same. With as many queries as sequences, it [shuts out the wrong
-# keys](../museum/masks.py#mask-polarity)<!--~ link: a neighbor --> without a word.
+# keys](../museum/masks.py#mask-polarity) without a word.
 
 # %%
 #| raises: RuntimeError: must match

@@ -188,9 +188,9 @@ assert kinds["RoPE"][0] < 1e-5 < kinds["sinusoids"][0], (
 # - Two axes of numbers to add, zero and minus infinity: whatever is not zero counts as real, so it is the *padding*
 #   that the model reads.
 # - Four axes of booleans for `eager` or FlexAttention: they are [added as ones and zeros, and hide
-#   nothing](https://github.com/huggingface/transformers/pull/41443)<!--~ link: a report -->. For `sdpa` they are right.
+#   nothing](https://github.com/huggingface/transformers/pull/41443). For `sdpa` they are right.
 # - Four axes of ones and zeros as floats: they are
-#   [added](https://github.com/huggingface/transformers/issues/46458)<!--~ link: a report --> in all three.
+#   [added](https://github.com/huggingface/transformers/issues/46458) in all three.
 # - Four axes with the padding alone: each token sees the future.
 # - In a step with a cache, a mask of the new token alone: it is taken for the first token's, and all other tokens are
 #   hidden, the new one too.

@@ -342,7 +342,7 @@ curves(slowed, xlabel="pair", ylabel="share of its speed", height=2.4)
 # Without its stretching, a checkpoint is wrong in different ways. With Llama's rule, short texts hardly
 # show it, but `turns_otherwise` finds it. Where all pairs are slowed, as in Gemma 3's<!--~ its name --> far layers,
 # every angle is off; and without YaRN's factor so is every score, in a text of ten words, too. [How do today's models
-# attend?](models.py)<!--~ link: it has them by name --> shows the base of each.
+# attend?](models.py) shows the base of each.
 
 # %% tags=["claims"]
 assert all(
@@ -557,9 +557,9 @@ first_token = [
 # With the wrong sign, the first head gives {{ first_token[1] :.0%}} of the last token's attention to the first token,
 # 199<!--= len(right.weights[0]) - 1 --> places away; with the right one, it gives nothing that can be seen. The bias
 # hides no future, so pass `is_causal` as well. And do not give it to an `nn.TransformerEncoderLayer` in evaluation,
-# whose [fast path](masks.py#masks-of-numbers-are-added)<!--~ link: the section that has it --> takes every number that
+# whose [fast path](masks.py#masks-of-numbers-are-added) takes every number that
 # is not zero for minus infinity. The museum shows the [sign beside its
-# remedy](../museum/models.py#alibi-sign)<!--~ link: a mistake -->.
+# remedy](../museum/models.py#alibi-sign).
 
 # %% tags=["claims"]
 assert alibi_slopes(8)[:2].tolist() == [0.5, 0.25], (

@@ -194,7 +194,7 @@ for keys in (behind_other, first):  # of each layer
 # %% [markdown]
 # Behind another word, the keys of the first layer are the same, and those of the second are not. So a test with one
 # layer does not find this mistake. vLLM [names a page by the hash of the page before it and of its own
-# words](https://docs.vllm.ai/en/latest/design/prefix_caching/)<!--~ link: how it is done there -->, which is as good as
+# words](https://docs.vllm.ai/en/latest/design/prefix_caching/), which is as good as
 # all words so far, unless two hashes are equal. Whatever else changes the keys belongs to the name, too: an adapter, or
 # the image that a placeholder stands for.
 #
@@ -371,7 +371,7 @@ torch.testing.assert_close(goes_on, by_itself, rtol=0, atol=1e-4)
 # words.
 #
 # A ring, which keeps only the last words, cannot go back: the draft has overwritten what it needs. `KVCache` says
-# so; [elsewhere the keys were silently wrong](https://github.com/ml-explore/mlx-lm/pull/1486)<!--~ link: a report -->.
+# so; [elsewhere the keys were silently wrong](https://github.com/ml-explore/mlx-lm/pull/1486).
 # Keep a copy from before the draft, and feed it the words that stay. Or make the ring longer than the window, by the
 # length of a draft, and let a mask hide the rest. [What replaces the matrix](linear.py) in some layers of newer models,
 # a memory of fixed size, cannot go back either. Nor can a text begin there with another's pages, unless a copy of the

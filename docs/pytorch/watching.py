@@ -34,9 +34,9 @@ seen[0].weights.shape, seen[1].module  # batch heads queries keys
 # *Computed with torch {{ torch.__version__.split("+")[0] }} on the {{ x.device.type.upper() }}.*
 #
 # PyTorch's function returns no weights because it [never makes
-# them](https://github.com/pytorch/pytorch/issues/98505)<!--~ link: what PyTorch's people answer -->: that is why it is
+# them](https://github.com/pytorch/pytorch/issues/98505): that is why it is
 # fast. Models of transformers call it too, so [their attentions are empty or
-# `None`](https://github.com/huggingface/transformers/issues/30978)<!--~ link: a report -->. Loaded with
+# `None`](https://github.com/huggingface/transformers/issues/30978). Loaded with
 # `attn_implementation="eager"` and called with `output_attentions=True`, they return the weights, but run other code
 # than you use. `watch` takes them as they are. A section below compares all ways to [weights from
 # transformers](#weights-from-transformers-itself).
@@ -260,7 +260,7 @@ assert not seen[1].query[0, 1].any(), (
 # ## All heads of a trained model
 #
 # Nobody wires a real model by hand. This one has learned a
-# [song](../learn/heads.py#two-heads-that-sing)<!--~ link: where it sings -->, in two layers of two heads.
+# [song](../learn/heads.py#two-heads-that-sing), in two layers of two heads.
 # `unmasked.show` takes what was watched and shows all of its weights live, in a notebook and here: *item* chooses the
 # layer, and a small map the head. `.save("weights.html")` writes the same as a page.
 
@@ -453,7 +453,7 @@ assert without_residual[ship] < with_residual[ship] / 4, (
 # | the first, after `model.set_attn_implementation("eager")` | the weights of each layer, in training after dropout |
 # | `with watch(model) as seen` | the weights of each layer, before dropout |
 #
-# ([Older versions](https://github.com/huggingface/transformers/pull/33660)<!--~ link: one of many --> computed the
+# ([Older versions](https://github.com/huggingface/transformers/pull/33660) computed the
 # first by `eager`, and warned.) A function of your own can return the weights, or anything else:
 #
 # ```python
@@ -475,11 +475,11 @@ assert without_residual[ship] < with_residual[ship] / 4, (
 #
 # What you leave out of `more` is lost without an error, such as the soft-cap of Gemma 2<!--~ a name --> or the sinks of
 # gpt-oss. The other trap is the mask, which is [made for the name of the
-# implementation](https://github.com/huggingface/transformers/pull/45811)<!--~ link: where they warn of it -->. If no
+# implementation](https://github.com/huggingface/transformers/pull/45811). If no
 # mask is registered for a name, its function gets `None`, even if there is padding. Here each token then sees the
 # future. Registering `sdpa_mask` is not enough for this function: where a causal mask would do, it gives `None`, too,
 # and relies on the function to be causal. `eager_mask` makes a mask in every case, [in numbers that are
-# added](packing.py#what-their-attention_mask-means)<!--~ link: what each gets -->. The project's tests hold
+# added](packing.py#what-their-attention_mask-means). The project's tests hold
 # transformers 5.23<!--~ the version that was seen --> to this section.
 #
 # ## What `watch` cannot see
@@ -499,7 +499,7 @@ for line in textwrap.wrap(str(caught[0].message), 78):
     print(line)
 
 # %% [markdown]
-# PyTorch's encoder leaves its [fast path](masks.py#masks-of-numbers-are-added)<!--~ link: where it is explained -->
+# PyTorch's encoder leaves its [fast path](masks.py#masks-of-numbers-are-added)
 # while it is watched, as it does for hooks. The column *note* of the table shows where that happens. Unwatched, such a
 # call gives other numbers if its mask is one of numbers, or if a query sees nothing.
 #

@@ -45,7 +45,7 @@ A page is a percent script (a .py file with # %% cells), a notebook, or a Markdo
 A cell tagged claims, or a ```claims fence inside of <!-- -->, proves sentences:
 
   assert a > b, "ours is larger"                what must be true, and a fragment of the page
-  assert a.equal(b), "same"  # to the bit: copy computed numbers equal to the last bit, and why
+  assert a.equal(b), "so"  # to the bit: a copy computed numbers equal to the last bit, and why
 
 and in code cells stand
 

@@ -76,7 +76,7 @@ def test_the_script_converts_a_page_of_the_first_version(tmp_path: Path):
     page = tmp_path / "old.py"
     page.write_text(
         "# %%\nimport torch\n\ngap, a = 2.1, torch.tensor([0.1, 0.2])\nb = a.clone()\n\n# %% [markdown]\n"
-        + re.sub("(?m)^", "# ", old.replace("torch.equal(a, b)  # to the bit: copies", "a.sum() > 0"))
+        + re.sub("(?m)^", "# ", old.replace("torch.equal(a, b)  # to the bit: they are copies", "a.sum() > 0"))
     )
     subprocess.run([sys.executable, "-c", script, page], check=True)
     assert "<!--= gap -->" in page.read_text()

@@ -119,7 +119,7 @@ def test_the_finding_names_the_comparison_and_the_remedy(proofread: Proofreader)
     assert finding.message == (
         "torch.equal(thirds, twice) compares computed numbers to the last bit, which another processor may round "
         "otherwise: allow a tolerance, as torch.allclose does, or end the expression with why no bit can differ, "
-        "# to the bit: reason"
+        "# to the bit: a few words"
     )
 
 
@@ -131,7 +131,9 @@ def test_a_reason_allows_it_and_is_refused_where_it_allows_nothing(proofread: Pr
     assert finding.message.startswith("nothing computed is compared to the bit in torch.allclose(thirds, twice)")
 
 
-@pytest.mark.parametrize("comment", ["  # to the bit", "  # to the bit:", "  # exact", " '# to the bit: no'"])
+@pytest.mark.parametrize(
+    "comment", ["  # to the bit", "  # to the bit:", "  # to the bit: so", "  # exact", " '# to the bit: no'"]
+)
 def test_no_reason_is_no_reason(proofread: Proofreader, comment: str) -> None:
     findings = proofread(page("torch.equal(thirds, twice)", comment)).findings
     assert "bits" in {finding.kind for finding in findings}

@@ -461,6 +461,10 @@ def test_what_the_page_sees_to_is_no_tautology(condition: str) -> None:
         ("str(n)", "str(n) is never false"),
         ("list((n, m))", "list((n, m)) is never false"),
         ("bool([n])", "[n] is never false"),
+        ("[n] * 2", "[n] * 2 is never false"),
+        ("n.__class__", "n.__class__ is never false"),
+        ("isinstance(n, object)", "isinstance(n, object) is never false"),
+        ("(lambda: n)() == n", "nothing that the page gives can change that"),
         ("(k := [n])", "(k := [n]) is never false"),
         ("n > 4 or [n]", "[n] is never false"),
         ("[n] if n > 4 else (m,)", "[n] is never false"),
@@ -491,6 +495,7 @@ def test_a_condition_that_is_true_whatever_the_page_gives_proves_nothing(conditi
         ),
         *("f'{n}' == 'three'", "n in (m, 3)", "n not in (n, m)", "n > 1 or m", "n**2 == 4", "list(m)"),
         *("m[0] if n else m[1]", "any(each for each in m)", "all([n, m])", "{**n}", "'' in n"),
+        *("[n] * 0", "n * 2", "isinstance(n, int)", "n.size", "(lambda: n)() == m"),
     ],
 )
 def test_a_condition_that_can_fail_proves_something(condition: str) -> None:

@@ -33,6 +33,7 @@ def bare(text: str, code: str = "") -> list[tuple[int, str]]:
         ("## All 13<!--= x --> words", "13"),
         ("| ship | 0.55<!--= x --> |", "0.55"),
         ("version 2.13.0<!--= x -->", "2.13.0"),
+        ("takes 2 1/2<!--= x --> of them", "2 1/2"),
     ],
 )
 def test_a_claim_speaks_of_what_stands_before_it(text: str, typed: str) -> None:

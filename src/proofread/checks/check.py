@@ -26,7 +26,7 @@ from ..runs.server import run, warm
 from ..runs.steps import Outcome, Task
 from ..runs.watch import files_of
 from ..settings import Settings, SettingsError, matches
-from . import docstrings, equations, links
+from . import docstrings, equations
 from .cells import in_code, in_data, options
 from .checked import Checked, Progress, Report, Text, Told, cell_subject, opened
 from .claims import in_text, quotations
@@ -148,7 +148,6 @@ def check(
     elsewhere += _elsewhere([path for path in others if relative(path.resolve(), root) not in known], root, shelf)
     report.between += equations.faults(report.held, elsewhere, root, settings, whole=whole or bool(settings.pages))
     report.between += documented.result() if documented else ()
-    report.between += links.faults(report.pages, root, shelf)
     for path in paths:
         if not path.exists():
             message = "the page was removed while this ran; name pages that stay, or put it back"

@@ -216,7 +216,7 @@ def _exactness(claim: Claim, compared: str) -> str:
         return (
             f"{compared} compares computed numbers to the last bit, which another processor may round otherwise: allow "
             "a tolerance, as torch.allclose does, or end the expression with why no bit can differ, "
-            "# to the bit: reason"
+            "# to the bit: a few words"
         )
     if reason and not compared:
         return f"nothing computed is compared to the bit in {claim.expression}; remove the reason"

@@ -30,8 +30,6 @@ KINDS = {
     "mutant": "a formula would pass if it were wrong",
     "equation": "the numbers of equations, on pages and in docstrings, do not fit together",
     "docstring": "a docstring says other parameters, defaults or exceptions than its source",
-    "dead": "a link leads to no file, or to no anchor, that is there",
-    "link": "the text of a link and the heading to which it leads share no word",
     "math": "TeX cannot be typeset, which a build and an export find",
     "snippet": "the program of a cell does not do alone what the cell does on its page",
 }

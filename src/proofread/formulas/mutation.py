@@ -5,7 +5,7 @@ A mutant that survives shows a weakness of `where`: two symbols bound to one val
 
 import ast
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
@@ -18,7 +18,7 @@ from .finding import Formula
 from .grammar import parse
 from .sameness import redrawn, say_the_same
 from .scope import Scope
-from .tree import FormulaError, Node, Parsed
+from .tree import FormulaError, Node, Parsed, Place
 
 _PAIRS = [(r"\sum", r"\prod"), (r"\max", r"\min"), (r"\sin", r"\cos"), (r"\le", r"\ge"), (r"\leq", r"\geq")]
 _PAIRS += [("<", ">"), (r"\lt", r"\gt")]
@@ -26,6 +26,7 @@ _OPPOSITES = dict(_PAIRS) | {other: one for one, other in _PAIRS}
 _WIDENED = {"<": (r"\le", ">"), "≤": (r"\ge",), ">": (r"\ge", "<"), "≥": (r"\le",)}
 _CHANGED = _WIDENED | {"≤": ("<", r"\ge"), "≥": (">", r"\le"), "≠": ("=",), "=": (r"\ne",)}
 _CHANGED |= {"∈": (r"\notin",), "∉": (r"\in",)}
+_Edit = tuple[int, int, str, str]  # where in the LaTeX, what shall stand there, and what that changes
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ def mutants(formula: Formula, namespace: Mapping[str, object]) -> Iterator[Mutan
     scope = Scope(formula.where or "", namespace)
     seen = {_squeezed(formula.latex)}
     parsed = parse(formula.latex, scope)
-    for start, end, text, what in _edits(formula.latex, parsed, scope):
+    for start, end, text, what in _edits(_Source(formula.latex, parsed, scope)):
         latex = formula.latex[:start] + text + formula.latex[end:]
         if _squeezed(latex) not in seen and not _explains_by_itself(latex, parsed, scope):
             seen.add(_squeezed(latex))
@@ -153,97 +154,156 @@ def _circular(statement: Node) -> bool:
     return left.kind in ("name", "index") and any(node == left for side in others for node in side.walk())
 
 
-def _edits(latex: str, parsed: Parsed, scope: Scope) -> Iterator[tuple[int, int, str, str]]:
-    """Yield edits of the LaTeX: what to replace, by what, and what that changes."""
-    nodes = list(parsed.walk())
-    names = {latex[slice(*n.span)]: n.value for n in nodes if n.kind == "name" and n.value not in parsed.indices}
-    indices = {latex[slice(*n.span)] for n in nodes if n.kind == "name" and n.value in parsed.indices}
+@dataclass(frozen=True)
+class _Source:
+    """A formula as it is written, and the scope of its names."""
 
-    def text(node: Node) -> str:
-        return latex[slice(*node.span)]
+    latex: str
+    parsed: Parsed
+    scope: Scope
 
-    def operand(node: Node) -> str:
-        bare = node.kind in ("name", "number", "index", "call", "sqrt") or text(node)[:1] in "({"
-        return text(node) if bare else f"({text(node)})"
+    def text(self, node: Node) -> str:
+        """Return how a node is written."""
+        return self.latex[slice(*node.span)]
 
-    def swap(one: Node, other: Node, what: str) -> tuple[int, int, str, str]:
-        between = latex[one.span[1] : other.span[0]] or " "
-        return one.span[0], other.span[1], text(other) + between + text(one), f"{what} swapped"
+    def operand(self, node: Node) -> str:
+        """Return how a node is written where it stands beside others."""
+        bare = node.kind in ("name", "number", "index", "call", "sqrt") or self.text(node)[:1] in "({"
+        return self.text(node) if bare else f"({self.text(node)})"
 
-    # An entry of a transposed tensor is what swapped indices give.
-    entries = {id(node.kids[0]) for node in nodes if node.kind == "index" and len(node.kids) > 2}
+    def is_index(self, node: Node) -> bool:
+        """Tell whether a node is the name of an index."""
+        return node.kind == "name" and node.value in self.parsed.indices
 
+    def swapped(self, nodes: Iterable[Node], change: str) -> Iterator[_Edit]:
+        """Swap each two neighbors."""
+        for one, other in pairwise(nodes):
+            between = self.latex[one.span[1] : other.span[0]] or " "
+            yield one.span[0], other.span[1], self.text(other) + between + self.text(one), f"{change} swapped"
+
+
+def _edits(source: _Source) -> Iterator[_Edit]:
+    """Yield edits of a formula's LaTeX."""
     # What holds under a condition holds under a narrower one.
-    given = [(node, _WIDENED) for tree in parsed.given if tree for node in tree.walk()]
-    for node, changes in [*((node, _CHANGED) for node in nodes), *given]:
+    given = [(node, _WIDENED) for tree in source.parsed.given if tree for node in tree.walk()]
+    for node, changes in [*((node, _CHANGED) for node in source.parsed.walk()), *given]:
         if node.kind == "condition":
             for mark, relation in zip(node.marks, node.value.split(), strict=True):
                 yield from ((*mark, instead + " ", "condition changed") for instead in changes.get(relation, ()))
-    for statement in parsed.statements:
+    for statement in source.parsed.statements:
         relations = set(statement.value.split())
         if relations == {"∈"}:
             continue
-        if not relations <= {"=", "≈", "∈"}:
-            # What weakens an inequality is true as well: only its direction can be told.
-            for start, end in statement.marks:
-                if opposite := _OPPOSITES.get(latex[start:end]):
-                    yield start, end, opposite + " ", "relation turned round"
+        if relations <= {"=", "≈", "∈"}:
+            for node in statement.walk():
+                yield from _EDITS.get(node.kind, _no_edits)(source, node)
             continue
-        for node in statement.walk():
-            start, end = node.span
-            kids = node.kids
-            if node.kind == "sum":
-                for sign, (a, b) in zip(node.value, node.marks, strict=True):
-                    if a != b:
-                        yield a, b, "-" if sign == "+" else "+", "sign flipped"
-                    elif sign == "+":
-                        yield a, a, "-", "sign flipped"
-                for term, (a, _) in zip(kids[1:], node.marks[1:], strict=True):
-                    yield a, term.span[1], "", "term dropped"
-            elif node.kind == "transpose":
-                yield *node.marks[0], "", "transposition dropped"
-            elif node.kind == "sqrt":
-                yield start, end, operand(kids[0]), "root dropped"
-            elif node.kind == "power":
-                yield *node.marks[0], "", "power dropped"
-            elif node.kind == "fraction":
-                one, other = kids
-                yield start, end, operand(one), "divisor dropped"
-                yield start, end, rf"\frac{{{text(other)}}}{{{text(one)}}}", "numerator and denominator swapped"
-            elif node.kind in ("juxtaposed", "dot", "times", "odot"):
-                one, other = kids
-                yield start, end, operand(other), "factor dropped"
-                yield start, end, operand(one), "factor dropped"
-                yield swap(one, other, "factors")
-            elif node.kind == "index" and all(kid.span[1] for kid in kids):
-                for one, other in pairwise(kids[1:]):
-                    yield swap(one, other, "indices")
-                for kid in kids[1:]:
-                    for index in sorted(indices - {text(kid)}) if kid.kind == "name" and text(kid) in indices else ():
-                        yield *kid.span, f" {index}", "index replaced"
-            elif node.kind == "big":
-                a, b = node.marks[0]
-                if opposite := _OPPOSITES.get(latex[a:b]):
-                    yield a, b, opposite, "operation replaced"
-                limits = [part.kids for kid in kids[1:] for part in kid.walk() if part.kind == "limits"]
-                for limit, shift in zip(limits[0] if limits else (), ("+1", "-1"), strict=False):
-                    yield limit.span[1], limit.span[1], shift, "limit off by one"
-            elif node.kind in ("call", "apply", "inner", "concat"):
-                for one, other in pairwise(kids):
-                    yield swap(one, other, "arguments")
-                if node.kind == "apply" and len(kids) == 1:
-                    yield start, end, operand(kids[0]), "function dropped"
-                if (word := "\\" + node.value) in _OPPOSITES and latex.startswith(word, start):
-                    yield start, start + len(word), _OPPOSITES[word], "function replaced"
-            elif node.kind == "number" and "." not in node.value:
-                yield start, end, str(int(node.value) + 1), "number changed"
-            elif node.kind == "name" and node.value not in parsed.indices and not node.value.startswith("#"):
-                value = scope.value(node.value)
-                if len(shape(value)) >= 2 and id(node) not in entries:
-                    yield start, end, rf"{{{text(node)}^\top}}", "transposition added"
-                for written, name in names.items():
-                    if name != node.value and _alike(value, scope.value(name)):
-                        yield start, end, f"{{{written}}}", "symbol replaced"
+        # What weakens an inequality is true as well: only its direction can be told.
+        for start, end in statement.marks:
+            if opposite := _OPPOSITES.get(source.latex[start:end]):
+                yield start, end, opposite + " ", "relation turned round"
+
+
+def _no_edits(source: _Source, node: Node) -> Iterator[_Edit]:
+    return iter(())
+
+
+def _opposite(source: _Source, mark: Place, change: str) -> Iterator[_Edit]:
+    if opposite := _OPPOSITES.get(source.latex[slice(*mark)]):
+        yield *mark, opposite, change
+
+
+def _of_sum(source: _Source, node: Node) -> Iterator[_Edit]:
+    for sign, (start, end) in zip(node.value, node.marks, strict=True):
+        if sign == "+" or start != end:
+            yield start, end, "-" if sign == "+" else "+", "sign flipped"
+    for term, (start, _) in zip(node.kids[1:], node.marks[1:], strict=True):
+        yield start, term.span[1], "", "term dropped"
+
+
+def _of_transpose(source: _Source, node: Node) -> Iterator[_Edit]:
+    yield *node.marks[0], "", "transposition dropped"
+
+
+def _of_power(source: _Source, node: Node) -> Iterator[_Edit]:
+    yield *node.marks[0], "", "power dropped"
+
+
+def _of_sqrt(source: _Source, node: Node) -> Iterator[_Edit]:
+    yield *node.span, source.operand(node.kids[0]), "root dropped"
+
+
+def _of_fraction(source: _Source, node: Node) -> Iterator[_Edit]:
+    one, other = node.kids
+    yield *node.span, source.operand(one), "divisor dropped"
+    turned = rf"\frac{{{source.text(other)}}}{{{source.text(one)}}}"
+    yield *node.span, turned, "numerator and denominator swapped"
+
+
+def _of_product(source: _Source, node: Node) -> Iterator[_Edit]:
+    for kept in reversed(node.kids):
+        yield *node.span, source.operand(kept), "factor dropped"
+    yield from source.swapped(node.kids, "factors")
+
+
+def _of_index(source: _Source, node: Node) -> Iterator[_Edit]:
+    if not all(kid.span[1] for kid in node.kids):
+        return
+    yield from source.swapped(node.kids[1:], "indices")
+    indices = {source.text(each) for each in source.parsed.walk() if source.is_index(each)}
+    for kid in filter(source.is_index, node.kids[1:]):
+        for index in sorted(indices - {source.text(kid)}):
+            yield *kid.span, f" {index}", "index replaced"
+
+
+def _of_big(source: _Source, node: Node) -> Iterator[_Edit]:
+    yield from _opposite(source, node.marks[0], "operation replaced")
+    limits = [part.kids for kid in node.kids[1:] for part in kid.walk() if part.kind == "limits"]
+    for limit, shift in zip(limits[0] if limits else (), ("+1", "-1"), strict=False):
+        yield limit.span[1], limit.span[1], shift, "limit off by one"
+
+
+def _of_arguments(source: _Source, node: Node) -> Iterator[_Edit]:
+    yield from source.swapped(node.kids, "arguments")
+    if node.kind == "apply" and len(node.kids) == 1:
+        yield *node.span, source.operand(node.kids[0]), "function dropped"
+    start, word = node.span[0], "\\" + node.value
+    if source.latex.startswith(word, start):
+        yield from _opposite(source, (start, start + len(word)), "function replaced")
+
+
+def _of_number(source: _Source, node: Node) -> Iterator[_Edit]:
+    if "." not in node.value:
+        yield *node.span, str(int(node.value) + 1), "number changed"
+
+
+def _of_name(source: _Source, node: Node) -> Iterator[_Edit]:
+    if source.is_index(node) or node.value.startswith("#"):
+        return
+    value, nodes = source.scope.value(node.value), [*source.parsed.walk()]
+    # An entry of a transposed tensor is what swapped indices give.
+    is_entry = any(each.kind == "index" and len(each.kids) > 2 and each.kids[0] is node for each in nodes)
+    if len(shape(value)) >= 2 and not is_entry:
+        yield *node.span, rf"{{{source.text(node)}^\top}}", "transposition added"
+    names = {source.text(each): each.value for each in nodes if each.kind == "name" and not source.is_index(each)}
+    for written, name in names.items():
+        if name != node.value and _alike(value, source.scope.value(name)):
+            yield *node.span, f"{{{written}}}", "symbol replaced"
+
+
+_EDITS: dict[str, Callable[[_Source, Node], Iterator[_Edit]]] = {
+    "sum": _of_sum,
+    "transpose": _of_transpose,
+    "sqrt": _of_sqrt,
+    "power": _of_power,
+    "fraction": _of_fraction,
+    **dict.fromkeys(("juxtaposed", "dot", "times", "odot"), _of_product),
+    "index": _of_index,
+    "big": _of_big,
+    **dict.fromkeys(("call", "apply", "inner", "concat"), _of_arguments),
+    "number": _of_number,
+    "name": _of_name,
+}
 
 
 def _alike(one: Any, other: Any) -> bool:

@@ -215,6 +215,8 @@ class _Trial:
 
     def _call(self, node: ast.Call) -> Any:
         name, compared = _called(node), _compared(node)
+        if isinstance(node.func, ast.Lambda) and not (node.args or node.keywords):
+            return self.value(node.func.body)
         if compared:
             same = ast.dump(compared[0]) == ast.dump(compared[1])
             return same or bool(self._stand_in(node))
@@ -353,15 +355,21 @@ def _asked(node: ast.expr) -> Iterator[ast.expr]:
 
 
 def _is_true(node: ast.expr) -> bool:
-    """Whether an expression is true whatever it gives: a function, a text with something in it, what has members."""
+    """Whether an expression is true whatever it gives: a function, a class, a text, what has members."""
     if isinstance(node, (ast.Lambda, ast.GeneratorExp)):
         return True
     if isinstance(node, ast.NamedExpr):
         return _is_true(node.value)
+    if isinstance(node, ast.Attribute):
+        return node.attr == "__class__"
+    if isinstance(node, ast.BinOp):
+        sides = ((node.left, node.right), (node.right, node.left)) if isinstance(node.op, ast.Mult) else ()
+        return any(_is_true(one) and (number(other) or 0) >= 1 for one, other in sides)
     if isinstance(node, ast.Call):
         of_builtin = isinstance(node.func, ast.Name) and len(node.args) > 0
         is_copy = _called(node) in _COPIES and isinstance(node.args[:1] and node.args[0], _DISPLAYS)
-        return of_builtin and (_called(node) in _ALWAYS or (is_copy and _is_true(node.args[0])))
+        is_any = _called(node) == "isinstance" and ast.unparse(node.args[-1]) == "object"
+        return of_builtin and (is_any or _called(node) in _ALWAYS or (is_copy and _is_true(node.args[0])))
     if isinstance(node, ast.Dict):
         return any(node.keys)  # a part that is taken from elsewhere has none
     members = node.values if isinstance(node, ast.JoinedStr) else getattr(node, "elts", [])

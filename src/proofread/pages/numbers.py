@@ -73,7 +73,7 @@ _POWER = rf"(?:[eE][-−+]?\d+\b|{_GAP}(?:[·×]|\\cdot|\\times){_GAP}{_TEN})"
 _PERCENT = rf"{_GAP}\\?%"
 NUMBER = rf"(?:{_SIGN})?(?:{_TEN}|(?:{_WHOLE}(?:{_FRACTION})?|(?<![\d.]){_FRACTION})(?:{_POWER})?)(?:{_PERCENT})?"
 VULGAR = "[¼-¾⅐-⅞]"
-PARTED = r"(?P<over>\d{1,9})[/⁄](?P<under>\d{1,9})"
+PARTED = r"(?:(?P<wholes>\d{1,9})[ \u00a0])?(?P<over>\d{1,9})[/⁄](?P<under>\d{1,9})"
 _MANY_PARTS = "|".join(part for part in _PARTS_OF if part.endswith("s"))
 SPELLED = rf"half[ ]a[ ]dozen|(?:{'|'.join(WORDS[1:])})(?:[ ]dozen|[ -](?:{_MANY_PARTS}))"
 FIGURE = rf"\d*{VULGAR}|\d+(?:\.\d+){{2,}}|{NUMBER}(?:{_GAP}×{_GAP}{NUMBER})*"
@@ -214,9 +214,10 @@ def said(typed: str) -> tuple[str, str, str]:
 
 
 def spelled(typed: str) -> float | None:
-    """The number that a word says, *three*, *half*, *two thirds*, *twice*, or a fraction, ``2/3``, ``2½``."""
+    """The number that a word says, *three*, *half*, *two thirds*, *twice*, or a fraction, ``2 1/2``, ``2½``."""
     if parts := re.fullmatch(PARTED, typed):
-        return int(parts["over"]) / int(parts["under"]) if int(parts["under"]) else None
+        over, under = int(parts["over"]), int(parts["under"])
+        return int(parts["wholes"] or 0) + over / under if under else None
     if re.fullmatch(rf"\d*{VULGAR}", typed):
         return int(typed[:-1] or "0") + numeric(typed[-1])
     word = re.sub(r"^an? ", "", " ".join(typed.lower().replace("-", " ").split()))

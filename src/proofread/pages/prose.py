@@ -86,7 +86,7 @@ _BEFORE = re.compile(
 )
 
 _PART = re.compile(r"\d+(?:\.\d+)?|\w+|\S")
-EXACTLY = re.compile(r"#\s*to the bit:\s*(\S.*)")
+EXACTLY = re.compile(r"#\s*to the bit:\s*(\S+[ ]+\S.*)")  # one word is no reason
 _NAMED = re.compile(rf"(?P<figures>(?:{FIGURE})(?:, (?:{FIGURE}))*): \S.*")
 _HEAD = re.compile(r"(?<![\w.,-])(\d{1,3})(?:[ \n'’]|&\w+;)\Z")  # of a number whose groups stand apart
 _UNSPACED = re.compile(r"[^\s<>|]+\Z")
@@ -302,8 +302,6 @@ def _comment(prose: Prose, token: re.Match[str], line: int, printed: tuple[int, 
         _claim(prose, said, printed, line)
     elif waives and alone:
         prose._blocks.append((line, said, prose.block(end)))
-    elif waives and said.startswith("link: ") and text[:start].rstrip().endswith(")"):
-        prose.waivers.append((line, said))
     else:
         found = [p.search(text, max(0, start - 400), start) for p in ((_BEFORE, _UNSPACED) if waives else (_BEFORE,))]
         spoken_of = [claimed for claimed in found if claimed]

@@ -164,8 +164,6 @@ class ProofreadPlugin(BasePlugin[ProofreadConfig]):
             at_once = self._serving.wanted(sources, files, config)
             told = Lines(_log.info)
             report = check(paths, root=root, settings=self._settings, whole=True, at_once=at_once, progress=told)
-            # Of these MkDocs tells, which knows what other plugins write.
-            report.between = [finding for finding in report.between if finding.kind != "dead"]
             math.keep(root / self._settings.cache)
             math.typeset(report)
         except (SettingsError, CacheError, RunError) as error:
