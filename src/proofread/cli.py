@@ -4,7 +4,6 @@ import argparse
 import contextlib
 import json
 import logging
-import os
 import re
 import signal
 import sys
@@ -52,13 +51,11 @@ and in code cells stand
   #| alt: what the figure shows                 for every figure that the cell draws
   #| raises: ValueError: must be positive       a cell that must fail: how, and a part of its message
   #| timeout: 300                               seconds, where the usual limit is too short
-  #| freeze                                     a cell that `proofread freeze` runs, and nothing else
-  #| skip: it takes an hour                     a cell that is not run
 
 further tags: hide-input, hide-output, remove-cell, no-snippet, solution and check (folded away).
 
 What a project sets stands under [tool.proofread] in its pyproject.toml: timeout, memory, output,
-workers, start, cache, packages, cite_equations, data, pages, rich, modes, frozen, docstrings. The project
+workers, start, cache, packages, cite_equations, data, pages, rich, modes, docstrings. The project
 is the nearest folder that has one, seen from where you are; pages run there, and findings name files
 as seen from there.
 """
@@ -199,16 +196,6 @@ def _parser() -> argparse.ArgumentParser:
         "waived. Exit code 0: all is right now.",
         _option("--diff", "--dry-run", action="store_true", help="show the change and write nothing"),
         *running,
-    )
-    command(
-        _freeze,
-        "run what is frozen, and keep what it gives",
-        "Run frozen pages and cells, and keep what they give in files of the project, to be committed:\n\n"
-        "  proofread freeze                      all of which nothing is kept, or that of other code\n"
-        "  proofread freeze docs/page.py         this page, whatever is kept\n\n"
-        "A page is frozen by `proofread: freeze` in its front matter, a cell by `#| freeze`.",
-        paths,
-        *settings[:-1],  # what is kept of runs is not taken
     )
     command(
         _snippet,
@@ -353,17 +340,6 @@ def _fix(options: argparse.Namespace) -> int:
             print(f"{change.path}:{edit.start[0]}: {old} -> {edit.new}")
     _tell(left, file=sys.stderr)
     return 1 if left or (options.diff and changes) else 0
-
-
-def _freeze(options: argparse.Namespace) -> int:
-    freeze = "all" if options.paths else "stale"
-    report = _report(options, freeze=freeze)
-    for file in report.kept:
-        print(f"{os.path.relpath(file, _project())}: written")
-    _tell(report.findings)
-    none = "nothing that is frozen is stale" if freeze == "stale" else "nothing is frozen there"
-    print(report if report.pages else none, file=sys.stderr)
-    return 1 if report.findings else 0
 
 
 def _snippet(options: argparse.Namespace) -> int:

@@ -338,17 +338,6 @@ def test_the_claims_of_a_page_that_is_only_run_are_not_looked_at(proofread: Proo
     assert "; claims: 4 not looked at; 0 findings" in str(report)
 
 
-def test_a_frozen_page_holds_its_claims_and_is_stale_once_a_condition_changes(proofread: Proofreader) -> None:
-    def told(text: str, **options: str) -> list[str]:
-        return found(proofread(text, keep=True, settings=Settings(modes={"page.py": "freeze"}), **options))
-
-    assert told(PAGE, freeze="stale") == []
-    assert told(PAGE) == []
-    assert told(PAGE.replace("**more**", "**less**"))[0].startswith('16: "The ship takes more than the crew" is not on')
-    (stale,) = told(PAGE.replace(">= 0", "> 0"))
-    assert "the page is frozen, and what cell 3 says" in stale
-
-
 @pytest.mark.parametrize(
     ("fragment", "quoted"),
     [

@@ -44,6 +44,15 @@ def test_findings_go_to_stdout_progress_to_stderr_and_the_exit_code_tells(docs: 
     )
 
 
+@pytest.mark.parametrize("removed", ["page.py", "other.md"])
+def test_a_page_that_is_removed_meanwhile_is_a_finding(docs: Path, command: Command, removed: str) -> None:
+    (docs / "other.md").write_text("# Other\n")
+    (docs / "page.py").write_text(f"# %%\nimport os\n\nos.remove('docs/{removed}')\n")
+    code, out, _ = command("check", "docs", "--no-cache")
+    assert code == 1
+    assert f"docs/{removed}:1: the page was removed while this ran; name pages that stay, or put it back" in out
+
+
 def test_an_editor_gets_all_of_it_as_one_object(docs: Path, command: Command) -> None:
     plant(docs, "is 3", "is 4")
     code, out, _ = command("check", "docs", "--json")

@@ -13,7 +13,6 @@ KINDS = {
     "removed": "a page is there no more once the pages have run",
     "option": "a `#|` comment or tag of a cell is none that there is, or has no value that can be meant",
     "cell": "a cell fails, fails otherwise than it says, or would not tell if it did not fail",
-    "frozen": "a frozen page or cell has no results, or those of other code",
     "stopped": "the run of a page ended early: time, memory, a signal",
     "output": "a cell shows more than it may",
     "memory": "a page takes more memory than it may",
@@ -40,7 +39,7 @@ _FEW = 3  # findings of a kind on one line that are shown
 _MOST = 1_000  # characters of a message that are shown, of its two ends
 
 # Of a page whose code did not do what it shall.
-BROKEN = frozenset({"encoding", "removed", "frozen", "cell", "stopped", "output", "memory"})
+BROKEN = frozenset({"encoding", "removed", "cell", "stopped", "output", "memory"})
 
 
 @dataclass(frozen=True)

@@ -21,9 +21,7 @@ _MARKER = re.compile(r"\s*#\s*(?:%%|<codecell>|In\[)")
 # Lines for Python's splitlines, which jupytext takes, and for nobody else.
 _ODD_BREAK = re.compile(r"[\v\f\x1c-\x1e\x85\u2028\u2029]|\r(?!\n)")
 _HEADER = re.compile(r"\A(?:(?:#!.*\n)?# ---\n(?:#.*\n)*?# ---\n)?\s*")
-_OPTION = re.compile(
-    r"^#\|[ ]?(?P<key>(?:freeze|skip)(?=[ ]*$)|[\w-]+(?=:)):?[ ]*(?P<value>.*(?:\n#\|[ ]{2,}.*)*)", re.MULTILINE
-)
+_OPTION = re.compile(r"^#\|[ ]?(?P<key>[\w-]+)(?::|(?=[ ]*$))[ ]*(?P<value>.*(?:\n#\|[ ]{2,}.*)*)", re.MULTILINE)
 _OPTIONS = re.compile(r"\A\s*(?:#\|.*\n?)+")
 _MAGIC = re.compile(r"^([ \t]*)[%!?].*$", re.MULTILINE)
 BYTE_ORDER_MARK = "\ufeff"  # with which some editors begin a file
@@ -95,11 +93,6 @@ class Cell:
     def fails(self) -> bool:
         """Whether the cell is to end in an exception."""
         return "raises-exception" in self.tags or self.option("raises") is not None
-
-    @property
-    def is_still(self) -> bool:
-        """Whether the cell is not run with its page: it is frozen, or skipped."""
-        return self.option("freeze") is not None or self.option("skip") is not None
 
     @property
     def shown(self) -> str:

@@ -356,8 +356,6 @@ class ProofreadPlugin(BasePlugin[ProofreadConfig]):
         """From now on, show what is looked at first."""
         root = Path(config.config_file_path).parent
         self._serving.watch(server, root / self._settings.cache, self._show)
-        if (root / self._settings.frozen).is_dir():
-            server.watch(str(root / self._settings.frozen))
 
     def on_shutdown(self) -> None:
         """Leave no folder behind."""

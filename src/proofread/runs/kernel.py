@@ -18,7 +18,7 @@ import re
 import sys
 import traceback
 import warnings
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -48,7 +48,6 @@ from .preload import VARIABLES
 from .steps import Machine, Output, Raised, Result, Step, Task
 from .watch import Watch, asks
 
-_LITERAL = 10_000  # characters of a literal at most
 _MOST = 1_023  # bits of a whole number, as a float has room for
 
 
@@ -375,7 +374,7 @@ def _raised(error: BaseException, path: str, line: int) -> Raised:
 
 
 def _evaluate(step: Step, namespace: dict[str, Any], before: Result | None) -> Result:
-    result = Result(values=[*_literals(step.keeps, namespace)])
+    result = Result()
     if before:
         result = replace(before, errors={}, formulas=[], survivors=[], values=[])
     for place, (expression, form) in enumerate(step.expressions):
@@ -403,16 +402,6 @@ def _evaluate(step: Step, namespace: dict[str, Any], before: Result | None) -> R
             searched = not faults and formula.unchecked is None
             result.survivors.append(complaints(formula, namespace) if searched else [])
     return result
-
-
-def _literals(names: Iterable[str], namespace: Mapping[str, Any]) -> Iterator[Value]:
-    """Names with the literals for their values, of those for which there are any that a person may read."""
-    for name in names:
-        with contextlib.suppress(Exception):
-            value = namespace.get(name, ...)
-            value = value.item() if getattr(value, "shape", None) == () else value
-            if len(text := repr(value)) <= _LITERAL and value is not ... and ast.literal_eval(text) == value:
-                yield [name, text]
 
 
 def _plain(value: Any) -> Value:
