@@ -59,7 +59,7 @@ def test_an_editor_gets_all_of_it_as_one_object(docs: Path, command: Command) ->
     told = json.loads(out)
     assert told["pages"][0].pop("seconds") > 0
     page = {"path": "docs/page.py", "mode": "check", "why": "it has not run before", "figures": 1, "formulas": 0}
-    place = {"path": "docs/page.py", "line": 6, "column": 8, "cell": 0}
+    place = {"path": "docs/page.py", "line": 6, "column": 8}
     unproved = [
         {"line": 6, "where": "prose", "words": words, "compares": False} for words in ("It is 4.", "That was 1999.")
     ]
@@ -212,7 +212,7 @@ def test_the_cache_is_shown_and_pruned(docs: Path, command: Command) -> None:
     ("arguments", "message"),
     [
         ("check nowhere", "nowhere does not exist; name pages, or folders that hold some"),
-        ("check empty", "no pages in empty: neither .md nor .ipynb, nor .py with # %% cells"),
+        ("check empty", "no pages in empty: neither .md nor .py with # %% cells"),
         ("check docs --timeout soon", "--timeout (soon) must be a positive number of seconds, such as 300"),
         ("run docs --memory 4", "--memory (4) must be a size with its unit"),
         ("fix docs --workers 0", "--workers (0) must be a whole number of at least 1"),

@@ -162,7 +162,6 @@ def test_what_is_off_still_numbers_equations_and_has_headings(project: Adopting)
 def test_a_file_that_is_off_need_be_nothing_that_is_read(project: Adopting) -> None:
     project.modes(**{"docs/tours": "off", "docs/log.md": "off"})
     (project.root / "docs/log.md").write_bytes(b"\xff\xfe \\tag{1}")
-    project.page("tours/r.ipynb", "{}")
     project.page("book.md", "# Book\n")
     assert project.checked(whole=True).findings == []
 

@@ -27,7 +27,7 @@ from . import docstrings, equations, links
 from .cells import in_code, in_data, options
 from .checked import Checked, Progress, Report, Text, Told, cell_subject, opened
 from .claims import in_text, quotations
-from .findings import Finding, located
+from .findings import Finding, shortened
 from .plan import Owner, plan, take, try_programs
 
 
@@ -128,16 +128,15 @@ def check(
         if not path.exists():
             message = "the page was removed while this ran; name pages that stay, or put it back"
             report.between.append(Finding(relative(path.resolve(), root), 1, message, kind="removed"))
-    pages = {checked.page.path: checked.page for checked in report.pages}
     for every in (report.between, *(checked.findings for checked in report.pages)):
-        every[:] = [located(finding, pages.get(finding.path)) for finding in every]
+        every[:] = map(shortened, every)
     return report
 
 
 def sources_of(paths: Iterable[Path], settings: Settings) -> list[Path]:
     """The files of which pages and packages are made."""
     packages = (Path(file) for file in files_of(settings.packages))
-    return [path for path in [*paths, *packages] if path.suffix in (".md", ".py", ".ipynb") and path.is_file()]
+    return [path for path in [*paths, *packages] if path.suffix in (".md", ".py") and path.is_file()]
 
 
 def project_pages(settings: Settings, root: Path) -> list[Path]:

@@ -323,7 +323,7 @@ def formula_subject(text: Text, stated: Formula) -> str:
 
 def ordered(findings: Iterable[Finding]) -> list[Finding]:
     """Findings as they stand in their files."""
-    return sorted(findings, key=lambda each: (each.path, each.cell, each))
+    return sorted(findings, key=lambda each: (each.path, each))
 
 
 def day(seconds: float) -> str:

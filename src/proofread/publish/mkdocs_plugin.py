@@ -152,7 +152,7 @@ class ProofreadPlugin(BasePlugin[ProofreadConfig]):
         sources = {
             file.src_uri: Path(file.abs_src_path)
             for file in files.documentation_pages()
-            if file.abs_src_path and file.src_uri.endswith((".md", ".py", ".ipynb"))
+            if file.abs_src_path and file.src_uri.endswith((".md", ".py"))
         }
         root = Path(config.config_file_path).parent
         known = {path.resolve() for path in sources.values()}

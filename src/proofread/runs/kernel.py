@@ -10,7 +10,6 @@ import functools
 import gc
 import io
 import json
-import linecache
 import os
 import platform
 import random
@@ -84,12 +83,6 @@ def _set_up(
             os.environ.pop(name, None)
     os.chdir(root)
     shell = _shell(task.path, scratch, settings)
-    if task.path.endswith(".ipynb"):  # what quotes its code finds there no line of it
-        code = {step.line: step.code.split("\n") for step in task.steps if step.code}
-        lines = [""] * max((line + len(said) for line, said in code.items()), default=0)
-        for line, said in code.items():
-            lines[line - 1 : line - 1 + len(said)] = said
-        linecache.cache[task.path] = 0, None, [f"{line}\n" for line in lines], task.path
     shell.watch = Watch(root, task.path, own)
     shell.recorder = Recorder(shell.user_ns) if any(step.snippet for step in task.steps) else None
     return shell
