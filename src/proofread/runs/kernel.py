@@ -17,7 +17,7 @@ import re
 import sys
 import traceback
 import warnings
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -38,7 +38,7 @@ from ..keep.processes import as_script
 from ..keep.written import Written
 from ..pages.numbers import Value
 from ..programs import Recorder, make
-from ..programs.trial import Trial, ready, run, run_all
+from ..programs.trial import Trial, run
 from ..settings import Settings
 from ..syntax import module
 from . import bits, sides
@@ -131,18 +131,9 @@ def _machine(namespace: Mapping[str, object]) -> Machine:
     return Machine(software, named[1] if named else f"CPU ({platform.machine()})")
 
 
-def attempt(connection: Connection, folder: str, trials: Sequence[Trial], workers: int, settings: Settings) -> None:
-    """Run programs, and send the place and the result of each."""
-    _limit_memory(settings.memory)
-    ready(settings.packages)
-    for tried in run_all(trials, workers, folder, connection.close):
-        connection.send(tried)
-
-
-def attempt_one(connection: Connection, _: str, trial: Trial, folder: str, settings: Settings) -> None:
+def attempt(connection: Connection, _: str, trial: Trial, folder: str, settings: Settings) -> None:
     """Run one program in this process; send that it begins, and its result."""
     _limit_memory(settings.memory)
-    ready(())
     connection.send(True)
     connection.send(run(trial, Path(folder)))
 
