@@ -30,8 +30,6 @@
 # | `#| caption: what it tells` | the caption of a figure, which gets a number |
 # | `#| script: live/draw.js`, `#| data: weights`, `#| digits: 3` | what draws in the place of the figure, and of what |
 # | `#| timeout: 300` | how long the cell can take, in seconds |
-# | `#| freeze` | the cell is run by `proofread freeze` alone, [and what it gave is kept](runs.md#what-is-frozen) |
-# | `#| skip: it needs a GPU` | the cell is not run, and the page says why |
 # | `#| raises: ValueError: must be positive` | the cell must fail with this exception, and this in its message |
 # | `tags=["hide-input"]`, `"hide-output"`, `"remove-cell"` | what the reader does not see |
 # | `tags=["solution"]` | folded away until the reader opens it |

@@ -4,7 +4,6 @@ import argparse
 import contextlib
 import json
 import logging
-import os
 import re
 import signal
 import sys
@@ -32,8 +31,8 @@ from .settings import Settings, SettingsError
 _DESCRIPTION = """\
 Run documentation pages and check every figure, claim and formula in their prose.
 
-A page is a percent script (a .py file with # %% cells), a notebook, or a Markdown file, whose
-```python fences run. In its prose an author writes
+A page is a percent script (a .py file with # %% cells) or a Markdown file, whose ```python
+fences run. In its prose an author writes
 
   keeps 55%<!--= weights[6, 6] --> of itself    a figure, and what must give it
   {{ weights[6, 6] :.0%}}                       a figure that the page computes
@@ -52,13 +51,11 @@ and in code cells stand
   #| alt: what the figure shows                 for every figure that the cell draws
   #| raises: ValueError: must be positive       a cell that must fail: how, and a part of its message
   #| timeout: 300                               seconds, where the usual limit is too short
-  #| freeze                                     a cell that `proofread freeze` runs, and nothing else
-  #| skip: it takes an hour                     a cell that is not run
 
 further tags: hide-input, hide-output, remove-cell, no-snippet, solution and check (folded away).
 
 What a project sets stands under [tool.proofread] in its pyproject.toml: timeout, memory, output,
-workers, start, cache, packages, cite_equations, data, pages, rich, modes, frozen, docstrings. The project
+workers, start, cache, packages, cite_equations, data, pages, rich, modes, docstrings. The project
 is the nearest folder that has one, seen from where you are; pages run there, and findings name files
 as seen from there.
 """
@@ -80,7 +77,7 @@ Progress and the summary go to stderr. With --json, stdout is one object for edi
 
   {"pages": [{"path", "mode", "why", "seconds", "figures", "formulas", "waived": [{"line", "reason"}],
               "unproved": [{"line", "where", "words", "compares"}]}],
-   "findings": [{"path", "cell", "line", "column", "kind", "message", "detail", "subject", "edit"}]}
+   "findings": [{"path", "line", "column", "kind", "message", "detail", "subject", "edit"}]}
 
 With --machines, the pages run as on other machines too, one after the other: what is found on one
 and not on another, what reads otherwise, and which figure stands so near a rounding edge that some
@@ -93,7 +90,7 @@ claim that quotes a part of it, though it compares or, where "compares" is false
 "why" says why a page ran, and is "" if it did not; "seconds" is how long its last run took;
 "column", or null, is where on its line a finding begins; "edit", or null, is the change that
 `proofread fix` would make: {"start": [line, column], "end": [line, column], "old", "new"};
-lines count from 1, columns from 0; of a notebook, lines count in the "cell", which is 0 elsewhere.
+lines count from 1, columns from 0.
 The kinds of findings:
 
 """
@@ -201,16 +198,6 @@ def _parser() -> argparse.ArgumentParser:
         *running,
     )
     command(
-        _freeze,
-        "run what is frozen, and keep what it gives",
-        "Run frozen pages and cells, and keep what they give in files of the project, to be committed:\n\n"
-        "  proofread freeze                      all of which nothing is kept, or that of other code\n"
-        "  proofread freeze docs/page.py         this page, whatever is kept\n\n"
-        "A page is frozen by `proofread: freeze` in its front matter, a cell by `#| freeze`.",
-        paths,
-        *settings[:-1],  # what is kept of runs is not taken
-    )
-    command(
         _snippet,
         "print the program of a cell",
         "Print the program of a cell: it runs alone and prints what the cell shows,\n\n"
@@ -257,7 +244,7 @@ def _pages(options: argparse.Namespace) -> list[Path]:
     pages = find_pages(options.paths)
     if not pages:
         asked = ", ".join(map(str, options.paths)) or _project()
-        raise UsageError(f"no pages in {asked}: neither .md nor .ipynb, nor .py with # %% cells")
+        raise UsageError(f"no pages in {asked}: neither .md nor .py with # %% cells")
     return pages
 
 
@@ -355,29 +342,14 @@ def _fix(options: argparse.Namespace) -> int:
     return 1 if left or (options.diff and changes) else 0
 
 
-def _freeze(options: argparse.Namespace) -> int:
-    freeze = "all" if options.paths else "stale"
-    report = _report(options, freeze=freeze)
-    for file in report.kept:
-        print(f"{os.path.relpath(file, _project())}: written")
-    _tell(report.findings)
-    none = "nothing that is frozen is stale" if freeze == "stale" else "nothing is frozen there"
-    print(report if report.pages else none, file=sys.stderr)
-    return 1 if report.findings else 0
-
-
 def _snippet(options: argparse.Namespace) -> int:
     path, _, line = options.place.rpartition(":")
-    of_notebook = path.endswith(".ipynb")
     if not path or not line.isdigit():
-        what = "a line of it, such as docs/page.py:27, of a notebook a cell"
-        raise UsageError(f"{options.place} is no place; name a page and {what}")
+        raise UsageError(f"{options.place} is no place; name a page and a line of it, such as docs/page.py:27")
     options.paths = [Path(path)]
     (checked,) = _report(options).pages
     index = max((i for i, cell in enumerate(checked.page.cells) if cell.line <= int(line)), default=0)
-    index = int(line) - 1 if of_notebook else index
-    cell = checked.page.cells[index] if index < len(checked.page.cells) else None
-    if cell is None or not cell.is_code:
+    if not checked.page.cells or not checked.page.cells[index].is_code:
         raise UsageError(f"{options.place} is in no cell of code")
     snippet = checked.snippets.get(index)
     program = checked.program(index)

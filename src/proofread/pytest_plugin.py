@@ -44,7 +44,7 @@ def pytest_collect_file(
 
 def _is_ours(path: Path, config: pytest.Config) -> bool:
     named = (config.rootpath / name for name in config.getini("proofread"))
-    if path.suffix not in (".md", ".py", ".ipynb") or not any(path.is_relative_to(name) for name in named):
+    if path.suffix not in (".md", ".py") or not any(path.is_relative_to(name) for name in named):
         return False
     from .pages.page import is_page
 
@@ -114,8 +114,8 @@ class FoundError(AssertionError):
     def __init__(self, findings: "Iterable[Finding]", page: "Page"):
         told = []
         for finding in findings:
-            lines = page.cells[finding.cell - 1].source.split("\n") if finding.cell else page.lines
-            line = lines[finding.line - 1].strip() if finding.path == page.path and finding.line <= len(lines) else ""
+            is_here = finding.path == page.path and finding.line <= len(page.lines)
+            line = page.lines[finding.line - 1].strip() if is_here else ""
             told.append(f"{finding}\n\n    {line}" if line else str(finding))
         super().__init__("\n\n".join(told))
 

@@ -44,10 +44,9 @@ class Settings:
     pages: tuple[str, ...] = ()
     rich: int = 10_000_000  # bytes that a cell may show otherwise than as text: HTML, JSON, pictures
     # By patterns of pages or by folders, relative to the project, what becomes of them: off (published as it is), run
-    # (its cells are run and shown, and nothing is held) or check; "run, freeze" freezes it, too. The last pattern that
-    # matches wins, and a page itself wins over all: ``proofread: run`` in its front matter.
+    # (its cells are run and shown, and nothing is held) or check. The last pattern that matches wins, and a page itself
+    # wins over all: ``proofread: run`` in its front matter.
     modes: Mapping[str, str] = field(default_factory=dict)
-    frozen: Path = Path("frozen")  # the folder, to be committed, that keeps what frozen pages and cells gave
     # What is held of the packages' docstrings: nothing (off), only the equations that they cite
     # (equations), or all (check).
     docstrings: str = "check"
@@ -102,17 +101,15 @@ def matches(path: str, pattern: str) -> bool:
     return fnmatchcase(path, pattern) or fnmatchcase(path, f"{pattern.rstrip('/')}/*")
 
 
-def mode(said: str) -> tuple[str, bool]:
-    """What becomes of a page, one of `MODES`, and whether it is frozen.
+def mode(text: str) -> str:
+    """Return the mode that a setting or a front matter names: one of `MODES`.
 
-    >>> mode("run"), mode("freeze"), mode("run, freeze")
-    (('run', False), ('check', True), ('run', True))
+    Raises:
+        ValueError: It is none of them.
     """
-    words = said.replace(",", " ").split()
-    chosen = [word for word in words if word != "freeze"]
-    if not words or len(chosen) > 1 or not {*chosen} <= {*MODES} or len(words) > len(chosen) + 1:
-        raise ValueError(f"{said!r}, which is none of off, run and check, nor one of them with freeze: 'run, freeze'")
-    return chosen[0] if chosen else "check", "freeze" in words
+    if text not in MODES:
+        raise ValueError(f"{text!r}, which is none of off, run and check")
+    return text
 
 
 def parsed(given: Mapping[str, str]) -> dict[str, Any]:
@@ -223,7 +220,6 @@ _READERS: dict[str, Callable[[Any], object]] = {
     "packages": _list(str.isidentifier, 'must be a list of names of packages, such as ["mypackage"]'),
     "cite_equations": _reader(lambda value: isinstance(value, bool), "must be true or false", bool),
     "modes": _modes,
-    "frozen": _folder,
     "pages": _list(str.strip, 'must be a list of files and folders, such as ["docs"]'),
     "data": _size,
     "imports": _list(str.strip, 'must be a list of folders, such as ["lib"]'),

@@ -310,21 +310,6 @@ def test_a_fence_of_claims_that_is_not_read_is_found(proofread: Proofreader, old
     )
 
 
-def test_a_notebook_has_claims_that_are_told_by_cell_and_left_by_fix(project: Project) -> None:
-    def cell(kind: str, source: str, *tags: str) -> dict[str, object]:
-        return {"cell_type": kind, "metadata": {"tags": tags}, "source": source, "outputs": [], "execution_count": None}
-
-    cells = [cell("markdown", "The ship is\ntaller."), cell("code", "ship = 3")]
-    cells.append(cell("code", '\nassert ship > 2, "ship is taller"\nassert ship > 1, "The ship was taller"', "claims"))
-    book = {"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 4}
-    report = project.proofread(json.dumps(book), "book.ipynb")
-    (finding,) = report.findings
-    assert str(finding).startswith(
-        'book.ipynb:cell 3:3: "The ship was taller" is not on the page; line 1 says "The ship is t'
-    )
-    assert list(fixes(report.findings, project.root)) == []
-
-
 def test_of_a_page_that_stops_midway_only_the_failure_is_told(proofread: Proofreader) -> None:
     page = "# %% [markdown]\n# Of 3<!--= n -->, {{ n }} ships.\n\n# %%\n1 / 0\n\n# %%\nn = 3\n\n# %% tags=['claims']\n"
     report = proofread(page + "assert n > 2, 'Of 3, 3 ships'\n")
@@ -336,17 +321,6 @@ def test_the_claims_of_a_page_that_is_only_run_are_not_looked_at(proofread: Proo
     report = proofread(PAGE.replace("ship > crew", "ship < crew"), settings=Settings(modes={"page.py": "run"}))
     assert found(report) == []
     assert "; claims: 4 not looked at; 0 findings" in str(report)
-
-
-def test_a_frozen_page_holds_its_claims_and_is_stale_once_a_condition_changes(proofread: Proofreader) -> None:
-    def told(text: str, **options: str) -> list[str]:
-        return found(proofread(text, keep=True, settings=Settings(modes={"page.py": "freeze"}), **options))
-
-    assert told(PAGE, freeze="stale") == []
-    assert told(PAGE) == []
-    assert told(PAGE.replace("**more**", "**less**"))[0].startswith('16: "The ship takes more than the crew" is not on')
-    (stale,) = told(PAGE.replace(">= 0", "> 0"))
-    assert "the page is frozen, and what cell 3 says" in stale
 
 
 @pytest.mark.parametrize(

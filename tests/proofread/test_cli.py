@@ -44,13 +44,22 @@ def test_findings_go_to_stdout_progress_to_stderr_and_the_exit_code_tells(docs: 
     )
 
 
+@pytest.mark.parametrize("removed", ["page.py", "other.md"])
+def test_a_page_that_is_removed_meanwhile_is_a_finding(docs: Path, command: Command, removed: str) -> None:
+    (docs / "other.md").write_text("# Other\n")
+    (docs / "page.py").write_text(f"# %%\nimport os\n\nos.remove('docs/{removed}')\n")
+    code, out, _ = command("check", "docs", "--no-cache")
+    assert code == 1
+    assert f"docs/{removed}:1: the page was removed while this ran; name pages that stay, or put it back" in out
+
+
 def test_an_editor_gets_all_of_it_as_one_object(docs: Path, command: Command) -> None:
     plant(docs, "is 3", "is 4")
     code, out, _ = command("check", "docs", "--json")
     told = json.loads(out)
     assert told["pages"][0].pop("seconds") > 0
     page = {"path": "docs/page.py", "mode": "check", "why": "it has not run before", "figures": 1, "formulas": 0}
-    place = {"path": "docs/page.py", "line": 6, "column": 8, "cell": 0}
+    place = {"path": "docs/page.py", "line": 6, "column": 8}
     unproved = [
         {"line": 6, "where": "prose", "words": words, "compares": False} for words in ("It is 4.", "That was 1999.")
     ]
@@ -203,7 +212,7 @@ def test_the_cache_is_shown_and_pruned(docs: Path, command: Command) -> None:
     ("arguments", "message"),
     [
         ("check nowhere", "nowhere does not exist; name pages, or folders that hold some"),
-        ("check empty", "no pages in empty: neither .md nor .ipynb, nor .py with # %% cells"),
+        ("check empty", "no pages in empty: neither .md nor .py with # %% cells"),
         ("check docs --timeout soon", "--timeout (soon) must be a positive number of seconds, such as 300"),
         ("run docs --memory 4", "--memory (4) must be a size with its unit"),
         ("fix docs --workers 0", "--workers (0) must be a whole number of at least 1"),

@@ -431,6 +431,15 @@ def test_a_tag_that_is_nearly_one_of_ours_is_told_and_others_are_left_alone(tmp_
     ]
 
 
+def test_an_option_that_there_is_not_is_told_with_and_without_a_colon(tmp_path: Path) -> None:
+    page = "# %%\n#| freeze\nx = 1\n\n# %%\n#| skip: it takes an hour\nx\n"
+    there = "there are alt, caption, raises, timeout, script, data and digits"
+    assert messages(checked(tmp_path, page=page)) == [
+        f"page.py:2: `#| freeze:` is no option; {there}",
+        f"page.py:6: `#| skip:` is no option; {there}",
+    ]
+
+
 def test_what_keeps_figures_from_being_shown_is_named(tmp_path: Path) -> None:
     page = "# %%\n#| alt: a line\nimport matplotlib\nmatplotlib.use('Agg')\n"
     page += "import matplotlib.pyplot as plt\nplt.plot([1, 2]);\n"

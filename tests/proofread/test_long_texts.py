@@ -100,12 +100,6 @@ def test_wrong_figures_beside_those_that_are_waived_take_no_longer_than_they_are
     assert all("its sentence has 8, too" in finding.message for finding in findings)
 
 
-@pytest.mark.parametrize("text", ["[" * 100_000, '{"cells": ' + "[" * 100_000])
-def test_a_notebook_that_is_too_deep_is_none(proofread, text):
-    (finding,) = proofread(text, "page.ipynb").findings
-    assert finding.message.startswith("it is no notebook of version 4 (RecursionError")
-
-
 def test_a_number_with_a_huge_exponent_is_no_number(proofread):
     (finding,) = proofread("# %%\nn = 3\n\n# %% [markdown]\n# It is 1e999999999<!--= n -->.\n").findings
     assert finding.message == "it says 1e999999999, but n gives 3"

@@ -454,6 +454,18 @@ def test_addresses_hold_in_nested_folders_with_any_theme_and_form_of_url(
         assert "[home](https://example.org/some/where/" in "".join(notebook["cells"][0]["source"])
 
 
+def test_a_notebook_is_published_with_the_outputs_that_it_stores(tmp_path: Path) -> None:
+    stored = {"output_type": "stream", "name": "stdout", "text": ["stored once\n"]}
+    code = {"cell_type": "code", "metadata": {}, "source": "1 / 0", "outputs": [stored], "execution_count": 9}
+    prose = {"cell_type": "markdown", "metadata": {}, "source": "# Book\n\nAll 12 of them."}
+    book = {"cells": [prose, code], "metadata": {}, "nbformat": 4, "nbformat_minor": 4}
+    root = small(tmp_path, "# %% [markdown]\n# # Title\n\n# See [the book](book.ipynb).\n")
+    (root / "docs/book.ipynb").write_text(json.dumps(book))
+    build_site(root)
+    assert "stored once" in (html := (root / "site/book/index.html").read_text())
+    assert "All 12 of them." in html
+
+
 def test_a_repository_at_github_lets_colab_open_what_is_deployed_there(tmp_path: Path) -> None:
     config = f"{SMALL}\nrepo_url: https://github.com/some/project\nremote_branch: pages\n"
     root = small(tmp_path, "# %% [markdown]\n# # Title\n", config)

@@ -221,7 +221,6 @@ def test_without_its_extra_proofread_checks_tests_and_mends_a_page_with_formulas
     [
         ["check", "docs", "--machine", "far"],
         ["run", "docs"],
-        ["freeze", "docs"],
         ["snippet", "docs/page.py:7"],
         ["export", "docs", "--output", "plain", "--tex"],
         ["cache", "show"],

@@ -18,7 +18,7 @@ _TAGS = (
     *("check", "claims", "hide-input", "hide-output", "imports", "no-snippet", "raises-exception", "remove-cell"),
     "solution",
 )
-_OPTIONS = ("alt", "caption", "raises", "timeout", "script", "data", "digits", "freeze", "skip")
+_OPTIONS = ("alt", "caption", "raises", "timeout", "script", "data", "digits")
 _RAISES = re.compile(r"(?P<kind>[A-Za-z_][\w.]*)(?::\s+(?P<part>\S.*))?", re.DOTALL)
 _LEAVES = (ast.Raise, ast.Return, ast.Continue, ast.Break)
 
@@ -33,10 +33,6 @@ def options(path: str, cell: Cell, root: Path) -> Iterator[Finding]:
         message, key, value = "", option.key, option.value
         if key not in _OPTIONS and not (key == "tags" and cell.fence):
             message = f"`#| {key}:` is no option; there are {', '.join(_OPTIONS[:-1])} and {_OPTIONS[-1]}"
-        elif key == "freeze" and value not in ("", "true"):
-            message = f"freeze ({value}) must stand alone: `#| freeze`; leave it out where the cell is to run"
-        elif key == "skip" and not value:
-            message = "skip needs a reason, which the page tells: `#| skip: it takes an hour`"
         elif key == "timeout" and not SECONDS.fullmatch(value):
             message = f"timeout ({value}) must be a number of seconds, such as 300"
         elif key == "digits" and not re.fullmatch("[1-9]|1[0-7]", value):

@@ -12,16 +12,13 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
 
 from ..formulas import find
 from ..keep.files import relative
 from ..keep.shelf import Shelf
 from ..pages.page import Page, PageError, find_pages, inside, is_page, read
 from ..pages.prose import Prose
-from ..programs.names import uses
 from ..runs.cache import Cache
-from ..runs.frozen import Frozen, Kept
 from ..runs.server import run, warm
 from ..runs.steps import Outcome, Task
 from ..runs.watch import files_of
@@ -30,7 +27,7 @@ from . import docstrings, equations
 from .cells import in_code, in_data, options
 from .checked import Checked, Progress, Report, Text, Told, cell_subject, opened
 from .claims import in_text, quotations
-from .findings import Finding, located
+from .findings import Finding, shortened
 from .plan import Owner, plan, take, try_programs
 
 
@@ -43,7 +40,6 @@ def check(
     programs: bool = False,
     whole: bool = False,
     at_once: Collection[Path] | None = None,
-    freeze: Literal["", "stale", "all"] = "",
     progress: Progress = lambda told: None,
 ) -> Report:
     """Proofread pages.
@@ -58,8 +54,6 @@ def check(
             others are those that the settings name.
         at_once: The pages that must be up to date. What any other gave before is taken while its own code is the same,
             and ``behind`` of the report has what is to run for it. None: all of them.
-        freeze: Of what is frozen, what is run and kept anew: nothing, what is stale, or all. But for nothing, pages are
-            left out that have nothing to run anew.
         progress: Called with what there is to tell whenever a step begins and a page is done.
 
     Raises:
@@ -69,11 +63,10 @@ def check(
     root = (root or Path.cwd()).resolve()
     settings = settings or Settings.load(root)
     _import_from(settings, root)
-    kept, shelf = (Cache(root / settings.cache), Shelf(root / settings.cache)) if keep and not freeze else (None, None)
+    kept, shelf = (Cache(root / settings.cache), Shelf(root / settings.cache)) if keep else (None, None)
     _unmatched(settings, root)
     report = Report([])
     waiting: list[tuple[Checked, list[Owner], Task]] = []
-    anew: dict[str, Frozen] = {}
     for path in paths:
         try:
             checked = opened(path.resolve(), root, settings, shelf)
@@ -84,26 +77,10 @@ def check(
         except FileNotFoundError:  # which is told at the end
             report.pages.append(Checked(Page(relative(path.resolve(), root), ())))
             continue
-        frozen = Frozen(root, settings.frozen / f"{checked.page.path.lstrip('/')}.json")
-        stale = dict(_thaw(checked, frozen, everything=freeze == "all"))
         owners, steps = plan(checked, settings.timeout)
         task = Task(checked.page.path, tuple(steps), settings.packages)
-        if checked.frozen and steps:
-            given = "it is run anew" if freeze == "all" else frozen.page(task)
-            stale = {1: f"the page is frozen, and {given}"} if isinstance(given, str) else {}
-            outcome = given if isinstance(given, Outcome) else None
-        else:
-            outcome = (kept.load(task) if kept else None) if steps else Outcome()
-        if freeze and not stale:
-            continue
+        outcome = (kept.load(task) if kept else None) if steps else Outcome()
         report.pages.append(checked)
-        if freeze:
-            anew[checked.page.path], outcome = frozen, None
-        elif stale:
-            remedy = f"run it where that can be done, proofread freeze {checked.page.path}"
-            for line, said in stale.items():
-                checked.findings.append(Finding(checked.page.path, line, f"{said}; {remedy}", kind="frozen"))
-            continue
         if outcome is None and kept and at_once is not None and path not in at_once and (last := kept.before(task)):
             checked.behind = kept.why(task)
             report.behind.append(task)
@@ -132,8 +109,6 @@ def check(
                 progress(Told(task.path, event.step, len(task.steps), name, checked.why))
                 continue
             take(checked, owners, event.outcome)
-            if task.path in anew and event.outcome.files is not None:
-                report.kept.append(_keep(checked, task, event.outcome, anew[task.path]))
             progress(Told(task.path, 0, len(task.steps), why=checked.why, seconds=checked.seconds))
     finally:
         if kept:
@@ -152,41 +127,15 @@ def check(
         if not path.exists():
             message = "the page was removed while this ran; name pages that stay, or put it back"
             report.between.append(Finding(relative(path.resolve(), root), 1, message, kind="removed"))
-    pages = {checked.page.path: checked.page for checked in report.pages}
     for every in (report.between, *(checked.findings for checked in report.pages)):
-        every[:] = [located(finding, pages.get(finding.path)) for finding in every]
+        every[:] = map(shortened, every)
     return report
-
-
-def _thaw(checked: Checked, frozen: Frozen, everything: bool) -> Iterator[tuple[int, str]]:
-    """Take what frozen cells gave, unless everything is run anew; tell the lines of those without any."""
-    for index, cell in enumerate(checked.page.cells):
-        if cell.is_code and cell.option("freeze") is not None and not checked.frozen:
-            kept = "it is run anew" if everything else frozen.cell(_sources(checked.page, index))
-            if isinstance(kept, str):
-                yield cell.line, f"cell {index + 1} is frozen, and {kept}"
-            else:
-                checked.kept[index] = kept
-
-
-def _sources(page: Page, last: int) -> list[str]:
-    """The code up to a cell."""
-    cells = page.cells[: last + 1]
-    return [cell.shown for cell in cells if cell.is_code and not cell.holds_claims and cell.option("skip") is None]
-
-
-def _keep(checked: Checked, task: Task, outcome: Outcome, frozen: Frozen) -> Path:
-    """Keep what the page, or its frozen cells, gave."""
-    if checked.frozen:
-        return frozen.keep_page(task, outcome)
-    ran = {i: Kept(outcome.began, checked.code[i], names) for i, names in checked.literals.items()}
-    return frozen.keep_cells((_sources(checked.page, i), kept) for i, kept in sorted((checked.kept | ran).items()))
 
 
 def sources_of(paths: Iterable[Path], settings: Settings) -> list[Path]:
     """The files of which pages and packages are made."""
     packages = (Path(file) for file in files_of(settings.packages))
-    return [path for path in [*paths, *packages] if path.suffix in (".md", ".py", ".ipynb") and path.is_file()]
+    return [path for path in [*paths, *packages] if path.suffix in (".md", ".py") and path.is_file()]
 
 
 def project_pages(settings: Settings, root: Path) -> list[Path]:
@@ -226,17 +175,6 @@ def _unmatched(settings: Settings, root: Path) -> None:
             raise SettingsError(f"{told}; name pages or folders as they are seen from there, or take it out")
 
 
-def _missing(checked: Checked, place: int) -> str:
-    """Where a name should have come from that a cell does not find, if that is a cell which did not run."""
-    raised = checked.code[place].raised if place in checked.code else None
-    name = re.match(r"NameError: name '(\w+)'", raised.summary) if raised else None
-    for number, cell in enumerate(checked.page.cells[:place], 1):
-        if name and cell.is_code and cell.is_still and any(name[1] in uses(node).binds for node in cell.tree.body):
-            how = "is skipped" if cell.option("skip") is not None else "is frozen and keeps no more than literals"
-            return f"; cell {number}, which {how}, would define it: freeze or skip what needs it, too"
-    return ""
-
-
 def _held(checked: Checked, settings: Settings, root: Path, shelf: Shelf | None) -> list[Finding]:
     """What is wrong with a page once it has run: that nothing is, of the same page and run, is kept."""
     page, folder, found = checked.page, (root / checked.page.path).parent, list[Finding]()
@@ -245,9 +183,8 @@ def _held(checked: Checked, settings: Settings, root: Path, shelf: Shelf | None)
         found[:] = _findings(checked, settings, root)
         return () if found else (*checked.sentences, *checked.pictured)
 
-    runs = [checked.began, {place: kept.began for place, kept in checked.kept.items()}]
     scripts = [(folder / name).is_file() for cell in page.cells if (name := cell.option("script"))]
-    of = [page.path, page.lines, checked.mode, runs, scripts, repr(settings)]
+    of = [page.path, page.lines, checked.mode, checked.began, scripts, repr(settings)]
     if counted := shelf.made(f"{page.path} held", of, sentences) if shelf else ():
         checked.sentences, checked.pictured = (counted[0], counted[1]), (counted[2], counted[3])
     elif not found:
@@ -266,7 +203,7 @@ def _findings(checked: Checked, settings: Settings, root: Path) -> Iterator[Find
                 raised = result and result.raised
                 found = found if raised and (raised.fatal or not cell.fails) else iter(())
             for finding in (*(options(path, cell, root) if checked.mode == "check" else ()), *found):
-                yield replace(finding, message=finding.message + _missing(checked, index), subject=subject)
+                yield replace(finding, subject=subject)
     if checked.mode != "check":
         return
     yield from in_data(checked, settings)

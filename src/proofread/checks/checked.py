@@ -15,13 +15,12 @@ from ..pages import asserts, numbers, prose
 from ..pages.page import Cell, Page, PageError, own_mode, read
 from ..pages.prose import Claim, Computed, Figure, Prose
 from ..programs import NO_SNIPPET, Snippet
-from ..runs.frozen import Kept
 from ..runs.steps import Machine, Output, Result, Task
 from ..settings import Settings, mode
 from .findings import Finding
 
 _OTHERS = {"run": "only run", "off": "off"}
-_STATES = ("ran", "held", "failed", "unproved", "waived", "frozen", "skipped", "not looked at")
+_STATES = ("ran", "held", "failed", "unproved", "waived", "not looked at")
 PICTURES = ("image/svg+xml", "image/png", "image/jpeg")
 
 
@@ -83,9 +82,6 @@ class Checked:
 
     page: Page
     mode: str = "check"  # one of `MODES`; a page that is off has no cells here
-    frozen: bool = False  # whether all that it gave is kept in the project
-    kept: dict[int, Kept] = field(default_factory=dict)  # what its frozen cells gave, which are not run
-    literals: dict[int, dict[str, str]] = field(default_factory=dict)  # of frozen cells that were run, by name
     texts: list[Text] = field(default_factory=list)
     code: dict[int, Result] = field(default_factory=dict)  # what the cells gave
     snippets: dict[int, Snippet] = field(default_factory=dict)  # their programs
@@ -111,8 +107,7 @@ class Checked:
         gave = [(place, asdict(result)) for place, result in sorted(self.code.items())]
         programs = [(place, asdict(snippet)) for place, snippet in sorted(self.snippets.items())]
         texts = [(text.cell, text.published) for text in [*self.texts, *self.data.values()]]
-        notes = [*map(self.note, range(len(self.page.cells)))]
-        return [self.page.path, self.page.lines, texts, gave, programs, self.mode, notes]
+        return [self.page.path, self.page.lines, texts, gave, programs, self.mode]
 
     @property
     def subjects(self) -> dict[str, bool]:
@@ -136,16 +131,8 @@ class Checked:
     def offers(self, cell: int) -> bool:
         """Whether a reader is offered the cell's program, which is tried like all that is checked."""
         asked = self.page.cells[cell]
-        has_none = (
-            not asked.shown or asked.is_still or {"remove-cell", "hide-input", "claims", NO_SNIPPET} & {*asked.tags}
-        )
-        return asked.is_code and self.mode == "check" and not self.frozen and not has_none
-
-    def note(self, cell: int) -> str:
-        """What a reader is told of a cell that has not run with its page; "" of any other."""
-        if (reason := self.page.cells[cell].option("skip")) is not None:
-            return f"Not run: {reason}"
-        return f"As of {day(self.kept[cell].began)}" if cell in self.kept else ""
+        has_none = not asked.shown or {"remove-cell", "hide-input", "claims", NO_SNIPPET} & {*asked.tags}
+        return asked.is_code and self.mode == "check" and not has_none
 
     @property
     def tally(self) -> dict[str, Counter[str]]:
@@ -159,9 +146,7 @@ class Checked:
         cells, figures_, claims, formulas = Counter[str](), Counter[str](), Counter[str](), Counter[str]()
         for place, cell in enumerate(self.page.cells):
             if cell.is_code and not cell.holds_claims:
-                still = "skipped" if cell.option("skip") is not None else "frozen" if place in self.kept else ""
-                ran = state(cell_subject(place, cell), place in self.code).replace("held", "ran")
-                cells[still or ran] += 1
+                cells[state(cell_subject(place, cell), place in self.code).replace("held", "ran")] += 1
         for text in self.texts:
             told = claims if text.asserts else figures_
             if self.mode != "check":
@@ -219,7 +204,6 @@ class Report:
 
     pages: list[Checked]
     between: list[Finding] = field(default_factory=list)  # of pages and packages
-    kept: list[Path] = field(default_factory=list)  # the files of what was frozen anew
     behind: list[Task] = field(default_factory=list)  # what has to run still, of pages that show their last run
 
     @property
@@ -235,10 +219,9 @@ class Report:
     def __str__(self) -> str:
         modes = Counter(checked.mode for checked in self.pages)
         others = "".join(f", {modes[mode]} {said}" for mode, said in _OTHERS.items() if modes[mode])
-        frozen = sum(checked.frozen for checked in self.pages)
         told = [
             f"{count(modes['check'], 'page')} checked{others}",
-            f"{sum(checked.ran for checked in self.pages)} of them run now" + f", {frozen} frozen" * (frozen > 0),
+            f"{sum(checked.ran for checked in self.pages)} of them run now",
         ]
         tallies = [checked.tally for checked in self.pages]
         for kind in tallies[0] if tallies else ():
@@ -276,12 +259,12 @@ def opened(path: Path, root: Path, settings: Settings, shelf: Shelf | None = Non
     name = relative(path, root)
     said = own_mode(path)
     try:
-        how, is_frozen = mode(said or settings.mode(name))
+        how = mode(said or settings.mode(name))
     except ValueError as error:
         line = path.read_bytes().partition(b"proofread:")[0].count(b"\n") + 1
         raise PageError(name, line, f"the page calls itself {error}", "option") from None
     page = Page(name, ()) if how == "off" else read(path, root, shelf)
-    return replace(unrun(page), mode=how, frozen=is_frozen and how != "off")
+    return replace(unrun(page), mode=how)
 
 
 def unrun(page: Page) -> Checked:
@@ -340,7 +323,7 @@ def formula_subject(text: Text, stated: Formula) -> str:
 
 def ordered(findings: Iterable[Finding]) -> list[Finding]:
     """Findings as they stand in their files."""
-    return sorted(findings, key=lambda each: (each.path, each.cell, each))
+    return sorted(findings, key=lambda each: (each.path, each))
 
 
 def day(seconds: float) -> str:

@@ -1,19 +1,15 @@
 """What is found wrong on a page: where, of which kind, and what would mend it."""
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import groupby
-
-from ..pages.page import Page
 
 KINDS = {
     "encoding": "the file is not UTF-8",
     "removed": "a page is there no more once the pages have run",
     "option": "a `#|` comment or tag of a cell is none that there is, or has no value that can be meant",
     "cell": "a cell fails, fails otherwise than it says, or would not tell if it did not fail",
-    "frozen": "a frozen page or cell has no results, or those of other code",
     "stopped": "the run of a page ended early: time, memory, a signal",
     "output": "a cell shows more than it may",
     "memory": "a page takes more memory than it may",
@@ -38,7 +34,7 @@ _FEW = 3  # findings of a kind on one line that are shown
 _MOST = 1_000  # characters of a message that are shown, of its two ends
 
 # Of a page whose code did not do what it shall.
-BROKEN = frozenset({"encoding", "removed", "frozen", "cell", "stopped", "output", "memory"})
+BROKEN = frozenset({"encoding", "removed", "cell", "stopped", "output", "memory"})
 
 
 @dataclass(frozen=True)
@@ -64,26 +60,21 @@ class Finding:
     subject: str = field(default="", compare=False)
     edit: Edit | None = field(default=None, compare=False)  # what would mend it, if that is known
     column: int | None = field(default=None, compare=False)  # in characters from 0; None where all of the line is meant
-    cell: int = field(default=0, compare=False)  # of a notebook, from 1, in which lines count; 0 on other pages
 
     @property
     def place(self) -> str:
         """Where it is."""
-        return f"{self.path}:cell {self.cell}:{self.line}" if self.cell else f"{self.path}:{self.line}"
+        return f"{self.path}:{self.line}"
 
     def __str__(self) -> str:
         return f"{self.place}: {self.message}" + (f"\n{self.detail.rstrip()}" if self.detail else "")
 
 
-def located(finding: Finding, page: Page | None) -> Finding:
-    """A finding as it is told: one on a notebook by the cell, where `fix` knows no way to write; none without end."""
-    if len(finding.message) > _MOST:
-        finding = replace(finding, message=f"{finding.message[: _MOST // 2]} ... {finding.message[-_MOST // 2 :]}")
-    if not page or finding.cell or not (place := page.place(finding.line))[0]:
+def shortened(finding: Finding) -> Finding:
+    """Return a finding whose message, if it is very long, keeps its two ends."""
+    if len(finding.message) <= _MOST:
         return finding
-    quoted = re.compile(rf'(File "{re.escape(page.path)}"), line (\d+)')
-    detail = quoted.sub(lambda said: "{}, cell {}, line {}".format(said[1], *page.place(int(said[2]))), finding.detail)
-    return replace(finding, cell=place[0], line=place[1], detail=detail, edit=None)
+    return replace(finding, message=f"{finding.message[: _MOST // 2]} ... {finding.message[-_MOST // 2 :]}")
 
 
 def listed(findings: Iterable[Finding]) -> Iterator[str]:

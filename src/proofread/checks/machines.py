@@ -22,7 +22,7 @@ from ..runs import server as run
 from ..settings import Settings
 from .check import check, sources_of
 from .checked import Checked, Progress, Report, Text, Told, count, ordered
-from .findings import Finding, located
+from .findings import Finding, shortened
 
 # What a processor of each kind says that it can do, and what keeps the libraries from using more.
 _PROCESSORS = {
@@ -114,11 +114,10 @@ def compare(
     asked = paths, root, settings, keep
     reports = {name: _elsewhere(name, given, asked, progress) for name, given in machines.items()}
     findings = {*_flips(reports), *_shown(reports), *_edges(reports)}
-    pages = {checked.page.path: checked.page for checked in reports["this"].pages}
     return Compared(
         {name: _says(name, named) if name in machines else _MISSING for name in names},
         reports["this"],
-        ordered(located(found, pages.get(found.path)) for found in findings),
+        ordered(map(shortened, findings)),
     )
 
 

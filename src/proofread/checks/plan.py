@@ -7,7 +7,6 @@ from dataclasses import replace
 from ..pages.page import Cell
 from ..pages.prose import Computed, Figure
 from ..programs import SNIPPET_REMEDY, disagreement
-from ..programs.names import uses
 from ..programs.trial import Trial
 from ..runs.cache import Cache
 from ..runs.server import attempt
@@ -43,16 +42,10 @@ def plan(checked: Checked, timeout: float) -> tuple[list[Owner], list[Step]]:
             steps.append(Step(text.line, None, f"what cell {text.cell + 1} says", False, longest, said, stated))
 
     for index, cell in enumerate(checked.page.cells):
-        if cell.is_code and not cell.holds_claims and cell.option("skip") is None:
+        if cell.is_code and not cell.holds_claims:
             owners.append((index, None, []))
-            name, seconds, kept = f"code cell {index + 1}", patience(cell, timeout), checked.kept.get(index)
-            code, fails = (kept.code, False) if kept else (cell.source, cell.fails)
-            steps.append(Step(cell.line, code, name, fails, seconds, snippet=checked.offers(index)))
-            if cell.option("freeze") is not None and not kept and not checked.frozen:
-                used = [uses(statement) for statement in cell.tree.body]
-                names = sorted(set().union(*(each.binds | each.read for each in used)))
-                owners.append((index, None, []))
-                steps.append(Step(cell.line, None, f"what cell {index + 1} keeps", timeout=seconds, keeps=tuple(names)))
+            name, seconds = f"code cell {index + 1}", patience(cell, timeout)
+            steps.append(Step(cell.line, cell.source, name, cell.fails, seconds, snippet=checked.offers(index)))
         for text in [*checked.texts, *checked.data.values()]:
             if text.cell == index:
                 evaluate(text)
@@ -74,10 +67,8 @@ def take(checked: Checked, owners: Sequence[Owner], outcome: Outcome) -> None:
     if owners:
         checked.began, checked.seconds, checked.machine = outcome.began, outcome.seconds, outcome.machine
     for (index, text, asked), result in zip(owners, outcome.results, strict=False):
-        if text is None and index in checked.code:
-            checked.literals[index] = dict(result.values)  # type: ignore[arg-type]
-        elif text is None:
-            checked.code[index] = checked.kept[index].result if index in checked.kept else result
+        if text is None:
+            checked.code[index] = result
         else:
             text.take(asked, result)
     for _, text, _ in owners[len(outcome.results) :]:

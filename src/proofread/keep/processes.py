@@ -10,7 +10,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from multiprocessing import process, resource_tracker, spawn, util
 from multiprocessing.connection import wait
 from typing import Any, NamedTuple
@@ -110,13 +110,13 @@ def _prctl(option: int, value: int) -> None:
         ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 
-def family(pid: int, but: Collection[int] = ()) -> list[int]:
-    """All that a process has started and that lives, by any number of steps; without some, and what these started."""
+def family(pid: int) -> list[int]:
+    """Return the ids of all processes that live and that a process has started, by any number of steps."""
     children: dict[int, list[int]] = {}
     for name in filter(str.isdecimal, os.listdir("/proc") if LINEAGE else ()):
         with contextlib.suppress(OSError), open(f"/proc/{name}/stat") as stat:
             state, parent = stat.read().rpartition(")")[2].split()[:2]
-            if state not in "ZX" and int(name) not in but:
+            if state not in "ZX":
                 children.setdefault(int(parent), []).append(int(name))
     found = [pid]
     for each in found:
@@ -124,10 +124,10 @@ def family(pid: int, but: Collection[int] = ()) -> list[int]:
     return found[1:]
 
 
-def end_family(pid: int, but: Collection[int] = ()) -> None:
+def end_family(pid: int) -> None:
     """Kill all that a process has started, and what that starts meanwhile."""
     for _ in range(1000):  # what belongs to another user stays
-        if not (found := family(pid, but)):
+        if not (found := family(pid)):
             return
         for each in found:
             with contextlib.suppress(OSError):

@@ -2,7 +2,6 @@
 
 import ast
 import itertools
-import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -21,9 +20,7 @@ _MARKER = re.compile(r"\s*#\s*(?:%%|<codecell>|In\[)")
 # Lines for Python's splitlines, which jupytext takes, and for nobody else.
 _ODD_BREAK = re.compile(r"[\v\f\x1c-\x1e\x85\u2028\u2029]|\r(?!\n)")
 _HEADER = re.compile(r"\A(?:(?:#!.*\n)?# ---\n(?:#.*\n)*?# ---\n)?\s*")
-_OPTION = re.compile(
-    r"^#\|[ ]?(?P<key>(?:freeze|skip)(?=[ ]*$)|[\w-]+(?=:)):?[ ]*(?P<value>.*(?:\n#\|[ ]{2,}.*)*)", re.MULTILINE
-)
+_OPTION = re.compile(r"^#\|[ ]?(?P<key>[\w-]+)(?::|(?=[ ]*$))[ ]*(?P<value>.*(?:\n#\|[ ]{2,}.*)*)", re.MULTILINE)
 _OPTIONS = re.compile(r"\A\s*(?:#\|.*\n?)+")
 _MAGIC = re.compile(r"^([ \t]*)[%!?].*$", re.MULTILINE)
 BYTE_ORDER_MARK = "\ufeff"  # with which some editors begin a file
@@ -97,11 +94,6 @@ class Cell:
         return "raises-exception" in self.tags or self.option("raises") is not None
 
     @property
-    def is_still(self) -> bool:
-        """Whether the cell is not run with its page: it is frozen, or skipped."""
-        return self.option("freeze") is not None or self.option("skip") is not None
-
-    @property
     def shown(self) -> str:
         """The code as a reader sees it, without the ``#|`` comments."""
         return _OPTIONS.sub("", self.source).strip("\n")
@@ -116,28 +108,20 @@ class Cell:
 
 @dataclass(frozen=True)
 class Page:
-    """A percent script, a notebook or a Markdown file, as a sequence of cells."""
+    """A percent script or a Markdown file, as a sequence of cells."""
 
     path: str
     cells: tuple[Cell, ...]
-    lines: tuple[str, ...] = ()  # of the file, as it is; of a notebook those of its cells, with one between them
+    lines: tuple[str, ...] = ()  # of the file, as it is
 
     @property
     def is_script(self) -> bool:
-        """Whether the page is a percent script or a notebook, whose cells show their outputs."""
-        return self.path.endswith((".py", ".ipynb"))
-
-    def place(self, line: int) -> tuple[int, int]:
-        """The cell of a notebook in which a line is, and the line in that, from 1; of another page 0 and the line."""
-        if not self.path.endswith(".ipynb") or not self.cells:
-            return 0, line
-        number = max((number for number, cell in enumerate(self.cells, 1) if cell.line <= line), default=1)
-        return number, line - self.cells[number - 1].line + 1
+        """Whether the page is a percent script, whose cells show their outputs."""
+        return self.path.endswith(".py")
 
     def at(self, line: int) -> str:
         """The page and a line of it, as they are told."""
-        cell, within = self.place(line)
-        return f"{self.path}:cell {cell}:{within}" if cell else f"{self.path}:{line}"
+        return f"{self.path}:{line}"
 
     @property
     def code(self) -> str:
@@ -156,7 +140,7 @@ def leading_imports(code: str) -> int:
 
 
 def find_pages(paths: Iterable[Path]) -> list[Path]:
-    """The pages among files and folders, each once: Markdown, notebooks, and Python files that hold a ``# %%`` cell."""
+    """The pages among files and folders, each once: Markdown, and Python files that hold a ``# %%`` cell."""
     found: dict[Path, Path] = {}
     for path in paths:
         for file in sorted(inside(path)) if path.is_dir() else [path]:
@@ -175,7 +159,7 @@ def inside(folder: Path) -> Iterator[Path]:
 def is_page(path: Path) -> bool:
     """Whether a file is a page."""
     if path.suffix != ".py" or not path.is_file():
-        return path.suffix in (".md", ".ipynb") and path.is_file()
+        return path.suffix == ".md" and path.is_file()
     return re.search(rb"(?:\A(?:\xef\xbb\xbf)?|[\r\n])[ \t]*#[ \t]*%%", path.read_bytes()) is not None
 
 
@@ -185,10 +169,7 @@ def own_mode(path: Path) -> str:
     if b"proofread:" not in data:
         return ""
     text = data.decode(errors="replace").removeprefix(BYTE_ORDER_MARK).replace("\r\n", "\n")
-    if path.suffix == ".ipynb":
-        with suppress(ValueError, LookupError, TypeError, RecursionError):  # of which who reads it tells
-            text = _joined(json.loads(text)["cells"][0]["source"])
-    elif path.suffix == ".py":
+    if path.suffix == ".py":
         text = re.sub(r"(?m)^#[ ]?", "", _SCRIPT_HEAD.sub("", text))
     front = FRONT_MATTER.match(text)
     return ", ".join(_MODE.findall(front[0])) if front else ""
@@ -200,12 +181,10 @@ def read(path: Path, root: Path, shelf: Shelf | None = None) -> Page:
     The shelf keeps the cells of a script, which take longer to tell apart than all that follows.
 
     Raises:
-        PageError: The file is not UTF-8, nobody can tell what its lines are, or it is no notebook that is read here.
+        PageError: The file is not UTF-8, or nobody can tell what its lines are.
     """
     name = relative(path, root)
     data = path.read_bytes()
-    if path.suffix == ".ipynb":
-        return _notebook(name, data)
     try:
         text = data.decode()
     except UnicodeDecodeError as error:
@@ -224,38 +203,6 @@ def read(path: Path, root: Path, shelf: Shelf | None = None) -> Page:
         return Page(name, _markdown(text), lines)
     cells = shelf.made(f"{name} cells", text, lambda: _script(text)) if shelf else _script(text)
     return Page(name, tuple(Cell(**cell | {"tags": tuple(cell["tags"])}) for cell in cells), lines)
-
-
-def _notebook(name: str, data: bytes) -> Page:
-    """A notebook without its outputs: those of its run are shown. Its raw cells are for other tools."""
-    try:
-        told = json.loads(data.decode("utf-8-sig"))
-        about, given = told["metadata"], told["cells"]
-        language = about.get("language_info", {}).get("name") or about.get("kernelspec", {}).get("language", "python")
-        cells: list[Cell] = []
-        lines: list[str] = []
-        for place, each in enumerate(given):
-            source, is_code = _joined(each["source"]).replace("\r\n", "\n").rstrip("\n"), each["cell_type"] == "code"
-            if each["cell_type"] == "raw" and (place or not FRONT_MATTER.match(source)):
-                continue
-            for held, forms in each.get("attachments", {}).items():
-                kind, content = next(iter(forms.items()))
-                source = source.replace(f"(attachment:{held})", f"(data:{kind};base64,{_joined(content)})")
-            cells.append(Cell(source, len(lines) + 1, is_code, tuple(each.get("metadata", {}).get("tags", ()))))
-            lines += [*source.split("\n"), ""]
-        "".join(lines).encode()  # half a character, which JSON can hold, is refused
-    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-        message = f"it is no notebook of version 4 ({error!r}); open it in Jupyter and save it"
-        raise PageError(name, 1, message, "encoding") from None
-    if language.lower() not in ("python", "ipython"):
-        message = f"it is written in {language}, and Python alone is run; set it to off under [tool.proofread.modes]"
-        raise PageError(name, 1, message, "encoding")
-    return Page(name, tuple(cells), tuple(lines))
-
-
-def _joined(text: str | list[str]) -> str:
-    """A text as notebooks hold it: in one piece, or a line each."""
-    return text if isinstance(text, str) else "".join(text)
 
 
 def _script(text: str) -> list[dict[str, Any]]:

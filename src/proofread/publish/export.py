@@ -140,7 +140,6 @@ def page(
     inside = ""
     for fold, index, said in parts(checked, lambda cell: checked.of_cell(cell)[0]):
         cell = checked.page.cells[index]
-        note = [f"*{said}*" for said in [checked.note(index)] if said] if cell.is_code else []
         if fold != inside:
             pieces += ["</details>"] * bool(inside)
             pieces += [f'<details markdown="1">\n<summary>{fold}</summary>'] * bool(fold)
@@ -150,7 +149,6 @@ def page(
             pieces.append((text if tex else _mathml(text, lenient=checked.mode == "run")).strip("\n"))
         else:
             pieces += [cell.fenced or _fenced(cell.shown, "python")] if "hide-input" not in cell.tags else []
-            pieces += note
             shows = checked.outputs(index) if "hide-output" not in cell.tags else []
             for place, output in enumerate(shows):
                 picture = drawn.get((index, place))

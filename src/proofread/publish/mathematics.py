@@ -25,7 +25,7 @@ from importlib import metadata
 from pathlib import Path
 
 from ..checks.checked import Report, Text
-from ..checks.findings import Finding, located
+from ..checks.findings import Finding, shortened
 from ..formulas import spans
 from ..keep.files import digest, seal, unsealed, write
 from ..pages.page import Page
@@ -94,7 +94,7 @@ def _faults(page: Page, text: Text) -> Iterator[Finding]:
             if span.closes:  # else a check has told
                 to_mathml(span.latex, display=span.display)
         except MathError as error:
-            yield located(Finding(page.path, text.at(span.start), str(error), kind="math"), page)
+            yield shortened(Finding(page.path, text.at(span.start), str(error), kind="math"))
 
 
 def to_mathml(tex: str, *, display: bool) -> str:

@@ -152,7 +152,7 @@ class ProofreadPlugin(BasePlugin[ProofreadConfig]):
         sources = {
             file.src_uri: Path(file.abs_src_path)
             for file in files.documentation_pages()
-            if file.abs_src_path and file.src_uri.endswith((".md", ".py", ".ipynb"))
+            if file.abs_src_path and file.src_uri.endswith((".md", ".py"))
         }
         root = Path(config.config_file_path).parent
         known = {path.resolve() for path in sources.values()}
@@ -354,8 +354,6 @@ class ProofreadPlugin(BasePlugin[ProofreadConfig]):
         """From now on, show what is looked at first."""
         root = Path(config.config_file_path).parent
         self._serving.watch(server, root / self._settings.cache, self._show)
-        if (root / self._settings.frozen).is_dir():
-            server.watch(str(root / self._settings.frozen))
 
     def on_shutdown(self) -> None:
         """Leave no folder behind."""

@@ -26,7 +26,7 @@ def checked_on(checked: Checked) -> str:
     if not checked.machine:
         return ""
     date = day(checked.began)
-    how = "As of" if checked.frozen else "Checked on" if checked.mode == "check" else "Run on"
+    how = "Checked on" if checked.mode == "check" else "Run on"
     return f'{how} <time datetime="{date}">{date}</time>, {escape(checked.machine.software)}'
 
 

@@ -98,12 +98,8 @@ def render(
             name, program = f"cell-{index + 1}.py", installing.headed(program)
             rendered.files[name] = program.encode()
             links = _menu(f"{beside}{name}", program)
-        note = checked.note(index)
         if cell.fence:  # which the page shows itself; the links to its programs belong to that
-            links = links if cell.fenced else ""
-        links += f'<p class="proofread-note" data-search-exclude="true">{html.escape(note)}</p>' if note else ""
-        if cell.fence:
-            rendered.cells |= {index: links} if links else {}
+            rendered.cells |= {index: links} if links and cell.fenced else {}
             made["source"] = links = ""
         made["outputs"] = [] if "hide-output" in cell.tags else made["outputs"]
         drawn_in = figures(made["outputs"])[:1] if cell.option("script") else []

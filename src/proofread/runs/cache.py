@@ -64,7 +64,7 @@ class Cache:
         for file in self._runs(self._folder(task.path)):
             kept = _read(file) if file.name.startswith(_key(task)) else None
             if kept and not self._changed(kept["files"]) and installed(kept["asked"]) == kept["installed"]:
-                return outcome_of(kept)
+                return _outcome(kept)
         return None
 
     def before(self, task: Task) -> Outcome | None:
@@ -73,7 +73,7 @@ class Cache:
             return None
         steps = [*parts(task)["steps"].values()]
         kept = filter(None, map(_read, self._runs(self._folder(task.path))))
-        return next((outcome_of(run) for run in kept if [*run["parts"]["steps"].values()] == steps), None)
+        return next((_outcome(run) for run in kept if [*run["parts"]["steps"].values()] == steps), None)
 
     def why(self, task: Task) -> str:
         """Why the task has to run: what has changed since the latest run of its page."""
@@ -109,7 +109,7 @@ class Cache:
             "files": {name: state or self._digest(name) for name, state in outcome.files.items()},
             "asked": [*outcome.asked],
             "installed": installed(outcome.asked),
-            **plain(outcome),
+            **_plain(outcome),
         }
         # What the same steps gave with other files, and with others installed, stays beside it.
         file = folder / f"{_key(task)}-{sha(json.dumps([kept['files'], kept['installed']]))[:8]}.json"
@@ -258,20 +258,15 @@ def parts(task: Task) -> dict[str, Any]:
     return {"page": task.path, "packages": task.packages, "steps": steps, "environment": environment()}
 
 
-def plain(outcome: Outcome) -> dict[str, Any]:
+def _plain(outcome: Outcome) -> dict[str, Any]:
     """What a run gave, as JSON knows it."""
     return {
         "began": outcome.began,
         "seconds": outcome.seconds,
         "machine": outcome.machine and asdict(outcome.machine),
-        "results": [plain_result(result) for result in outcome.results],
+        "results": [{name: value for name, value in asdict(result).items() if value} for result in outcome.results],
         "snippets": {place: asdict(snippet) for place, snippet in outcome.snippets.items()},
     }
-
-
-def plain_result(result: Result) -> dict[str, Any]:
-    """What a step gave, as JSON knows it; nothing where it gave nothing."""
-    return {name: value for name, value in asdict(result).items() if value}
 
 
 def _read(file: Path) -> dict[str, Any] | None:
@@ -281,10 +276,10 @@ def _read(file: Path) -> dict[str, Any] | None:
     return None
 
 
-def outcome_of(kept: dict[str, Any]) -> Outcome | None:
-    """What `plain` was given, with the files that it read and what it asked for; None where that cannot be told."""
+def _outcome(kept: dict[str, Any]) -> Outcome | None:
+    """What `_plain` was given, with the files that it read and what it asked for; None where that cannot be told."""
     try:
-        results = [result_of(**result) for result in kept["results"]]
+        results = [_result(**result) for result in kept["results"]]
         snippets = {int(place): Snippet(**each) for place, each in kept["snippets"].items()}
         machine = Machine(**kept["machine"]) if kept["machine"] else None
         began, seconds, files, asked = kept["began"], kept["seconds"], kept["files"], kept["asked"]
@@ -304,8 +299,8 @@ def _age(file: Path | str) -> float:
         return time.time()
 
 
-def result_of(raised: dict[str, Any] | None = None, **given: Any) -> Result:
-    """What `plain_result` was given."""
+def _result(raised: dict[str, Any] | None = None, **given: Any) -> Result:
+    """Return a result from its fields as JSON has them."""
     for name in {"errors", "exact", "bits", "sides"} & given.keys():
         given[name] = {int(place): value for place, value in given[name].items()}
     return Result(raised=Raised(**raised) if raised else None, **given)

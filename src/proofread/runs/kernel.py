@@ -10,7 +10,6 @@ import functools
 import gc
 import io
 import json
-import linecache
 import os
 import platform
 import random
@@ -18,7 +17,7 @@ import re
 import sys
 import traceback
 import warnings
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -39,7 +38,7 @@ from ..keep.processes import as_script
 from ..keep.written import Written
 from ..pages.numbers import Value
 from ..programs import Recorder, make
-from ..programs.trial import Trial, ready, run, run_all
+from ..programs.trial import Trial, run
 from ..settings import Settings
 from ..syntax import module
 from . import bits, sides
@@ -48,7 +47,6 @@ from .preload import VARIABLES
 from .steps import Machine, Output, Raised, Result, Step, Task
 from .watch import Watch, asks
 
-_LITERAL = 10_000  # characters of a literal at most
 _MOST = 1_023  # bits of a whole number, as a float has room for
 
 
@@ -85,12 +83,6 @@ def _set_up(
             os.environ.pop(name, None)
     os.chdir(root)
     shell = _shell(task.path, scratch, settings)
-    if task.path.endswith(".ipynb"):  # what quotes its code finds there no line of it
-        code = {step.line: step.code.split("\n") for step in task.steps if step.code}
-        lines = [""] * max((line + len(said) for line, said in code.items()), default=0)
-        for line, said in code.items():
-            lines[line - 1 : line - 1 + len(said)] = said
-        linecache.cache[task.path] = 0, None, [f"{line}\n" for line in lines], task.path
     shell.watch = Watch(root, task.path, own)
     shell.recorder = Recorder(shell.user_ns) if any(step.snippet for step in task.steps) else None
     return shell
@@ -139,18 +131,9 @@ def _machine(namespace: Mapping[str, object]) -> Machine:
     return Machine(software, named[1] if named else f"CPU ({platform.machine()})")
 
 
-def attempt(connection: Connection, folder: str, trials: Sequence[Trial], workers: int, settings: Settings) -> None:
-    """Run programs, and send the place and the result of each."""
-    _limit_memory(settings.memory)
-    ready(settings.packages)
-    for tried in run_all(trials, workers, folder, connection.close):
-        connection.send(tried)
-
-
-def attempt_one(connection: Connection, _: str, trial: Trial, folder: str, settings: Settings) -> None:
+def attempt(connection: Connection, _: str, trial: Trial, folder: str, settings: Settings) -> None:
     """Run one program in this process; send that it begins, and its result."""
     _limit_memory(settings.memory)
-    ready(())
     connection.send(True)
     connection.send(run(trial, Path(folder)))
 
@@ -375,7 +358,7 @@ def _raised(error: BaseException, path: str, line: int) -> Raised:
 
 
 def _evaluate(step: Step, namespace: dict[str, Any], before: Result | None) -> Result:
-    result = Result(values=[*_literals(step.keeps, namespace)])
+    result = Result()
     if before:
         result = replace(before, errors={}, formulas=[], survivors=[], values=[])
     for place, (expression, form) in enumerate(step.expressions):
@@ -403,16 +386,6 @@ def _evaluate(step: Step, namespace: dict[str, Any], before: Result | None) -> R
             searched = not faults and formula.unchecked is None
             result.survivors.append(complaints(formula, namespace) if searched else [])
     return result
-
-
-def _literals(names: Iterable[str], namespace: Mapping[str, Any]) -> Iterator[Value]:
-    """Names with the literals for their values, of those for which there are any that a person may read."""
-    for name in names:
-        with contextlib.suppress(Exception):
-            value = namespace.get(name, ...)
-            value = value.item() if getattr(value, "shape", None) == () else value
-            if len(text := repr(value)) <= _LITERAL and value is not ... and ast.literal_eval(text) == value:
-                yield [name, text]
 
 
 def _plain(value: Any) -> Value:

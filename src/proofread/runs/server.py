@@ -135,7 +135,7 @@ def _scratch(prefix: str) -> Iterator[str]:
 
 
 def attempt(trials: Sequence[Trial], settings: Settings) -> Iterator[tuple[int, Ran]]:
-    """Run programs side by side, with nothing of a page; yield the place and result of each.
+    """Run programs side by side, each in a process of its own; yield the place and the result of each.
 
     Raises:
         RunError: No program can be run here.
@@ -143,72 +143,37 @@ def attempt(trials: Sequence[Trial], settings: Settings) -> Iterator[tuple[int, 
     if not trials:
         return
     warm(packages=settings.packages, settings=settings)
-    with _scratch("programs-") as folder:
-        yield from (_attempt_forks if forks(settings) else _attempt_anew)(trials, settings, folder)
-
-
-def _attempt_forks(trials: Sequence[Trial], settings: Settings, folder: str) -> Iterator[tuple[int, Ran]]:
-    """Run programs in forks of one child. If one of them ends it, the rest run one after another, to tell which."""
-    left, workers = dict(enumerate(trials)), settings.workers or cores()
-    while left:
-        places = [*left]
-        heard: SimpleQueue[tuple[Child, Any]] = SimpleQueue()
-        child = Child(True, "", "attempt", folder, [*left.values()], workers, settings)
-        child.listen(heard)
-        why = ""
-        try:
-            while left and not why:
-                longest = max(trial.seconds for trial in left.values()) + START
-                try:
-                    said = _began(heard.get(timeout=longest)[1])
-                except Empty:
-                    said = Ended("stopped what runs it")
-                if isinstance(said, Ended):
-                    why = child.why(said)
-                else:
-                    place, ran = places[said[0]], _began(said[1])
-                    del left[place]
-                    yield place, ran
-        finally:
-            child.end()
-        if why and workers == 1:
-            place = next(iter(left))
-            del left[place]
-            yield place, Ran("", f"SystemError: it {why}")
-        workers = 1
-
-
-def _attempt_anew(trials: Sequence[Trial], settings: Settings, folder: str) -> Iterator[tuple[int, Ran]]:
-    """Run programs, each in a new process."""
     waiting, workers = deque(enumerate(trials)), settings.workers or cores()
     running: dict[Child, tuple[int, float]] = {}
     heard: SimpleQueue[tuple[Child, Any]] = SimpleQueue()
-    try:
-        while waiting or running:
-            while waiting and len(running) < workers:
-                place, trial = waiting.popleft()
-                child = Child(False, trial.text, "attempt_one", folder, trial, str(Path(folder, str(place))), settings)
-                running[child] = place, time.monotonic() + START
-                child.listen(heard)
-            ended: dict[Child, Ran] = {}
-            for child, said in _heard(heard):
-                if child not in running:
-                    continue
-                if (said := _began(said)) is True:
-                    place, _ = running[child]
-                    running[child] = place, time.monotonic() + trials[place].seconds
-                else:
-                    died = isinstance(said, Ended)
-                    ended.setdefault(child, Ran("", f"SystemError: it {child.why(said)}") if died else said)
-            late = Ran("", "TimeoutError: it ran for too long")
-            overdue = (child for child, (_, deadline) in running.items() if deadline <= time.monotonic())
-            for child, ran in (dict.fromkeys(overdue, late) | ended).items():
-                place, _ = running.pop(child)
+    with _scratch("programs-") as folder:
+        try:
+            while waiting or running:
+                while waiting and len(running) < workers:
+                    place, trial = waiting.popleft()
+                    own = str(Path(folder, str(place)))
+                    child = Child(forks(settings), trial.text, "attempt", folder, trial, own, settings)
+                    running[child] = place, time.monotonic() + START
+                    child.listen(heard)
+                ended: dict[Child, Ran] = {}
+                for child, message in _heard(heard):
+                    if child not in running:
+                        continue
+                    if (message := _began(message)) is True:
+                        place, _ = running[child]
+                        running[child] = place, time.monotonic() + trials[place].seconds
+                    else:
+                        died = isinstance(message, Ended)
+                        ended.setdefault(child, Ran("", f"SystemError: it {child.why(message)}") if died else message)
+                late = Ran("", "TimeoutError: it ran for too long")
+                overdue = (child for child, (_, deadline) in running.items() if deadline <= time.monotonic())
+                for child, ran in (dict.fromkeys(overdue, late) | ended).items():
+                    place, _ = running.pop(child)
+                    child.end()
+                    yield place, ran
+        finally:
+            for child in running:
                 child.end()
-                yield place, ran
-    finally:
-        for child in running:
-            child.end()
 
 
 def _began(said: Any) -> Any:

@@ -28,7 +28,6 @@ class Step:
     formulas: tuple[Formula, ...] = ()
     again: int = -1  # the step of whose expressions those are evaluated anew that failed
     snippet: bool = False  # whether to make the program of its code
-    keeps: tuple[str, ...] = ()  # names whose values are wanted, where literals can write them
 
 
 @dataclass
