@@ -12,10 +12,10 @@
 #| data: sentence_data
 from IPython.display import HTML
 
-from unmasked_lessons.figures.sentence import ask, given
+from unmasked_lessons.figures.sentence import ask, script_data
 
 asked = ask("mouse", "computer mouse software", "cat dog mouse")
-sentence_data = given(asked, compact=True)
+sentence_data = script_data(asked, compact=True)
 alt = (
     "Beside computer and software, the word mouse is near to them; "
     "beside cat and dog, to animals"

@@ -10,11 +10,11 @@
 #| data: sentence_data
 from IPython.display import HTML
 
-from unmasked_lessons.figures.sentence import ask, given, side_by_side
+from unmasked_lessons.figures.sentence import ask, script_data, side_by_side
 
 asked = ask("mouse", "computer mouse software", "cat dog mouse")
 others = ask("crane", "crane bird flew", "crane lifted stone")
-sentence_data = given([*asked, *others])
+sentence_data = script_data([*asked, *others])
 HTML(side_by_side(asked))
 
 # %% [markdown]
@@ -180,7 +180,7 @@ moved, weights_of_arrows = self_attention(arrows)
 arrow_data = {"names": three_words, "start": 1, "vectors": arrows}
 arrow_data |= {"weights": weights_of_arrows, "context": moved}
 arrow_data["axes"] = features
-drawing.moved(arrows, three_words, features)
+drawing.plane(arrows, three_words, features)
 
 # %% tags=["claims"]
 assert dots[0] < 0, "and negative for opposite ones"

@@ -17,14 +17,15 @@ from torch import nn
 
 from unmasked import plot
 from unmasked_lessons import teaching
+from unmasked_lessons.experiments import block as experiments
 from unmasked_lessons.figures import block as drawing
 
 WIDTH = 24
 torch.manual_seed(0)
 drawn = teaching.Block(WIDTH).requires_grad_(False)
 x = torch.randn(1, 4, WIDTH)  # one sentence
-by_attention = drawing.moves(lambda x: drawn.attention(x, x, x)[0], x)
-moves = {"attention": by_attention, "MLP": drawing.moves(drawn.mlp, x)}
+by_attention = experiments.moves(lambda x: drawn.attention(x, x, x)[0], x)
+moves = {"attention": by_attention, "MLP": experiments.moves(drawn.mlp, x)}
 drawing.block(moves, ["the", "dog", "bit", "it"])
 
 # %% [markdown]
@@ -224,7 +225,7 @@ assert block(
 #|   verses it sings without a mistake.
 #| script: ../../src/unmasked_lessons/figures/parts.js
 #| data: {"right": songs[0]["words"], "songs": songs}
-songs = drawing.songs(teaching.Singer.trained(1), 9)
+songs = experiments.songs(teaching.Singer.trained(1), 9)
 sung = [
     (each["name"], " ".join(each["words"]), each["share"]) for each in songs
 ]
@@ -275,7 +276,7 @@ assert max(stack[1:]) < 0.25, (
 # %% tags=["check"]
 wide = 768  # that of the small GPT-2
 gpt2 = nn.TransformerEncoderLayer(wide, 12, 4 * wide, device="meta")
-counts = drawing.parameters(gpt2)
+counts = experiments.parameters(gpt2)
 shares = {name: n / sum(counts.values()) for name, n in counts.items()}
 
 # %% tags=["hide-input"]
@@ -285,7 +286,7 @@ shares = {name: n / sum(counts.values()) for name, n in counts.items()}
 #|   without a mask. In short texts the MLP costs more, in long texts attention does. They cost the same at {{ crossing
 #|   :,}} words, twice<!--= crossing / wide --> the width.
 lengths = range(0, 4097, 256)
-costs = [drawing.multiplications(wide, length) for length in lengths]
+costs = [experiments.multiplications(wide, length) for length in lengths]
 attention_cost, mlp_cost = torch.tensor(costs).T
 crossing = next(n for n, (a, m) in zip(lengths, costs) if a >= m)
 drawing.costs(lengths, attention_cost, mlp_cost, crossing)

@@ -14,7 +14,7 @@ import torch
 
 from unmasked import plot
 from unmasked.cache import KVCache
-from unmasked_lessons.figures import cache as drawing
+from unmasked_lessons.experiments import generating as experiments
 from unmasked_lessons.figures import temperature
 from unmasked_lessons.teaching.song import HUMS, Singer
 
@@ -24,9 +24,9 @@ singer = Singer.trained()
 numbers_of, words_of = singer.numbers_of, singer.words_of
 new_caches = singer.new_caches
 beginning = numbers_of("seven green bottles seven green bottles")
-story = drawing.story(singer, beginning, 10)
+story = experiments.story(singer, beginning, 10)
 computed = story["computed"]
-pictures = drawing.computed(story, steps=8)
+pictures = experiments.computed(story, steps=8)
 filled = {name: each > 0 for name, each in pictures.items()}
 rows = [f"step {number}" for number in range(1, 9)]
 columns = [str(number) for number in range(1, 14)]
@@ -107,7 +107,7 @@ assert (
 #|   chances. Their order does not change.
 #| script: ../../src/unmasked_lessons/figures/temperature.js
 #| data: chances
-chances = temperature.told(singer, ["la la la", words_of(until_be)])
+chances = experiments.next_scores(singer, ["la la la", words_of(until_be)])
 after_hum, after_be = (each["scores"] for each in chances["texts"])
 temperature.bars(singer.vocabulary, after_hum, [0.25, 1, 4])
 

@@ -140,7 +140,7 @@ on_first_line = seen[1, again, 4]  # on its green
 #|   *green*.
 #| script: ../../src/unmasked_lessons/figures/silence.js
 #| data: told
-from unmasked_lessons.figures import silence
+from unmasked_lessons.experiments import silence
 
 told = silence.story(singer)
 nine = {name: verses[1] for name, verses in told["sung"].items()}
@@ -209,6 +209,7 @@ def attend_in_slices(query, key, value, num_heads):
 #| alt: A bar of 32<!--= WIDTH --> numbers is cut into two slices of 16<!--= WIDTH // 2 -->. Each goes through its own
 #|   head. The two averages lie side by side. Both lead into the output projection, from which the output comes.
 #| caption: The way through two heads. The heads work apart. The output projection mixes what they found.
+from unmasked_lessons.experiments import heads as experiments
 from unmasked_lessons.figures import slices as drawing
 
 WIDTH = Singer.WIDTH
@@ -246,7 +247,7 @@ assert apart and (mixed.abs() > 1e-6).all(), (
 #| caption: Attention of width {{ WIDTH }} over {{ tokens }} words. Parameters and multiplications stay the same. Each
 #|   head has a table of weights of its own, so there are more weights.
 tokens = 10
-costs = drawing.costs(WIDTH, tokens, (1, 2, 4, 8))
+costs = experiments.costs(WIDTH, tokens, (1, 2, 4, 8))
 plot.table(
     ["Heads", "Slice", "Parameters", "Multiplications", "Weights"],
     costs,

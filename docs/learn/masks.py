@@ -257,7 +257,7 @@ assert not self_attention(X, allowed=causal & (place > 0)).weights[0].any(), (
 # %% tags=["hide-input"]
 #| caption: The weights that both give under the same causal mask. In the module each word looks only at what comes
 #|   later, and for the last word nothing is left.
-from unmasked_lessons.figures.painter import readings
+from unmasked_lessons.experiments.interfaces import readings
 
 torch.manual_seed(0)
 by_function, by_module = readings(X[:4], visible).values()

@@ -243,7 +243,8 @@ def turn(arrow, place, rate):  # rate: how far it turns at each place
 #|   and the angle between them is the same: on the first clock {{ angles[0] :.0f}}°.
 #| script: ../../src/unmasked_lessons/figures/turning.js
 #| data: turning_data
-from unmasked_lessons.figures import arrows, turning
+from unmasked_lessons.experiments.positions import angle
+from unmasked_lessons.figures import turning
 
 queries = torch.tensor([[1.0, 0.3], [0.6, 0.8]])  # a row for each clock
 keys = torch.tensor([[0.9, 0.6], [0.9, -0.1]])
@@ -256,7 +257,7 @@ moments = {
     for hums in (0, 5)
 }
 dots = [(key @ query).item() for key, query in moments.values()]
-angles = [arrows.angle(*hands) for hands in moments.values()]
+angles = [angle(*hands) for hands in moments.values()]
 turning_data = {"query": queries, "key": keys, "rates": rates, "hums": 8}
 turning_data |= {
     "names": ["seven", "bottles"],

@@ -148,7 +148,7 @@ def train(matrices):
 #|   each question gives at least 99%<!--= film["weights"][-1][goal > 0].min() --> to the order with its name.
 #| script: ../../src/unmasked_lessons/figures/training.js
 #| data: film
-from unmasked_lessons.figures.training import story
+from unmasked_lessons.experiments.training import story
 
 matrices = new_matrices(seed=0)
 of_name = torch.stack([vectors[names.index(name)] for name in guests])

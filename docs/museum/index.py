@@ -26,7 +26,8 @@ from unmasked_doctor import probes
 from unmasked_doctor.museum import ENTRIES as ENTRIES  # the prose asks them
 from unmasked_lessons.exercises.museum import index as exercises
 from unmasked_lessons.exercises.museum.index import WRONG, right
-from unmasked_lessons.figures.gallery import Gallery, Rooms, pairs
+from unmasked_lessons.experiments.gallery import pairs
+from unmasked_lessons.figures.gallery import Gallery, Rooms
 
 # batch, tokens, heads, head_dim: all differ, none is one
 B, N, H, D = 2, 6, 3, 4

@@ -44,8 +44,8 @@ from unmasked import (
 )
 from unmasked_doctor import probes
 from unmasked_doctor.museum import ENTRIES, Exhibits, Plate
-from unmasked_lessons.figures import interfaces
-from unmasked_lessons.figures.interfaces import causality
+from unmasked_lessons.experiments import interfaces
+from unmasked_lessons.experiments.interfaces import causality
 
 B, N, H, D = 2, 5, 4, 3  # batch, tokens, heads, head_dim: all differ
 E = H * D

@@ -41,7 +41,7 @@ from unmasked import attention_scores, attention_weights, functional, masks
 from unmasked.positions import Rotary, alibi
 from unmasked_doctor import probes
 from unmasked_doctor.museum import ENTRIES, Exhibits, Plate, mended
-from unmasked_lessons.figures import interfaces
+from unmasked_lessons.experiments import interfaces
 
 # batch, tokens, heads, heads of keys, head_dim: all differ
 B, N, H, G, D = 3, 7, 4, 2, 6

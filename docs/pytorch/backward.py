@@ -20,7 +20,7 @@ from unmasked import (
 )
 from unmasked.gradients import attention_backward
 from unmasked.tiles import attention as tiled_attention
-from unmasked_lessons.figures import backward as figures
+from unmasked_lessons.experiments import backward as experiments
 
 # %% tags=["hide-input"]
 source = inspect.getsource(attention_backward)
@@ -88,14 +88,14 @@ query, key, value, grad_context = (
     for n, d in ((6, 5), (7, 5), (7, 4), (6, 4))
 )  # batch heads tokens features: all sizes differ
 inputs = [each.requires_grad_() for each in (query, key, value)]
-found = figures.left_out(grad_context, *inputs)
+found = experiments.left_out(grad_context, *inputs)
 costs = [
     [name, *(f"{each:.0%}" for each in off)] for name, off in found.items()
 ]
 saved = tiled_attention(*inputs)
 products = {
-    "forward": figures.products(attend, *inputs, implementation="eager"),
-    "backward": figures.products(
+    "forward": experiments.products(attend, *inputs, implementation="eager"),
+    "backward": experiments.products(
         attention_backward, grad_context, *inputs, saved=saved
     ),
 }
@@ -233,7 +233,7 @@ print(torch.autograd.gradgradcheck(Attention.apply, small))
 #|   and the cosine of the angle between the sums over the halves of the batch.
 examples, keys, width = 512, 16, 256
 scaled, unscaled = (
-    figures.of_retrieval(examples, keys=keys, width=width, root=root)
+    experiments.of_retrieval(examples, keys=keys, width=width, root=root)
     for root in (True, False)
 )
 plot.table(

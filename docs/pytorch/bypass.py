@@ -16,14 +16,14 @@ from unmasked import bypass_, bypassed, is_bypassed, plot, self_attention
 from unmasked.heads import merge_heads, split_heads
 from unmasked.kernels import takes_fast_path
 from unmasked_lessons.embeddings import ship_vectors
-from unmasked_lessons.figures import bypass as figures
+from unmasked_lessons.experiments import bypass as experiments
 
 # %% tags=["hide-input"]
 #| caption: The four<!--= len(rows) / 4 --> matrices of a module whose tokens have four numbers each. As initialized,
 #|   the numbers are scattered around zero. As `bypass_` leaves them, each of the matrices has ones on its diagonal and
 #|   zeros elsewhere.
 torch.manual_seed(3)
-panels = figures.before_and_after(
+panels = experiments.before_and_after(
     nn.MultiheadAttention(4, 1, batch_first=True)
 )
 fresh = panels["as initialized"]
@@ -373,7 +373,7 @@ bypass_(nn.MultiheadAttention(50, 1, kdim=7))
 # %% tags=["check"]
 torch.manual_seed(13)
 conditions, rows_of_conditions = {}, []
-modules = figures.broken(tokens)
+modules = experiments.broken(tokens)
 for name, broken in modules.items():
     attended, shares = broken(tokens, tokens, tokens)
     keeps, off = shares[ship, ship].item(), apart(attended, plain.context)

@@ -26,7 +26,7 @@ import torch.nn.functional as F
 from unmasked import CausalSelfAttention, masks, plot
 from unmasked.heads import split_heads
 from unmasked.positions import Rotary
-from unmasked_lessons.figures import kv_cache as figures
+from unmasked_lessons.experiments import kv_cache as experiments
 
 torch.set_grad_enabled(False)  # nothing is trained here
 torch.manual_seed(0)
@@ -218,7 +218,7 @@ torch.allclose(layer(x[:, 6:], cache=cache), layer(swapped)[:, 6:], atol=1e-5)
 #|   sequence is, so nothing is wrong with them.
 torch.manual_seed(3)
 long = torch.randn(2, 40, 24)
-rounding = figures.rounding(layer, long)
+rounding = experiments.rounding(layer, long)
 plot.table(
     [
         "dtype",
@@ -274,7 +274,7 @@ places
 # where `lengths` counts the real tokens. The new token has the position `places[:, -1:] + 1`<!--~ code -->.
 
 # %% tags=["check"]
-(off_by,) = figures.shares(naive[None], alone[None], [6])
+(off_by,) = experiments.shares(naive[None], alone[None], [6])
 shifted = layer(x, positions=torch.arange(12) + 3)
 
 torch.manual_seed(5)
@@ -392,7 +392,7 @@ assert 2 * ring.bytes < cache.bytes, (
 
 # %% tags=["hide-input", "any-version"]
 #| caption: What the cache takes. Fewer heads of keys make it smaller, in proportion.
-sizes = figures.sizes((32, 8, 1), tokens=8192)
+sizes = experiments.sizes((32, 8, 1), tokens=8192)
 plot.table(
     ["32 layers, heads of 128 features", "a token", "8,192 tokens"],
     sizes,
@@ -453,8 +453,8 @@ named = {
     "[beams](#beams-keys-and-values-move-together): only keys move": "beams",
 }
 shares = {
-    name: figures.shares(
-        *figures.by_hand(layer, x, lengths, mistake), [6, 3, 3]
+    name: experiments.shares(
+        *experiments.by_hand(layer, x, lengths, mistake), [6, 3, 3]
     )
     for name, mistake in named.items()
 }
@@ -462,7 +462,7 @@ of_padding = (
     "[padding](#padding-on-the-left) is counted by a table of positions"
 )
 left = masks.padding(torch.tensor([12, 9]), side="left")
-shares[of_padding] = figures.shares(
+shares[of_padding] = experiments.shares(
     plain(x + table[:12], allowed=left)[1:, 3:],  # the second prompt
     plain(x[1:, 3:] + table[:9]),
     [3, 3, 3],
@@ -471,8 +471,8 @@ of_half = (
     "nothing, in [bfloat16](#in-bfloat16-it-differs-and-nothing-is-wrong)"
 )
 half = copy.deepcopy(layer).bfloat16(), long.bfloat16()
-shares[of_half] = figures.shares(
-    *figures.by_hand(*half, [20, 10, *[1] * 10], ""), [20, 10, 10]
+shares[of_half] = experiments.shares(
+    *experiments.by_hand(*half, [20, 10, *[1] * 10], ""), [20, 10, 10]
 )
 mistakes = [*shares.values()][1:-1]
 

@@ -41,7 +41,7 @@ from unmasked import (
     plot,
 )
 from unmasked.heads import merge_heads, split_heads
-from unmasked_lessons.figures import from_scratch as figures
+from unmasked_lessons.experiments import from_scratch as experiments
 
 
 def gap(a, b):
@@ -436,7 +436,7 @@ drawn = random.Random(4).sample(every, 200)
 
 # %% tags=["check"]
 torch.manual_seed(6)
-largest = figures.differences(drawn)
+largest = experiments.differences(drawn)
 largest
 
 # %% tags=["claims"]
@@ -483,7 +483,7 @@ print(f"context:              {gap(rolled_context, context):.2f}")
 
 # %% tags=["hide-input"]
 torch.manual_seed(9)
-other_order, inverted, mixed, expected, dropped = figures.slips(
+other_order, inverted, mixed, expected, dropped = experiments.slips(
     theirs, query, key, value, allowed
 )
 masked = gap(inverted[:, :-1], their_output[:, :-1])

@@ -16,7 +16,7 @@ from unmasked import CausalSelfAttention, plot
 from unmasked.cache import KVCache
 from unmasked.latent import LatentAttention
 from unmasked.positions import Rotary
-from unmasked_lessons.figures import grouped as figures
+from unmasked_lessons.experiments import grouped as experiments
 
 # %% tags=["hide-input", "any-version"]
 #| caption: What four kinds of attention keep of a token, and of a sequence of {{ tokens :,}} tokens. Where groups of
@@ -31,7 +31,7 @@ kinds = {
     "one for all (MQA)": 1,
     "latent (MLA)": None,
 }
-table = figures.bytes_per_token(
+table = experiments.bytes_per_token(
     kinds, layers=layers, head_dim=head_dim, dtype=dtype
 )
 plot.table(

@@ -41,7 +41,7 @@ from unmasked.heads import (
 from unmasked.trace import trace
 from unmasked_doctor import probes
 from unmasked_lessons.embeddings import ship_vectors
-from unmasked_lessons.figures import split as figures
+from unmasked_lessons.experiments import heads as experiments
 
 # %% tags=["hide-input"]
 #| caption: The tens of a number are the token that it comes from, and the ones are the feature. In the right split, a
@@ -50,7 +50,7 @@ from unmasked_lessons.figures import split as figures
 #|   transposing back, a row holds features of several tokens.
 #| script: ../../src/unmasked_lessons/figures/split.js
 #| data: {"tokens": len(few), "heads": len(into_heads), "head_dim": into_heads.size(-1)}
-few, into_heads, viewed, swapped, merged = figures.splits(3, 2, 3)
+few, into_heads, viewed, swapped, merged = experiments.splits(3, 2, 3)
 ways = {
     "right, head": into_heads,
     "view without transpose, head": viewed,

@@ -24,7 +24,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 import unmasked
 from unmasked import CausalSelfAttention, plot
 from unmasked.kernels import kernels_of, sdpa_backends
-from unmasked_lessons.figures import kernels as figures
+from unmasked_lessons.experiments import kernels as experiments
 
 torch.set_num_threads(1)  # a fused kernel has a buffer for each thread
 
@@ -59,7 +59,7 @@ torch.manual_seed(3)
 slopes = torch.zeros(tokens, tokens, requires_grad=True)
 narrow, strided = v[..., :32], v.mT.contiguous().mT
 with warnings.catch_warnings(record=True, action="always") as told_of:
-    changes = figures.changes(q, k, v)
+    changes = experiments.changes(q, k, v)
 rows = [
     [name, *each.names, f"{each.peak_bytes / 2**20:.0f} MiB", each.remedy]
     for name, each in changes.items()
@@ -146,7 +146,7 @@ assert "fast path" in in_evaluation and "fast path" not in in_training, (
 #|   type, and of the math backend. In half precision the formula is less exact than the kernel.
 torch.manual_seed(1)
 wide = torch.randn(3, 1, 4, 256, 64, dtype=torch.float64)
-by_dtype = figures.errors(wide)
+by_dtype = experiments.errors(wide)
 plot.table(["", "fused", "by hand", "math backend"], by_dtype, "{:.0e}")
 
 # %% [markdown]

@@ -27,6 +27,7 @@ from torch import nn
 from unmasked import CausalSelfAttention, layouts, masks, plot
 from unmasked.heads import fused_qkv, merge_heads, project_loop, split_heads
 from unmasked.trace import trace
+from unmasked_lessons.experiments import layouts as experiments
 from unmasked_lessons.figures import layouts as figures
 
 batch, num_heads, head_dim, tokens = 2, 3, 4, 5
@@ -105,7 +106,11 @@ met = {
     "conv1d": "GPT-2, which computes `x @ W`",
 }
 rows = [
-    [layout, *figures.described(packed, layout, num_heads=num_heads), where]
+    [
+        layout,
+        *experiments.described(packed, layout, num_heads=num_heads),
+        where,
+    ]
     for layout, where in met.items()
 ]
 lossless = [
@@ -171,7 +176,7 @@ marked = convert(packed | {"in_proj_weight": places}, "packed", "interleaved")
 order = marked["qkv_layer.weight"][:, 0]
 blocks = {
     "packed": [0, 1, 2],
-    "interleaved": [part for _, part in figures.blocks(order, num_heads)],
+    "interleaved": [part for _, part in experiments.blocks(order, num_heads)],
 }
 panels = figures.shades(blocks, rows=3 * embed_dim)
 figures.labelled(plot.heatmap(panels), blocks)
@@ -308,7 +313,7 @@ assert w_k.data_ptr() != w_v.data_ptr() and of_key == of_value, (
 # fit, `load_state_dict` is content, and the model talks nonsense.
 
 # %% tags=["check"]
-families = figures.families()
+families = experiments.families()
 names = [
     f"{name}.{kind}"
     for name in ("query_key_value", "dense")

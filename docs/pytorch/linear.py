@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 
 from unmasked import plot
-from unmasked_lessons.figures.linear import recalled
+from unmasked_lessons.experiments.linear import recalled
 
 # %% [markdown]
 # **You should know** [what a cache keeps](cache.py), and what a matrix product is. **You will know** both rules in

@@ -25,7 +25,7 @@ from torch.nn.attention.flex_attention import (
 
 from unmasked import attend, attention_scores, attention_weights, masks, plot
 from unmasked.kernels import kernels_of
-from unmasked_lessons.figures import long as figures
+from unmasked_lessons.experiments import long as experiments
 
 # %% tags=["remove-cell"]
 warnings.filterwarnings("ignore", "flex_attention called without")
@@ -200,7 +200,7 @@ assert kernels_of(fused_with_sinks, *batch, sinks).names == ("flash",), (
 #| caption: The weight of the future in the first row, if scores are capped after the mask. The smaller the cap, the
 #|   larger the leak; at Gemma's it is too small to be seen in a test.
 future = ~masks.causal(9)
-leaked = figures.leaks(scores, (50.0, 20.0, 10.0, 5.0))
+leaked = experiments.leaks(scores, (50.0, 20.0, 10.0, 5.0))
 plot.table(
     ["cap", *(f"{cap:g}" for cap in leaked)],
     {"weight of the future": [*leaked.values()]},

@@ -212,7 +212,7 @@ def qwen3_next(x, w, config, layer=0):
 # keys](linear.py#sparse-attention-choose-then-attend) first.
 
 # %% tags=["check", "any-version"]
-from unmasked_lessons.figures import models as figures
+from unmasked_lessons.experiments import models as experiments
 
 FUNCTIONS = {
     "Qwen3": qwen3,
@@ -221,8 +221,8 @@ FUNCTIONS = {
     "DeepSeek-V3": deepseek_v3,
     "Qwen3-Next": qwen3_next,
 }
-moved = figures.moved(FUNCTIONS)
-table = figures.published()
+moved = experiments.effects(FUNCTIONS)
+table = experiments.published()
 slips = plot.table(
     ["Model", "The line", "Written instead", "The output moves by"],
     [
@@ -290,7 +290,7 @@ assert min(moved.values()) > 0.02, (
 # of Qwen3 whose base is one million is given ten thousand:
 
 # %%
-config, w, x = figures.layer("Qwen3", tokens=12)
+config, w, x = experiments.layer("Qwen3", tokens=12)
 right = qwen3(x, w, config)
 other = {**config.rope_parameters, "rope_theta": 1e4}
 config = SimpleNamespace(**{**vars(config), "rope_parameters": other})

@@ -22,7 +22,7 @@ import torch.nn.functional as F
 
 from unmasked import attend, masks, plot
 from unmasked.positions import Rotary
-from unmasked_lessons.figures import packing as figures
+from unmasked_lessons.experiments import packing as experiments
 
 # %% tags=["remove-cell"]
 logging.disable(logging.WARNING)  # of kernels that PyTorch does not take
@@ -138,8 +138,8 @@ assert not masks.documents(torch.tensor([5, 7, 5]))[2, 0], (
 # %% tags=["hide-input", "any-version"]
 #| caption: How far the outputs of packed documents, with the mask of documents, lie from those of each document alone.
 #|   RoPE depends on offsets, which stay the same; sinusoids and learned tables must begin anew.
-ways_to_place = {"RoPE": attention, "sinusoids": figures.with_sinusoids}
-kinds = figures.gaps(ways_to_place, x, lengths)
+ways_to_place = {"RoPE": attention, "sinusoids": experiments.with_sinusoids}
+kinds = experiments.gaps(ways_to_place, x, lengths)
 plot.table(
     ["off by", "positions run on", "positions begin anew"],
     {name: [*map(shown, gaps)] for name, gaps in kinds.items()},

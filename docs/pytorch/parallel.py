@@ -38,7 +38,7 @@ from unmasked.parallel import (
 from unmasked.parallel.__main__ import demonstrate
 from unmasked.positions import Rotary
 from unmasked.tiles import attention, merge
-from unmasked_lessons.figures import parallel as figures
+from unmasked_lessons.experiments import parallel as experiments
 
 # %% tags=["hide-input", "any-version"]
 #| caption: Causal attention on two ranks, in float32<!--= str(torch.get_default_dtype()).removeprefix("torch.") -->:
@@ -231,7 +231,7 @@ assert torch.allclose(mean, same_sums, atol=1e-5), (
 #|   slowest one, so the largest number of each column counts. The sum of these is 58<!--= waited["contiguous"] --> for
 #|   contiguous parts, 34<!--= waited["zigzag"] --> for zigzag, and 40<!--= waited["striped"] --> for striped.
 tokens, ranks = 16, 4
-pairs = figures.pairs(tokens, ranks)
+pairs = experiments.pairs(tokens, ranks)
 first, *_, last = pairs["contiguous"]
 waited = {name: each.amax(0).sum().item() for name, each in pairs.items()}
 names = [str(place) for place in range(ranks)]
@@ -296,7 +296,7 @@ assert not torch.allclose(wrong, right, atol=1e-5), (
 #|   of {{ width :,}} features.
 width, head_dim, ranks = 4096, 128, 8
 lengths = [8_192, 131_072, 1_048_576]
-sent = figures.sent(
+sent = experiments.sent(
     lengths, kv_heads=8, head_dim=head_dim, width=width, ranks=ranks
 )
 plot.table(["tokens", "ring", "heads in parallel"], sent, "{:,.0f} MiB")

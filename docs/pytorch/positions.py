@@ -29,8 +29,9 @@ from unmasked.positions import (
     sinusoids,
 )
 from unmasked_doctor import probes
+from unmasked_lessons.experiments import positions as experiments
+from unmasked_lessons.experiments.positions import added, turned
 from unmasked_lessons.figures import positions as figures
-from unmasked_lessons.figures.positions import added, turned
 
 torch.manual_seed(1)
 x = torch.randn(2, 7, 8, dtype=torch.float64)  # batch tokens features
@@ -38,7 +39,7 @@ x = torch.randn(2, 7, 8, dtype=torch.float64)  # batch tokens features
 
 # %% tags=["check"]
 of_halves, of_neighbors = (
-    figures.partners(Rotary(8, pairing=pairing), 8)
+    experiments.partners(Rotary(8, pairing=pairing), 8)
     for pairing in ("halves", "interleaved")
 )
 ways = {
@@ -53,7 +54,7 @@ ways = {
         str(of_neighbors[0]),
         "Llama as Meta released it; GPT-J",
     ),
-    "ALiBi": (figures.lowered, "none", "BLOOM, MPT"),
+    "ALiBi": (experiments.lowered, "none", "BLOOM, MPT"),
 }
 seen = {
     name: str(probes.notices_a_shift(way, x))
@@ -108,7 +109,7 @@ ways = {
     "RoPE in bfloat16": in_bfloat16,
     "sinusoids": added_waves,
 }
-scores = figures.scores(ways, query, key, places=places, offset=offset)
+scores = experiments.scores(ways, query, key, places=places, offset=offset)
 spread, *spreads = (max(each) - min(each) for each in scores.values())
 plot.table(
     ["score of a query at", *(f"{place:,}" for place in places)],
@@ -222,7 +223,7 @@ assert of_halves == [4, 5, 6, 7, 0, 1, 2, 3], (
 assert of_neighbors == [1, 0, 3, 2, 5, 4, 7, 6], (
     "each even feature turns with the next"
 )
-assert figures.partners(as_deepseek_does, 64)[0] == 32, (
+assert experiments.partners(as_deepseek_does, 64)[0] == 32, (
     "The last function pairs neighbors, and puts them into the two halves"
 )
 assert (
@@ -429,7 +430,7 @@ exact_to = next(
 )
 thousands = torch.arange(600.0, 1024.0)
 angles_off = (thousands - thousands.bfloat16()).abs().max().item()
-found = figures.angles(positions, rates)
+found = experiments.angles(positions, rates)
 rows = {
     name: [str(each.dtype).removeprefix("torch."), len(each[:, 0].unique())]
     for name, each in found.items()

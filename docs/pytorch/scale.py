@@ -28,6 +28,7 @@ from unmasked import (
 from unmasked.functional import cosine_attention, cosine_weights
 from unmasked.heads import split_heads
 from unmasked_lessons.embeddings import ship_vectors
+from unmasked_lessons.experiments import scale as experiments
 from unmasked_lessons.figures import scale as figures
 
 # %% tags=["hide-input"]
@@ -41,7 +42,7 @@ from unmasked_lessons.figures import scale as figures
 #| script: ../../src/unmasked_lessons/figures/scale.js
 #| data: drawn
 samples, shares = 400, torch.arange(1, 40, 2, dtype=torch.float64) / 40
-drawn = figures.drawn(
+drawn = experiments.weights_and_gradients(
     [4, 16, 64, 256, 1024], shares, samples=samples, keys=10
 )
 spread = {
@@ -146,7 +147,7 @@ early = (x / 8 @ x.mT).softmax(-1)
 #| caption: Four ways to compute attention in float16<!--= str(x.dtype).removeprefix("torch.") -->, and whether the
 #|   contexts are numbers: for features of {{ tried[0] }}, and of {{ tried[1] }}.
 tried = (40, 400)
-held = figures.half_precision(tried)
+held = experiments.half_precision(tried)
 plot.table(["float16", *(f"features of {size}" for size in tried)], held)
 
 # %% [markdown]
@@ -319,7 +320,7 @@ figure
 #|   gradients, the norm of all gradients together, and the share of the sum of their squares that belongs to the
 #|   largest tenth.
 big, draws = 512, 1_000
-largest, norms, together, tenth, ranked = figures.norms(
+largest, norms, together, tenth, ranked = experiments.norms(
     big, samples=draws, keys=keys
 )
 steep, flat_ones = (
@@ -467,7 +468,7 @@ def evenly(bound, steps=100_000):
 #| caption: The bound of fresh matrices of width {{ width }}, the variance that equation (2.6) gives for the
 #|   projections, and the variances that were measured of projections and of scores.
 torch.manual_seed(8)
-new, other = (figures.fresh_matrices(each) for each in (width, 128))
+new, other = (experiments.fresh_matrices(each) for each in (width, 128))
 plot.table(["", "bound", "by (2.6)", "var(q)", "var(scores)"], new, "{:.2f}")
 
 # %% [markdown]

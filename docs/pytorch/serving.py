@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from unmasked import CausalSelfAttention, attend, masks, plot
 from unmasked.heads import merge_heads, split_heads
 from unmasked.positions import Rotary
-from unmasked_lessons.figures import serving as figures
+from unmasked_lessons.experiments import serving as experiments
 
 # %% [markdown]
 # ## Memory in pages
@@ -103,7 +103,7 @@ for text, length, scores in zip(x, lengths, step):
 # %% tags=["hide-input"]
 #| caption: The first pages of the pool, after the step: whose words lie there, and which ones. Hatched places are free,
 #|   and hold what earlier texts left. A text wastes at most the end of its last page.
-lies, taken = figures.pages(three, lengths + 1, PAGE)
+lies, taken = experiments.pages(three, lengths + 1, PAGE)
 names = [f"page {page}" for page in range(8)]
 plot.grid(lies, rows=names, allowed=taken, axes=("pages", "places"))
 
@@ -189,7 +189,7 @@ where = torch.cat([begin, page]), torch.cat([other, page]), page
 served = [serve(words)[0] for words in where]
 own, behind_other, first = (pool[:, 0, table[-1]] for table in served)
 for keys in (behind_other, first):  # of each layer
-    print([f"{figures.off(*pair):.0%}" for pair in zip(keys, own)])
+    print([f"{experiments.off(*pair):.0%}" for pair in zip(keys, own)])
 
 # %% [markdown]
 # Behind another word, the keys of the first layer are the same, and those of the second are not. So a test with one
@@ -232,13 +232,13 @@ shared = run(two_ways, tables[[0, 0]], at_nine)[:, 0]  # not copied
 assert tables[0].tolist() != tables[1].tolist() == table, (
     "The last user keeps the page"
 )
-assert figures.off(behind_other[0], own[0]) < 1e-5, (
+assert experiments.off(behind_other[0], own[0]) < 1e-5, (
     "Behind another word, the keys of the first layer are the same"
 )
-assert figures.off(behind_other[1], own[1]) > 0.05, (
+assert experiments.off(behind_other[1], own[1]) > 0.05, (
     "from the second layer on, the key of a word depends on every word before it"
 )
-assert min(map(figures.off, first, own)) > 0.1, (
+assert min(map(experiments.off, first, own)) > 0.1, (
     "And rotary keys depend on the place, in all layers"
 )
 
@@ -434,7 +434,7 @@ pairs = {
     "its places are counted along the row": (by_row, checked),
     "refused words [stay](#what-was-refused-must-go)": (after, goes_on),
 }
-rows = [[name, figures.off(*pair)] for name, pair in pairs.items()]
+rows = [[name, experiments.off(*pair)] for name, pair in pairs.items()]
 
 # %% tags=["claims"]
 assert all(share > 0.02 for _, share in rows), (

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from unmasked import masks, plot
 from unmasked.tiles import attention as tiled_attention
 from unmasked.tiles import merge
+from unmasked_lessons.experiments import tiles as experiments
 from unmasked_lessons.figures import tiles as figures
 
 torch.set_num_threads(1)  # a fused kernel has a buffer for each thread
@@ -115,7 +116,7 @@ assert torch.allclose(averages[0], scores.softmax(-1) @ values, atol=1e-5), (
 torch.manual_seed(1)
 q, k, v = torch.randn(3, 1, 2, 2048, 32)
 sizes = [256, 512, 1024, 2048]
-by_tokens = figures.memory(q, k, v, sizes)
+by_tokens = experiments.memory(q, k, v, sizes)
 whole, by_tiles, fused = by_tokens.values()
 plot.table(
     ["", *(f"{tokens:,} tokens" for tokens in sizes)],

@@ -105,7 +105,7 @@ class Embeddings:
         """The words whose vectors point most nearly where a vector points.
 
         Args:
-            vector: Any vector of as many numbers, such as that of a word, or what attention makes of it.
+            vector: Any vector of as many numbers, such as that of a word, or its context in a sentence.
             count: How many words.
 
         Returns:
@@ -145,8 +145,8 @@ def read_glove(
 ) -> Embeddings:
     """Read word vectors from a GloVe text file, plain, gzipped or inside its published zip.
 
-    Only what is asked for is kept: lines of other words are passed over unparsed, and reading stops at the last word
-    found. Lines are split from the right, as tokens may hold spaces: those of GloVe's largest file do. The first of
+    Only the words that are asked for are kept: lines of others are passed over unparsed, and reading stops at the last
+    of them. Lines are split from the right, as tokens may hold spaces: those of GloVe's largest file do. The first of
     equal tokens wins.
 
     Args:
@@ -190,8 +190,8 @@ def read_glove(
             raise _unknown([word for word in wanted if word not in rows], known, str(path))
     if not rows:
         raise ValueError(f"{path} holds no vectors")
-    found = torch.frombuffer(numbers, dtype=torch.float64 if numbers.typecode == "d" else torch.float32)
-    vectors = found.view(len(rows), -1).to(dtype)
+    flat = torch.frombuffer(numbers, dtype=torch.float64 if numbers.typecode == "d" else torch.float32)
+    vectors = flat.view(len(rows), -1).to(dtype)
     if wanted is None:
         return Embeddings(tuple(rows), vectors)
     return Embeddings(tuple(wanted), vectors[[rows[word] for word in wanted]])
@@ -229,10 +229,10 @@ def common_vectors() -> Embeddings:
     """
     content = (resources.files("unmasked_lessons") / "data" / "glove.6B.50d.u8").read_bytes()
     header, _, steps = content.partition(b"\n")  # one line of JSON, then a byte for each number, row by row
-    told = json.loads(header)
-    low, step = (torch.tensor(told[name], dtype=torch.float64, device="cpu") for name in ("low", "step"))
+    description = json.loads(header)
+    low, step = (torch.tensor(description[name], dtype=torch.float64, device="cpu") for name in ("low", "step"))
     rows = torch.frombuffer(bytearray(steps), dtype=torch.uint8).view(-1, len(low))
-    return Embeddings(tuple(told["words"].split(" ")), (low + step * rows).float())
+    return Embeddings(tuple(description["words"].split(" ")), (low + step * rows).float())
 
 
 def _tokens(words: str | Iterable[str]) -> list[str]:
@@ -282,8 +282,8 @@ def _entries(
     width = int(header[1]) if header else dim or _count_numbers(first.split()[1:])
     if dim not in (None, width):
         raise ValueError(f"line {start} of {where} announces {width} numbers per vector, but dim is {dim}")
-    told = header or dim or not width
-    expected = f"{width or 'some'}" if told else f"{width} as in line {start} (if that one is wrong, pass dim)"
+    certain = header or dim or not width
+    expected = f"{width or 'some'}" if certain else f"{width} as in line {start} (if that one is wrong, pass dim)"
     starts = wanted and {word.encode().partition(b" ")[0] for word in wanted}
     for number, line in lines if header or not first else chain([(start, first)], lines):
         if starts and line.partition(b" ")[0] not in starts:
@@ -302,7 +302,7 @@ def _entries(
 
 
 def _count_numbers(fields: list[bytes]) -> int:
-    """How many numbers the fields end in."""
+    """Count the numbers in which the fields end."""
     for count, text in enumerate(reversed(fields)):
         try:
             float(text)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from unmasked_lessons.figures import silence
+from unmasked_lessons.experiments import silence
 from unmasked_lessons.teaching import Singer
 
 from .conftest import Open, box_of, write_figures

@@ -101,7 +101,7 @@ def test_a_page_has_one_question(path: Path):
 
 @named([page for page in SCRIPTS if page.parent.name in ("learn", "pytorch")])
 def test_a_page_that_teaches_shows_its_code(path: Path):
-    told = "show it, or move it to a module of unmasked_lessons.figures: a page hides at most 150 lines of code"
+    told = "show it, or move it to a module of unmasked_lessons.experiments: a page hides at most 150 lines of code"
     assert hidden(path) <= 150, told
 
 

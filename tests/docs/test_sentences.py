@@ -49,7 +49,7 @@ def close(found: torch.Tensor, expected: torch.Tensor, atol: float = 1e-5) -> bo
 
 def rope(p: SimpleNamespace, model: str, kind: str | None = None) -> Rotary:
     """The rotary of one of the small layers of the page on models."""
-    given = p.figures.CONFIGS[model]["rope_parameters"]
+    given = p.experiments.CONFIGS[model]["rope_parameters"]
     return Rotary.from_config(8, given if kind is None else given[kind])
 
 
@@ -124,7 +124,7 @@ SENTENCES: dict[tuple[str, str], Callable[[SimpleNamespace], bool]] = {
     ("models", "fast pairs turn as before, and slow ones are slowed down in proportion"): slow_pairs_are_slowed,
     ("models", "are also multiplied by a factor, which enters every score squared"): scores_grow_by_the_square,
     ("models", "The cache keeps only the latent, and one turned key that all heads share"): lambda p: (
-        len(p.figures.layer("DeepSeek-V3")[1]["kv_a_proj_with_mqa.weight"]) == 10 + 4
+        len(p.experiments.layer("DeepSeek-V3")[1]["kv_a_proj_with_mqa.weight"]) == 10 + 4
     ),
     ("models", "first a head's query, then its gate"): lambda p: slip(p, "gate, query = both"),
     ("models", "Only a quarter of the features turn"): lambda p: rope(p, "Qwen3-Next").rotary_dim == 8 / 4,

@@ -12,7 +12,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from unmasked_lessons.figures.linear import recalled
+from unmasked_lessons.experiments.linear import recalled
 
 theirs = pytest.importorskip("transformers.models.qwen3_next.modeling_qwen3_next", reason="pip install transformers>=5")
 

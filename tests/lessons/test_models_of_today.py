@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from unmasked.positions import Rotary
-from unmasked_lessons.figures import models as figures
+from unmasked_lessons.experiments import models as experiments
 
 tf = pytest.importorskip("transformers", reason="pip install transformers>=5")
 PAGE = Path(__file__).parents[2] / "docs/pytorch/models.py"
@@ -58,7 +58,7 @@ def page() -> dict[str, Any]:
 def tiny(model: str) -> nn.Module:
     """Transformers' own model from the page's config, with random weights that are large enough to matter."""
     name, config = NAMES[model]
-    given = TINY | figures.CONFIGS[model] | MORE[model]
+    given = TINY | experiments.CONFIGS[model] | MORE[model]
     if "layer_types" in given:
         given["layer_types"] = list(given["layer_types"]) * 2
     torch.manual_seed(0)
@@ -95,9 +95,9 @@ def test_the_pages_attention_gives_the_logits_of_transformers_own_model_and_no_s
     theirs = model(words).logits
     assert with_attention(model, function, model.config) == (1 if name == "Qwen3-Next" else 4)
     torch.testing.assert_close(model(words).logits, theirs, rtol=0, atol=1e-5)
-    for slip in figures.SLIPS:
+    for slip in experiments.SLIPS:
         if slip.model == name:
-            with_attention(model, figures.slipped(function, slip), model.config)
+            with_attention(model, experiments.slipped(function, slip), model.config)
             assert (model(words).logits - theirs).abs().max() > 1e-2, slip
 
 
@@ -109,17 +109,17 @@ def test_an_attention_of_the_page_has_at_most_forty_lines():
 
 
 def test_the_table_has_what_the_configs_say():
-    sizes = {row[0].split()[0]: row[1] for row in figures.ROWS}
+    sizes = {row[0].split()[0]: row[1] for row in experiments.ROWS}
     for name, config in {"gpt-oss": tf.GptOssConfig(), "Qwen3-Next": tf.Qwen3NextConfig()}.items():
         told = config.num_attention_heads, config.num_key_value_heads, config.head_dim
         assert sizes[name] == ", ".join(map(str, told))
     deepseek = tf.DeepseekV3Config()
     head = deepseek.qk_nope_head_dim + deepseek.qk_rope_head_dim
     assert sizes["DeepSeek-V3"] == f"{deepseek.num_attention_heads}, {deepseek.num_key_value_heads}, {head}"
-    scales = {row[0].split()[0]: row[3] for row in figures.ROWS}
+    scales = {row[0].split()[0]: row[3] for row in experiments.ROWS}
     for name, factor, root in (("gpt-oss", 32, 64), ("DeepSeek-V3", 40, 192)):  # by how much each is stretched
         assert scales[name] == f"{(0.1 * math.log(factor) + 1) ** 2:.2f}/√{root}"
-    ours, config = figures.ROWS[3], tf.GptOssConfig()
+    ours, config = experiments.ROWS[3], tf.GptOssConfig()
     rope, window = config.rope_parameters, config.sliding_window
     assert ours[4] == f"{rope['rope_theta']:,.0f}, {rope['rope_type'].replace('yarn', 'YaRN')} by {rope['factor']:.0f}"
     assert ours[5] == f"1 of 2: {window}"
@@ -140,7 +140,7 @@ def test_the_table_has_what_the_configs_say():
 
 @pytest.mark.filterwarnings("ignore")
 def test_newer_models_attend_as_the_page_says(page: dict[str, Any]):
-    given = TINY | figures.CONFIGS["Qwen3-Next"] | LINEAR
+    given = TINY | experiments.CONFIGS["Qwen3-Next"] | LINEAR
     torch.manual_seed(0)
     model = tf.Qwen3_5ForCausalLM(tf.Qwen3_5TextConfig(**given)).eval().requires_grad_(False)
     for parameter in model.parameters():
@@ -165,7 +165,7 @@ def test_the_pages_snippet_runs(page: dict[str, Any]):
 
 def test_a_slip_in_a_line_that_is_not_there_is_refused(page: dict[str, Any]):
     with pytest.raises(ValueError, match=r"function has 'no such line' 0 times; a slip changes one place"):
-        figures.slipped(page["qwen3"], figures.Slip("Qwen3", "no such line", ""))
+        experiments.slipped(page["qwen3"], experiments.Slip("Qwen3", "no such line", ""))
 
 
 ROPES: dict[str, dict[str, Any]] = {

@@ -14,7 +14,7 @@ import torch
 
 from unmasked import CausalSelfAttention, attend, masks
 from unmasked.positions import Rotary
-from unmasked_lessons.figures.serving import off, pages
+from unmasked_lessons.experiments.serving import off, pages
 
 from ..refusals import refused
 

@@ -114,24 +114,24 @@ def chosen(lines: Iterable[bytes]) -> dict[str, bytes]:
     the letters a to z (of single letters only *a* and *i*) and are not in LEFT_OUT.
     """
     wanted = dict.fromkeys(f"{SHIP} {WELCOME}".encode().split())
-    found: dict[str, bytes] = {}
+    lines_of: dict[str, bytes] = {}
     room = COUNT - len(wanted)
     for line in lines:
         word = line.partition(b" ")[0]
         if word in wanted:
-            found[word.decode()] = line
+            lines_of[word.decode()] = line
         elif room and _PLAIN.fullmatch(word) and word.decode() not in LEFT_OUT:
-            found[word.decode()] = line
+            lines_of[word.decode()] = line
             room -= 1
-    if missing := [word.decode() for word in wanted if word.decode() not in found]:
+    if missing := [word.decode() for word in wanted if word.decode() not in lines_of]:
         raise ValueError(f"SHIP and WELCOME hold {', '.join(missing)}, which the source has no line for: take them out")
-    return found
+    return lines_of
 
 
 def made(lines: Iterable[bytes]) -> tuple[bytes, bytes]:
     """The bytes of the two files, SHIP_FILE and COMMON_FILE, from the lines of the source."""
-    found = chosen(lines)
-    rows = [[float(number) for number in line.split()[1:]] for line in found.values()]
+    lines_of = chosen(lines)
+    rows = [[float(number) for number in line.split()[1:]] for line in lines_of.values()]
     columns = list(zip(*rows, strict=True))
     # A scale for each column and not for each row: one column holds far larger numbers than all others.
     low = [min(column) for column in columns]
@@ -139,13 +139,13 @@ def made(lines: Iterable[bytes]) -> tuple[bytes, bytes]:
     header = {
         "source": "GloVe 6B, 50 dimensions, rounded to 8 bits a number: https://nlp.stanford.edu/projects/glove/",
         "license": "PDDL-1.0 (public domain)",
-        "words": " ".join(found),
+        "words": " ".join(lines_of),
         "low": low,
         "step": step,
     }
     places = [(x - least) / size for row in rows for x, least, size in zip(row, low, step, strict=True)]
     common = json.dumps(header).encode() + b"\n" + bytes(map(round, places))
-    return b"".join(found[word] for word in dict.fromkeys(SHIP.split())), common
+    return b"".join(lines_of[word] for word in dict.fromkeys(SHIP.split())), common
 
 
 def main(arguments: list[str] | None = None) -> None:

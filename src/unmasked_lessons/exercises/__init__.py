@@ -1,4 +1,4 @@
-"""The exercises of the pages: what a reader's answer is held to, and what is said of it.
+"""The exercises of the pages: they judge a reader's answer, and say what is wrong with it.
 
 ``check("causal-mask", answer)`` tries the answer on inputs whose sizes all differ and says what is right or wrong,
 with the smallest input that shows it. Each module here holds the exercises of one page, in the folder

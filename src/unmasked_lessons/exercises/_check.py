@@ -1,4 +1,4 @@
-"""Holds an answer to its exercise, and says what came of it: one body for all exercises.
+"""Hold an answer to its exercise, and say whether it is right: one function for all exercises.
 
 A mistake is known by a sentence, which may end in its slug in the museum: "The scale is missing. [missing-scale]".
 """
@@ -23,29 +23,29 @@ Known = Mapping[str, Any]
 Check = Callable[[Any], str | None]
 
 
-class Wrong(Exception):  # noqa: N818  # it is what a check finds, not a fault of the program
-    """What is wrong with an answer: a sentence or two for its author, and the museum's entry for the mistake.
+class Wrong(Exception):  # noqa: N818  # a check finds it; it is no fault of the program
+    """A mistake in an answer: a sentence or two for its author, and the museum's entry for the mistake.
 
     Args:
-        message: What was given, what came out, and what should have; behind it may stand the cause, in brackets.
+        message: The inputs, the result and the right one; the cause may follow, in brackets.
         cause: The slug of the mistake in the museum, if it is one of those shown there.
     """
 
     def __init__(self, message: str, cause: str | None = None):
-        told, slug = re.fullmatch(r"(.*?)(?: \[([a-z0-9-]+)\])?", message.strip(), re.DOTALL).groups()  # type: ignore[union-attr]
-        super().__init__(told)
+        text, slug = re.fullmatch(r"(.*?)(?: \[([a-z0-9-]+)\])?", message.strip(), re.DOTALL).groups()  # type: ignore[union-attr]
+        super().__init__(text)
         self.cause = cause or slug
         assert self.cause is None or self.cause in ENTRIES, f"the museum has no {self.cause!r}"
 
 
 @dataclass(frozen=True)
 class Feedback:
-    """What is said of an answer. It is true if the answer is right, and prints as a sentence.
+    """The verdict on an answer. It is true if the answer is right, and prints as a sentence.
 
     Attributes:
         exercise: The exercise's name.
         ok: Whether the answer is right.
-        message: What is right, or what is wrong with it.
+        message: The reason why it is right or wrong.
         cause: The slug of the mistake in the museum, where it is known.
     """
 
@@ -58,13 +58,13 @@ class Feedback:
         return self.ok
 
     def __repr__(self) -> str:
-        told = f"{self.exercise}: {'right' if self.ok else 'not yet'}. {self.message}"
-        return told if self.cause is None else f"{told}\nSee the museum of mistakes, {ENTRIES[self.cause].address}"
+        text = f"{self.exercise}: {'right' if self.ok else 'not yet'}. {self.message}"
+        return text if self.cause is None else f"{text}\nSee the museum of mistakes, {ENTRIES[self.cause].address}"
 
 
 @dataclass(frozen=True)
 class Exercise:
-    """An exercise: its name, the page it stands on, what it asks for, and the check that its answers are held to."""
+    """An exercise: its name, its page, its task, and the check that its answers are held to."""
 
     name: str
     page: str
@@ -76,13 +76,13 @@ _EXERCISES: dict[str, Exercise] = {}
 
 
 def exercise(name: str, task: str) -> Callable[[Check], Check]:
-    """Register a check: it raises `Wrong` if the answer is not right, and may return what is to be said if it is.
+    """Register a check: it raises `Wrong` for a wrong answer, and may return a message for a right one.
 
     The exercise stands on the page that the check's module is called after: `pytorch/masks`.
 
     Args:
-        name: What readers call it by: lower case, words joined by hyphens.
-        task: What is asked for, in one sentence.
+        name: The name that readers use: lower case, words joined by hyphens.
+        task: The task, in one sentence.
     """
 
     def register(check: Check) -> Check:
@@ -98,7 +98,7 @@ def exercises() -> dict[str, Any]:
     """All exercises by name, in the order of their pages.
 
     Returns:
-        Each `Exercise`: its name, its page, what it asks for and its check.
+        Each `Exercise`: its name, its page, its task and its check.
 
     Example:
         >>> exercises()["causal-mask"].task
@@ -115,10 +115,10 @@ def check(name: str, answer: Any) -> Feedback:
 
     Args:
         name: The exercise's name, as its page gives it.
-        answer: What the exercise asks for: a function, a module, a tensor or a number.
+        answer: A function, a module, a tensor or a number, as the exercise asks.
 
     Returns:
-        What is to be said of it; it is true if the answer is right.
+        The verdict with its reason; it is true if the answer is right.
 
     Raises:
         ValueError: There is no exercise of that name.
@@ -134,15 +134,17 @@ def check(name: str, answer: Any) -> Feedback:
         raise ValueError(f"name ({name!r}) is no exercise; try {' or '.join(map(repr, near))}")
     asked = known[name]
     try:
-        said = asked.check(answer)
+        praise = asked.check(answer)
     except Wrong as wrong:
         return Feedback(name, False, str(wrong), wrong.cause)
     except Exception as error:
-        told = f"Your answer raised {type(error).__name__}: {error}"
+        message = f"Your answer raised {type(error).__name__}: {error}"
         if not callable(answer) and "object is not callable" in str(error):
-            told = f"Your answer is of the type {type(answer).__name__}; give the function itself, not what it returns."
-        return Feedback(name, False, told)
-    return Feedback(name, True, said or asked.task)
+            message = (
+                f"Your answer is of the type {type(answer).__name__}; give the function itself, not what it returns."
+            )
+        return Feedback(name, False, message)
+    return Feedback(name, True, praise or asked.task)
 
 
 def draw(*shapes: tuple[int, ...], seed: int = 0, dtype: torch.dtype = torch.float64) -> list[Tensor]:
@@ -152,25 +154,25 @@ def draw(*shapes: tuple[int, ...], seed: int = 0, dtype: torch.dtype = torch.flo
 
 
 def short(row: Tensor) -> list[float]:
-    """The numbers of a row, as a reader wants to see them."""
+    """Return the numbers of a row, rounded to three digits."""
     return [round(number, 3) for number in row.tolist()]
 
 
 def ask(answer: Callable[..., Any], *inputs: Any, keep: str = "") -> Any:
-    """Call an answer with copies of what it is given, which have a name to `keep` if they must stay as they were."""
-    given = [each.clone() if isinstance(each, Tensor) else copy.copy(each) for each in inputs]
-    result = answer(*given)
-    if keep and not all(torch.equal(*pair) for pair in zip(inputs, given, strict=True) if isinstance(pair[0], Tensor)):
-        told = f"The {keep} that you were given {_be(keep, past=True)} changed: clone before you write."
-        raise Wrong(told, "input-overwritten")
+    """Call an answer with copies of the inputs; `keep` names those that the answer must not change."""
+    copies = [each.clone() if isinstance(each, Tensor) else copy.copy(each) for each in inputs]
+    result = answer(*copies)
+    if keep and not all(torch.equal(*pair) for pair in zip(inputs, copies, strict=True) if isinstance(pair[0], Tensor)):
+        message = f"The {keep} that you were given {_be(keep, past=True)} changed: clone before you write."
+        raise Wrong(message, "input-overwritten")
     return result
 
 
 def tensor(
-    given: object,
+    result: object,
     where: str = "",
     like: Tensor | None = None,
-    what: str = "it",
+    subject: str = "it",
     axes: str = "",
     known: Known | None = None,
 ) -> Tensor:
@@ -178,82 +180,83 @@ def tensor(
 
     The others are those of `hold`. A known mistake that is a tensor may have another shape.
     """
-    if not isinstance(given, Tensor):
-        raise Wrong(_sentence(where, f"it returned {type(given).__name__}; return a tensor."))
-    if like is not None and like.dtype == torch.bool != given.dtype:
-        raise Wrong(_sentence(where, f"the dtype is {given.dtype}; return torch.bool."))
-    if like is not None and given.shape != like.shape:
-        of = "" if what == "it" else f" of {what}"
-        told = f"the shape{of} is {tuple(given.shape)}; it should be {tuple(like.shape)}{axes}."
+    if not isinstance(result, Tensor):
+        raise Wrong(_sentence(where, f"it returned {type(result).__name__}; return a tensor."))
+    if like is not None and like.dtype == torch.bool != result.dtype:
+        raise Wrong(_sentence(where, f"the dtype is {result.dtype}; return torch.bool."))
+    if like is not None and result.shape != like.shape:
+        of = "" if subject == "it" else f" of {subject}"
+        message = f"the shape{of} is {tuple(result.shape)}; it should be {tuple(like.shape)}{axes}."
         others = {sentence: mistake for sentence, mistake in (known or {}).items() if isinstance(mistake, Tensor)}
-        name(given, _sentence(where, told), others)
-    return given.detach().cpu()
+        name(result, _sentence(where, message), others)
+    return result.detach().cpu()
 
 
-def parts(given: object, *names: str) -> list[Any]:
+def parts(result: object, *names: str) -> list[Any]:
     """Require something for each of the names."""
-    found = list(given) if isinstance(given, Iterable) and not isinstance(given, Tensor) else [given]
-    if len(found) != len(names):
-        raise Wrong(f"It returned {len(found)}; return {len(names)}: {', '.join(names)}.")
-    return found
+    results = list(result) if isinstance(result, Iterable) and not isinstance(result, Tensor) else [result]
+    if len(results) != len(names):
+        raise Wrong(f"It returned {len(results)}; return {len(names)}: {', '.join(names)}.")
+    return results
 
 
-def rows(given: object) -> Tensor:
+def rows(result: object) -> Tensor:
     """Require numbers, as lists or as a tensor."""
     try:
-        return torch.as_tensor(given, dtype=torch.float64).detach()
+        return torch.as_tensor(result, dtype=torch.float64).detach()
     except (TypeError, ValueError, RuntimeError):
-        raise Wrong(f"It is {given!r:.60}; give numbers, in lists or as a tensor.") from None
+        raise Wrong(f"It is {result!r:.60}; give numbers, in lists or as a tensor.") from None
 
 
 def hold(
-    given: Any,
+    result: Any,
     right: Any,
     where: str = "",
-    what: str = "it",
+    subject: str = "it",
     known: Known | None = None,
     *,
     axes: str = "",
     shown: Callable[[Any], Any] | None = None,
     tolerance: float = 1e-5,
 ) -> None:
-    """Require what is right: a tensor of its shape, with its numbers, or a number.
+    """Require the right result: a tensor of its shape, with its numbers, or a number.
 
     Args:
-        given: What the answer gave.
-        right: What it should have given. If it is boolean, so must be what was given.
-        where: For which inputs: "For 3 tokens".
-        what: What is compared: "the mask".
-        known: The mistakes that can be named: for each sentence what the mistake gives, or whether it was made, which a
-            function of what was given may tell.
-        axes: What is told of the right shape, behind it.
-        shown: What a message shows of both; by default whole numbers, and of others how far they are off.
-        tolerance: How far a number may be off; whole numbers must be equal.
+        result: The answer's result.
+        right: The right result. If it is boolean, the answer's must be, too.
+        where: The inputs, as a message begins: "For 3 tokens".
+        subject: The name of the result: "the mask".
+        known: The mistakes that can be named: by the sentence on each, the result that it leads to, or whether it was
+            made, or a function of the answer's result that says so.
+        axes: The names of the axes, which a message adds to the right shape.
+        shown: A function that picks the part of both results that a message shows; by default whole numbers are shown,
+            and of others the largest difference.
+        tolerance: The largest difference of a number from the right one; whole numbers must be equal.
 
     Raises:
-        Wrong: What was given, what came out and what should have; and the mistake, if it is known.
+        Wrong: The result is not right; the message names the inputs, both results and the mistake, if it is known.
     """
     if isinstance(right, Tensor):
-        given = tensor(given, where, right, "it" if shown else what, axes, known)
-    elif isinstance(given, bool) or not (
-        isinstance(given, int | float) or (isinstance(given, Tensor) and not given.dim())
+        result = tensor(result, where, right, "it" if shown else subject, axes, known)
+    elif isinstance(result, bool) or not (
+        isinstance(result, int | float) or (isinstance(result, Tensor) and not result.dim())
     ):
-        raise Wrong(_sentence(where, f"it returned {type(given).__name__}; return a number."))
-    if not same(given, right, tolerance):
-        name(given, _sentence(where, f"{_apart(given, right, what, shown)}."), known or {}, tolerance)
+        raise Wrong(_sentence(where, f"it returned {type(result).__name__}; return a number."))
+    if not same(result, right, tolerance):
+        name(result, _sentence(where, f"{_apart(result, right, subject, shown)}."), known or {}, tolerance)
 
 
-def name(given: Any, told: str, known: Known, tolerance: float = 1e-5) -> NoReturn:
+def name(result: Any, message: str, known: Known, tolerance: float = 1e-5) -> NoReturn:
     """Say that an answer is wrong, and by which of the known mistakes, if it is one of them."""
     for sentence, mistake in known.items():
-        made = bool(mistake(given)) if callable(mistake) else mistake
-        if made if isinstance(made, bool) else same(given, made, tolerance):
-            raise Wrong(f"{told} {sentence}")
-    raise Wrong(told)
+        made = bool(mistake(result)) if callable(mistake) else mistake
+        if made if isinstance(made, bool) else same(result, made, tolerance):
+            raise Wrong(f"{message} {sentence}")
+    raise Wrong(message)
 
 
 def survives(weights: object) -> str | None:
-    """What is to be said of right weights, of what large scores make of them."""
+    """Return a warning for right weights that large scores turn into NaN, or None."""
     if tensor(weights).isfinite().all():
         return None
     return "Right, but large scores give NaN: subtract each row's largest first, as softmax does."
@@ -262,54 +265,54 @@ def survives(weights: object) -> str | None:
 def judge(answer: Callable[[Any], object], tried: Sequence[tuple[str, bool, Any, str]]) -> None:
     """Require a test of one thing to accept and to refuse what it should.
 
-    What is tried are rows: what a thing is, what should be said of it, the thing, and what is told, if only "".
+    A row of `tried` has the name of a thing, the right verdict on it, the thing, and a hint, or "".
     """
-    said = [bool(answer(thing)) for _, _, thing, _ in tried]
-    always = " It says so of everything." if len(set(said)) == 1 else ""
-    for mine, (what, right, _, told) in zip(said, tried, strict=True):
+    answers = [bool(answer(thing)) for _, _, thing, _ in tried]
+    always = " It says so of everything." if len(set(answers)) == 1 else ""
+    for mine, (subject, right, _, hint) in zip(answers, tried, strict=True):
         if mine != right:
-            raise Wrong(f"It says {mine} of {what}; it should say {right}.{always} {told}")
+            raise Wrong(f"It says {mine} of {subject}; it should say {right}.{always} {hint}")
 
 
-def same(given: Any, right: Any, tolerance: float = 1e-5) -> bool:
-    """Whether two tensors or numbers are equal, up to rounding where they are no whole numbers."""
+def same(result: Any, right: Any, tolerance: float = 1e-5) -> bool:
+    """Say whether two tensors or numbers are equal, up to rounding where they are no whole numbers."""
     if not isinstance(right, Tensor):
-        return math.isclose(given, right, rel_tol=0.0 if isinstance(right, int) else tolerance)
-    if given.shape != right.shape:
+        return math.isclose(result, right, rel_tol=0.0 if isinstance(right, int) else tolerance)
+    if result.shape != right.shape:
         return False
     if not right.is_floating_point():
-        return torch.equal(given.double(), right.double())
-    return torch.allclose(given.double(), right.double(), rtol=1e-4, atol=tolerance, equal_nan=True)
+        return torch.equal(result.double(), right.double())
+    return torch.allclose(result.double(), right.double(), rtol=1e-4, atol=tolerance, equal_nan=True)
 
 
-def _sentence(where: str, told: str) -> str:
-    return f"{where} {told}" if where else told[0].upper() + told[1:]
+def _sentence(where: str, message: str) -> str:
+    return f"{where} {message}" if where else message[0].upper() + message[1:]
 
 
-def _be(what: str, past: bool = False) -> str:
+def _be(subject: str, past: bool = False) -> str:
     many, one = ("were", "was") if past else ("are", "is")
-    return many if what.endswith("s") else one
+    return many if subject.endswith("s") else one
 
 
-def _apart(given: Any, right: Any, what: str, shown: Callable[[Any], Any] | None) -> str:
+def _apart(result: Any, right: Any, subject: str, shown: Callable[[Any], Any] | None) -> str:
     if shown is None and isinstance(right, Tensor) and right.is_floating_point():
-        if not given.isfinite().all():
-            return f"{what} {_be(what)} NaN or infinite in places"
-        return f"{what} {_be(what)} off by up to {(given.double() - right.double()).abs().max().item():.2f}"
+        if not result.isfinite().all():
+            return f"{subject} {_be(subject)} NaN or infinite in places"
+        return f"{subject} {_be(subject)} off by up to {(result.double() - right.double()).abs().max().item():.2f}"
     shown = shown or _whole
-    return f"{what} {_be(what)} {shown(given)}; it should be {shown(right)}"
+    return f"{subject} {_be(subject)} {shown(result)}; it should be {shown(right)}"
 
 
-def _whole(given: Any) -> Any:
-    """Numbers as a message shows them, truth as ones and zeros."""
-    if isinstance(given, Tensor) and given.dim():
-        return (given.int() if given.dtype == torch.bool else given).tolist()
-    number = float(given)
+def _whole(result: Any) -> Any:
+    """Return numbers as a message shows them, booleans as ones and zeros."""
+    if isinstance(result, Tensor) and result.dim():
+        return (result.int() if result.dtype == torch.bool else result).tolist()
+    number = float(result)
     return f"{number:,.0f}" if number.is_integer() else f"{number:,.4g}"
 
 
 def of_attention(q: Tensor, k: Tensor, v: Tensor) -> dict[str, Any]:
-    """What is given by the mistakes that can be made with attention, by what is said of them: `known` of `hold`."""
+    """Return the results of mistakes with attention, by the sentence on each: `known` of `hold`."""
     products, d, alike = q @ k.mT, q.size(-1), q.shape == k.shape == v.shape
     scores = products / math.sqrt(d)
     exchanged = alike and scores.mT.softmax(-1) @ v
@@ -334,14 +337,14 @@ def of_attention(q: Tensor, k: Tensor, v: Tensor) -> dict[str, Any]:
 
 
 def of_masks(right: Tensor) -> dict[str, Any]:
-    """The mistakes that can be made with a causal mask (queries, keys), by what is said of them: `known` of `hold`."""
+    """Return the mistakes with a causal mask, (queries, keys), by the sentence on each: `known` of `hold`."""
     later = ~masks.causal(*right.shape)
     return {
         "True must say what a query may see, not what it may not. [mask-polarity]": (
-            lambda given: given.any() and (torch.equal(given, ~right) or torch.equal(given, right.mT))
+            lambda result: result.any() and (torch.equal(result, ~right) or torch.equal(result, right.mT))
         ),
-        "A query sees a key that comes later. [no-causal-mask]": lambda given: (given & later).any(),
+        "A query sees a key that comes later. [no-causal-mask]": lambda result: (result & later).any(),
         "Some query may see nothing; each sees at least itself. [fully-masked-row]": (
-            lambda given: not given.any(-1).all()
+            lambda result: not result.any(-1).all()
         ),
     }

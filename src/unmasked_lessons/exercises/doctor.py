@@ -14,8 +14,8 @@ from unmasked_lessons.exercises._check import Wrong, exercise
 def _get_past(answer: Callable[[Tensor], Tensor]) -> str:
     report = diagnose(answer, embed_dim=6, num_heads=1, causal=True)
     if not report.ok:
-        found = report.findings[0]
-        raise Wrong(f"The doctor finds it: {found.told}. Do right by short sequences.", found.cause)
+        finding = report.findings[0]
+        raise Wrong(f"The doctor finds it: {finding.told}. Do right by short sequences.", finding.cause)
     x = torch.randn(1, 128, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     if not probes.sees_the_future(answer, x):
         raise Wrong("With 128 tokens no output knows of a later token: there is no leak that one could miss.")

@@ -1,3 +1,3 @@
-"""What the pages draw, each figure in a module of its own."""
+"""The figures of the pages, with the scripts that draw in a browser."""
 
 __all__: list[str] = []

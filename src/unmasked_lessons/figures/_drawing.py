@@ -1,3 +1,3 @@
-"""What several drawings share: the site's colours."""
+"""The site's colors."""
 
 AMBER, TEAL, VIOLET = "#c8702a", "#2f8f8c", "#8a6fb0"

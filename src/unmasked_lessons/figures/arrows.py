@@ -1,6 +1,5 @@
 """Words as arrows in a plane, and where attention moves them: for the script `arrows.js`."""
 
-import math
 from collections.abc import Sequence
 
 from matplotlib.figure import Figure
@@ -10,24 +9,19 @@ from unmasked import plot
 from unmasked.functional import self_attention
 
 
-def moved(arrows: Tensor, names: Sequence[str], axes: tuple[str, str]) -> Figure:
-    """An arrow for each word, (words, 2), and a ring where attention moves its tip; axes say what the numbers mean."""
+def plane(arrows: Tensor, names: Sequence[str], axes: tuple[str, str]) -> Figure:
+    """Draw an arrow for each word, (words, 2), and a ring where attention moves its tip, on axes of these names."""
     if arrows.shape != (len(names), 2):
         raise ValueError(f"arrows has shape {tuple(arrows.shape)}, expected ({len(names)}, 2): two numbers a name")
     context = self_attention(arrows).context
     with plot.figure(4.0, 2.6) as drawn:
-        plane = drawn.subplots()
-        for number, (name, tip, ring) in enumerate(zip(names, arrows.tolist(), context.tolist(), strict=True)):
-            color = f"C{number}"
+        shown = drawn.subplots()
+        for index, (name, tip, ring) in enumerate(zip(names, arrows.tolist(), context.tolist(), strict=True)):
+            color = f"C{index}"
             look = {"arrowstyle": "-|>", "color": color, "lw": 1.8, "shrinkA": 0, "shrinkB": 0}
-            plane.annotate("", tip, (0, 0), arrowprops=look)
-            plane.plot(*zip(tip, ring, strict=True), ":", color=color)
-            plane.plot(*ring, "o", color=color, fillstyle="none")
-            plane.text(tip[0] + 0.07, tip[1] - 0.04, name, fontsize=11)
-        plane.set(xlim=(-1.2, 1.5), ylim=(-1.15, 1.15), xlabel=axes[0], ylabel=axes[1], aspect="equal")
+            shown.annotate("", tip, (0, 0), arrowprops=look)
+            shown.plot(*zip(tip, ring, strict=True), ":", color=color)
+            shown.plot(*ring, "o", color=color, fillstyle="none")
+            shown.text(tip[0] + 0.07, tip[1] - 0.04, name, fontsize=11)
+        shown.set(xlim=(-1.2, 1.5), ylim=(-1.15, 1.15), xlabel=axes[0], ylabel=axes[1], aspect="equal")
     return drawn
-
-
-def angle(a: Tensor, b: Tensor) -> float:
-    """The angle between two arrows, in degrees."""
-    return math.degrees(math.acos((a @ b / a.norm() / b.norm()).item()))

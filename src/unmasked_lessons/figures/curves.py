@@ -1,4 +1,4 @@
-"""Two courses in one picture."""
+"""Two curves in one figure."""
 
 from collections.abc import Mapping, Sequence
 
@@ -18,7 +18,7 @@ def curves(
     marker: str = "",
     height: float = 2.5,
 ) -> Figure:
-    """Two curves, the first drawn through and the second dashed, with a legend; at 0, 1, 2 and so on by default."""
+    """Draw two curves, the first solid and the second dashed, with a legend; at 0, 1, 2 and so on by default."""
     with plot.figure(3.9, height) as drawn:
         axes = drawn.subplots()
         for (name, numbers), line in zip(named.items(), ("-", "--"), strict=True):

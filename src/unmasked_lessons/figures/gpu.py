@@ -1,4 +1,4 @@
-"""What attention costs on a GPU, drawn from a record of `unmasked_lessons.measure`."""
+"""The costs of attention on a GPU, drawn from a record of `unmasked_lessons.measure`."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,7 +12,7 @@ WAYS = {"math": ":", "by hand": "--", "efficient": "-.", "flash": "-", "cudnn": 
 
 
 def over_length(record: Mapping[str, Any]) -> Figure:
-    """Time and memory of each way over the length, on axes that grow by factors, from the record's "kernels"."""
+    """Draw time and memory of each way over the length, on logarithmic axes, from the record's "kernels"."""
     lengths = sorted(map(int, record["kernels"]))
     with plot.figure(6.8, 2.9) as drawn:
         panels = drawn.subplots(1, 2)
@@ -28,14 +28,14 @@ def over_length(record: Mapping[str, Any]) -> Figure:
 
 
 def choices(record: Mapping[str, Any], names: Mapping[str, str]) -> Figure:
-    """How long each call of the record's "choices" took, as bars, amber where no fused kernel ran."""
-    found = [record["choices"][name] for name in names]
+    """Draw the time of each call of the record's "choices" as bars, amber where no fused kernel ran."""
+    rows = [record["choices"][name] for name in names]
     with plot.figure(5.4, 0.29 * len(names) + 0.6) as drawn:
         axes = drawn.subplots()
-        colors = [AMBER if "math" in ran else TEAL for ran, *_ in found]
-        bars = axes.barh(list(names.values()), [time for _, time, _ in found], color=colors)
-        axes.bar_label(bars, [f" {time:.2f} ms, {ran[0]}" for ran, time, _ in found])
-        axes.set(xlim=(0, 1.4 * max(time for _, time, _ in found)))
+        colors = [AMBER if "math" in ran else TEAL for ran, *_ in rows]
+        bars = axes.barh(list(names.values()), [time for _, time, _ in rows], color=colors)
+        axes.bar_label(bars, [f" {time:.2f} ms, {ran[0]}" for ran, time, _ in rows])
+        axes.set(xlim=(0, 1.4 * max(time for _, time, _ in rows)))
         axes.invert_yaxis()
         axes.xaxis.set_visible(False)
         for side in ("top", "right", "bottom"):

@@ -1,6 +1,6 @@
-"""What one word of a sentence takes from the others, as arcs and bars, and which words are nearest to what it becomes.
+"""The weights of one word of a sentence, as arcs and bars, and the words nearest to its context.
 
-So it stands until the script `sentence.js` draws it.
+It stands on the page until the script `sentence.js` draws it.
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from torch import Tensor
 from unmasked.functional import self_attention
 from unmasked_lessons.embeddings import Embeddings, common_vectors
 
-COMMON = 150  # so many of the most frequent words are near to all others, and are named as near to none
+COMMON = 150  # this many of the most frequent words are near to all others, and are named as near to none
 NEAREST = 5  # words are named
 STEP, LEFT, BARS = 26, 74, 160  # from line to line; where words begin, and bars
 WIDEST = 170  # the bar of a weight of one
@@ -21,63 +21,63 @@ _STYLE = "font:14px var(--md-text-font);fill:currentColor;flex:0 1 330px;min-wid
 
 @dataclass(frozen=True)
 class Asked:
-    """A sentence, one word of which is asked what it takes from the others."""
+    """A sentence with the weights of self-attention, one word of which is asked for its row."""
 
     words: Sequence[str]
     word: str  # of several the first
     weights: Tensor  # of self-attention on the words' embeddings, (queries, keys)
-    # For each word, the words that are nearest to its embedding, and to what attention makes of it; nothing for weights
-    # of another origin.
+    # For each word, the words that are nearest to its embedding and to its context; nothing for weights of another
+    # origin.
     near: Sequence[tuple[list[str], list[str]]] = ()
 
     @property
     def start(self) -> int:
-        """Where the word stands."""
+        """The index of the word."""
         return self.words.index(self.word)
 
     @property
     def row(self) -> list[float]:
-        """What the word takes from each word."""
+        """The weights of the word."""
         taken: list[float] = self.weights[self.start].tolist()
         return taken
 
     @property
     def kept(self) -> float:
-        """What the word takes from itself."""
+        """The weight of the word itself."""
         return self.row[self.start]
 
     @property
     def neighbor(self) -> str:
-        """The other word from which it takes most."""
+        """The other word with the largest weight."""
         others = [place for place in range(len(self.words)) if place != self.start]
         return self.words[max(others, key=self.row.__getitem__)]
 
     @property
     def data(self) -> dict[str, object]:
-        """What the script is given."""
+        """The sentence as the script reads it."""
         return {"words": self.words, "weights": self.weights, "start": self.start, "near": self.near}
 
     def svg(self) -> str:
         """The drawing: one line for each word, and below them the nearest words."""
         row, start, height = self.row, self.start, STEP * len(self.words)
         most = row[self.words.index(self.neighbor)]
-        said = ", ".join(f"{word} {weight:.0%}" for word, weight in zip(self.words, row, strict=True))
+        takes = ", ".join(f"{word} {weight:.0%}" for word, weight in zip(self.words, row, strict=True))
         parts = [_line(word, row[place], place, start, most) for place, word in enumerate(self.words)]
         if self.near:
             before, after = (", ".join(words) for words in self.near[start])
-            said += f". Nearest words before: {before}; after: {after}"
+            takes += f". Nearest words before: {before}; after: {after}"
             parts += [
                 f'<text x="0" y="{height + 20}">looked up: {escape(before)}</text>',
                 f'<text x="0" y="{height + 42}" font-weight="700">here: {escape(after)}</text>',
             ]
             height += 52
-        label = escape(f"{self.word} takes: {said}")
+        label = escape(f"{self.word} takes: {takes}")
         parts.insert(0, f'<svg style="{_STYLE}" viewBox="0 0 330 {height}" role="img" aria-label="{label}">')
         return "".join([*parts, "</svg>"])
 
 
 def _line(word: str, weight: float, place: int, start: int, most: float) -> str:
-    """What is drawn of one word: its arc, if it is another than the one that is asked, its name, bar and weight."""
+    """Draw the line of one word: an arc, unless it is the word that is asked, its name, bar and weight."""
     y, own = STEP * (place + 0.5), place == start
     color = "var(--unmasked-amber, #c8702a)" if weight == most or own else "var(--unmasked-teal, #2f8f8c)"
     arc = bold = ""
@@ -97,7 +97,7 @@ def _line(word: str, weight: float, place: int, start: int, most: float) -> str:
 
 
 def ask(word: str, *sentences: str) -> list[Asked]:
-    """Ask a word what it takes from the others in each of several sentences, of words that `common_vectors` knows."""
+    """Attend within each of several sentences, of words that `common_vectors` knows, and ask one word for its row."""
     vectors, asked = common_vectors(), []
     rarer = Embeddings(vectors.words[COMMON:], vectors.vectors[COMMON:])
     for sentence in sentences:
@@ -115,17 +115,17 @@ def ask(word: str, *sentences: str) -> list[Asked]:
 
 
 def _others(vectors: Embeddings, vector: Tensor, word: str) -> list[str]:
-    """The words nearest to a vector, but for one."""
+    """Return the words nearest to a vector, but for one."""
     return [each for each in vectors.nearest(vector, NEAREST + 1) if each != word][:NEAREST]
 
 
-def given(asked: Sequence[Asked], *, compact: bool = False) -> dict[str, object]:
-    """What the script is given of the sentences that it begins with, and whether it has little room."""
+def script_data(asked: Sequence[Asked], *, compact: bool = False) -> dict[str, object]:
+    """Return the data of the script: the sentences that it begins with, and whether it has little room."""
     sentences = [each.data for each in asked]
     return {"sentences": sentences, "common": COMMON, "nearest": NEAREST, "compact": compact}
 
 
 def side_by_side(asked: Sequence[Asked]) -> str:
-    """The drawings of sentences as HTML, beside each other where there is room."""
+    """Return the drawings of sentences as HTML, beside each other where there is room."""
     drawings = "".join(each.svg() for each in asked)
     return f'<div style="display:flex;flex-wrap:wrap;gap:1rem;align-items:flex-start">{drawings}</div>'

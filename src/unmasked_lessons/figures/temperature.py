@@ -1,22 +1,11 @@
-"""Chances of the next word at several temperatures: for the script `temperature.js`, and where no script runs."""
+"""Chances of the next word at several temperatures, where no script runs."""
 
 from collections.abc import Sequence
-from typing import Any
 
 from matplotlib.figure import Figure
 from torch import Tensor
 
 from unmasked import plot
-from unmasked_lessons.teaching import Singer
-
-
-def told(model: Singer, texts: Sequence[str]) -> dict[str, Any]:
-    """What the script shows: the "words" that a model knows, and "texts", each with the "scores" of the word after it.
-
-    These are those of each word that it knows, (vocabulary,).
-    """
-    found = [{"text": f"{text} …", "scores": model(model.numbers_of(text))[0, -1]} for text in texts]
-    return {"words": model.vocabulary, "texts": found}
 
 
 def bars(words: Sequence[str], scores: Tensor, temperatures: Sequence[float], shown: int = 6) -> Figure:

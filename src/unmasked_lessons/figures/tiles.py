@@ -1,16 +1,9 @@
-"""Scores in tiles, with the largest so far, and what memory tiles take."""
+"""Scores in tiles, with the largest so far."""
 
-from collections.abc import Callable, Sequence
-from typing import Any
-
-import torch.nn.functional as F
 from matplotlib.figure import Figure
 from torch import Tensor
 
 from unmasked import plot
-from unmasked.functional import attend
-from unmasked.kernels import kernels_of
-from unmasked.tiles import attention as tiled_attention
 
 
 def stairs(scores: Tensor, largest: Tensor, *, tile: int) -> Figure:
@@ -28,17 +21,3 @@ def stairs(scores: Tensor, largest: Tensor, *, tile: int) -> Figure:
         axes.set(xlabel="keys", ylabel="score", xlim=(-0.5, len(scores) - 0.5))
         axes.set_xticks(range(len(scores)))
     return figure
-
-
-def memory(q: Tensor, k: Tensor, v: Tensor, sizes: Sequence[int]) -> dict[str, list[float]]:
-    """The peak of the memory that one call of attention takes, in MiB: of the whole table, of tiles, and of a kernel.
-
-    So many of the tokens take part, in one call after another.
-    """
-    ways: dict[str, Callable[..., Any]] = {
-        "whole table": lambda *qkv: attend(*qkv, implementation="eager"),
-        "tiles of 64": tiled_attention,
-        "fused kernel": F.scaled_dot_product_attention,
-    }
-    inputs = [[each[..., :size, :].contiguous() for each in (q, k, v)] for size in sizes]
-    return {name: [kernels_of(attend, *qkv).peak_bytes / 2**20 for qkv in inputs] for name, attend in ways.items()}

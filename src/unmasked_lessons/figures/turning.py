@@ -1,4 +1,4 @@
-"""A query and a key that turn along a text, like the hands of clocks: what `turning.js` shows, and a picture of it."""
+"""A query and a key that turn along a text, like the hands of clocks: a picture for where `turning.js` does not run."""
 
 from collections.abc import Mapping
 

@@ -95,11 +95,11 @@ def measure(
     kernels: dict[str, dict[str, list[float | None]]] = {}
     for length in lengths:
         ways = _ways(*_drawn(device, (1, heads, length, 64)))
-        found = {name: _cost(way, device, repeats) for name, way in ways.items()}
-        kernels[str(length)] = {name: cost for name, cost in found.items() if cost is not None}
+        costs = {name: _cost(way, device, repeats) for name, way in ways.items()}
+        kernels[str(length)] = {name: cost for name, cost in costs.items() if cost is not None}
     choices = {}
-    for name, (given, options) in _calls(device, heads, min(4096, max(lengths))).items():
-        q, k, v = given
+    for name, (inputs, options) in _calls(device, heads, min(4096, max(lengths))).items():
+        q, k, v = inputs
         cost = _cost(partial(F.scaled_dot_product_attention, q, k, v, **options), device, repeats)
         if cost is not None:
             chosen = [each.name for each in sdpa_backends(q, k, v, **options) if each.chosen]
@@ -246,15 +246,15 @@ def _where_it_runs() -> Iterator[None]:
 
 def _accuracy(device: torch.device, heads: int, length: int) -> dict[str, float | None]:
     """The relative error of each dtype and way against float64 on the same rounded inputs."""
-    found: dict[str, float | None] = {}
+    errors: dict[str, float | None] = {}
     for dtype in (torch.float32, torch.float16, torch.bfloat16):
         qkv = _drawn(device, (1, heads, length, 64), dtype=dtype)
         right = _by_hand(*(x.cpu().double() for x in qkv))
         ways = _ways(*qkv)
         for name in (*_NAMED, "by hand"):
             key = f"{str(dtype).removeprefix('torch.')} {name}"
-            found[key] = None
+            errors[key] = None
             with _where_it_runs():
                 if name in ways:
-                    found[key] = ((ways[name]().cpu().double() - right).norm() / right.norm()).item()
-    return found
+                    errors[key] = ((ways[name]().cpu().double() - right).norm() / right.norm()).item()
+    return errors

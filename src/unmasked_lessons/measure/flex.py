@@ -1,4 +1,4 @@
-"""What FlexAttention costs on a CPU, and what only compiled code shows.
+"""What FlexAttention costs on a CPU, and the errors that only compiled code shows.
 
 ``python -m unmasked_lessons.measure.flex`` prints it.
 
@@ -40,8 +40,8 @@ def measure(lengths: Sequence[int] = (1024, 2048, 4096, 8192), window: int = 512
     for length in lengths:
         costs[str(length)] = ways = {}
         for name, way in _ways(length, window).items():
-            found = _cost(way, torch.device("cpu"), repeats)
-            ways[name] = [found[0] if found else None, round(kernels_of(way).peak_bytes / 2**20, 2)]
+            cost = _cost(way, torch.device("cpu"), repeats)
+            ways[name] = [cost[0] if cost else None, round(kernels_of(way).peak_bytes / 2**20, 2)]
     made = {"measured": time.strftime("%Y-%m-%d"), "threads": torch.get_num_threads(), "torch": torch.__version__}
     return {**made, "window": window, "costs": costs}
 
@@ -84,8 +84,8 @@ def hold(device: torch.device | str = "cpu") -> Record:
     compiled: Callable[..., Any] = torch.compile(flex_attention)
     ways: tuple[Callable[..., Any], ...] = (compiled, flex_attention)
 
-    def errors(right: Tensor, *given: Tensor, **options: Any) -> list[float]:
-        return [(run(*given, **options) - right).abs().max().item() for run in ways]
+    def errors(right: Tensor, *inputs: Tensor, **options: Any) -> list[float]:
+        return [(run(*inputs, **options) - right).abs().max().item() for run in ways]
 
     def of_documents(blocks: BlockMask) -> list[float]:
         right = attend(q, k, v, allowed=masks.documents(ids), is_causal=True).context
@@ -98,10 +98,10 @@ def hold(device: torch.device | str = "cpu") -> Record:
         return compiled(q, k, v, score_mod=lambda score, batch, head, query, key: score * by)
 
     whole, first = (create_block_mask(apart, texts, None, 300, 300, device) for texts in (2, None))
-    found = {"as it should be": of_documents(whole), "tiles of the first text": of_documents(first)}
+    by_case = {"as it should be": of_documents(whole), "tiles of the first text": of_documents(first)}
     ids[0, 128:] = 0
-    found["ids changed since"] = of_documents(whole)
-    found["a sink as a key"] = errors(
+    by_case["ids changed since"] = of_documents(whole)
+    by_case["a sink as a key"] = errors(
         attend(q, k, v, is_causal=True, sinks=sinks).context,
         *(q, F.pad(k, (0, 0, 1, 0)), F.pad(v, (0, 0, 1, 0))),
         score_mod=lambda score, batch, head, query, key: torch.where(key == 0, sinks[head], score),
@@ -113,7 +113,7 @@ def hold(device: torch.device | str = "cpu") -> Record:
         "another number": lambda: [multiplied(by) for by in (0.5, 0.7)],
     }
     return {
-        "errors": found,
+        "errors": by_case,
         "refused": {name: _refusal(call) for name, call in calls.items()},
         "kernels": {"number": _decoded(q, k, v, as_tensor=False), "tensor": _decoded(q, k, v, as_tensor=True)},
     }

@@ -1,4 +1,4 @@
-"""How the small models are trained: the same each time, on one thread."""
+"""The training of small models: the same each time, on one thread."""
 
 from __future__ import annotations
 

@@ -32,12 +32,12 @@ def draw_riddles(count: int, kinds: int = 1) -> tuple[tuple[Tensor, Tensor, Tens
         kinds: 1, if all questions ask for the number; 2, if half of them ask for nine minus the number.
 
     Returns:
-        What a model is given, letters and numbers (count, BOXES), the letter that is asked for and the kind of the
+        The inputs of a model, letters and numbers (count, BOXES), the letter that is asked for and the kind of the
         question (count,); and the right answers (count,).
 
     Examples:
-        >>> given, right = draw_riddles(2)
-        >>> [tuple(each.shape) for each in given]
+        >>> inputs, right = draw_riddles(2)
+        >>> [tuple(each.shape) for each in inputs]
         [(2, 5), (2, 5), (2,), (2,)]
     """
     letters, numbers = _boxes(count)
@@ -52,8 +52,8 @@ class Block(nn.Module):
     """A block over the words of riddles, whole or without one of its parts.
 
     Args:
-        width: How many features a word has.
-        without: What it lacks: "MLP", "residual" (what a part finds replaces the words), "norms", or "" for nothing.
+        width: How many features a word has. without: The part that it lacks: "MLP", "residual" (a part's output
+        replaces the words), "norms", or "" for none.
 
     Raises:
         ValueError: `without` names none of these.
@@ -75,13 +75,13 @@ class Block(nn.Module):
         self.without = without
 
     def forward(self, x: Tensor) -> Tensor:
-        """What the block makes of words x (riddles, words, features), in the same shape."""
+        """Return the block's output for words x, (riddles, words, features), in the same shape."""
         seen = self.norm_1(x)
-        found: Tensor = self.attention(seen, seen, seen)[0]
+        attended: Tensor = self.attention(seen, seen, seen)[0]
         if self.without == "residual":
-            replaced: Tensor = self.mlp(self.norm_2(found))
+            replaced: Tensor = self.mlp(self.norm_2(attended))
             return replaced
-        x = x + found
+        x = x + attended
         return x if self.without == "MLP" else x + self.mlp(self.norm_2(x))
 
 
@@ -90,8 +90,8 @@ class Stack(nn.Module):
 
     Args:
         depth: How many blocks.
-        without: What every block lacks, as in `Block`. Without norms there is none before the answer, either.
-        size: What the words are multiplied by before the first block.
+        without: The part that every block lacks, as in `Block`. Without norms there is none before the answer, either.
+        size: A factor of the words before the first block.
 
     Examples:
         >>> Stack(1)(*draw_riddles(3)[0]).shape  # riddles numbers
@@ -144,18 +144,18 @@ def riddles_solved(
         model = Stack(depth, without, size)
 
         def loss() -> Tensor:
-            given, right = draw_riddles(batch, kinds)
-            return F.cross_entropy(model(*given), right)
+            inputs, right = draw_riddles(batch, kinds)
+            return F.cross_entropy(model(*inputs), right)
 
         fit(model.parameters(), loss, steps=steps, rate=0.005)
     with seeded(1), torch.no_grad():
-        given, right = draw_riddles(1000, kinds)
-        hits: Tensor = model(*given).argmax(dim=-1) == right
+        inputs, right = draw_riddles(1000, kinds)
+        hits: Tensor = model(*inputs).argmax(dim=-1) == right
     return hits.double().mean().item()
 
 
 def likeness(depth: int, without: Without = "") -> list[float]:
-    """How alike the words of riddles are on their way through an untrained stack; arguments as for `Stack`.
+    """Measure how alike the words of riddles are on their way through an untrained stack; arguments as for `Stack`.
 
     Returns:
         The mean cosine between two different words of a riddle, before the first block and after each.
@@ -175,10 +175,10 @@ def likeness(depth: int, without: Without = "") -> list[float]:
 
 
 def largest_weights(sizes: Sequence[float]) -> Tensor:
-    """How much of the attention a word's favorite gets in an untrained block, without a norm before it and with one.
+    """Measure each word's largest weight in an untrained block, without a norm before it and with one.
 
     Args:
-        sizes: What the words of riddles are multiplied by.
+        sizes: Factors of the words of riddles.
 
     Returns:
         (sizes, 2), means over 200 riddles: without the norm, with it.
@@ -209,7 +209,7 @@ def draw_pairs(count: int) -> tuple[Pair, Tensor]:
         count: How many riddles.
 
     Returns:
-        What a model is given, letters and numbers (count, BOXES), the letters that are asked for first and second
+        The inputs of a model, letters and numbers (count, BOXES), the letters that are asked for first and second
         (count,); and the right numbers (count, 2).
 
     Examples:
@@ -252,22 +252,22 @@ class PairSolver(nn.Module):
             model = cls(num_heads)
 
             def loss() -> Tensor:
-                given, right = draw_pairs(128)
-                return F.cross_entropy(model(*given)[0].flatten(0, 1), right.flatten())
+                inputs, right = draw_pairs(128)
+                return F.cross_entropy(model(*inputs)[0].flatten(0, 1), right.flatten())
 
             fit(model.parameters(), loss, steps=steps, rate=0.01)
         return model.requires_grad_(False)
 
     def forward(self, letters: Tensor, numbers: Tensor, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
-        """Of what `draw_pairs` gives: the scores (riddles, 2, NUMBERS), and the weights (riddles, heads, BOXES)."""
+        """Return scores, (riddles, 2, NUMBERS), and weights, (riddles, heads, BOXES), of inputs of `draw_pairs`."""
         boxes = self.letter(letters) + self.number(numbers)
         question = (self.first(first) + self.second(second))[:, None]  # one query in each riddle
         taken, weights = self.attention(question, boxes, boxes, average_attn_weights=False)
         return self.read(taken[:, 0]).unflatten(-1, (2, NUMBERS)), weights[:, :, 0]
 
     def right(self) -> Tensor:
-        """Whether its answers to 1,000 new riddles are right, the first and the second of each, (1000, 2)."""
+        """Mark the right answers to 1,000 new riddles, the first and the second of each, (1000, 2)."""
         with seeded(1):
-            given, numbers = draw_pairs(1000)
-        right: Tensor = self(*given)[0].argmax(dim=-1) == numbers
+            inputs, numbers = draw_pairs(1000)
+        right: Tensor = self(*inputs)[0].argmax(dim=-1) == numbers
         return right

@@ -15,7 +15,7 @@ from unmasked.heads import merge_heads, split_heads
 from unmasked_lessons.teaching._training import fit, mlp, seeded
 
 NAMES = ["no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
-HUMS = 8  # at most: who sings may hum before a verse, so that its words stand at other places each time
+HUMS = 8  # at most: the singer may hum before a verse, so that its words stand at other places each time
 
 
 def verse(number: int) -> str:
@@ -133,7 +133,7 @@ class Singer(nn.Module):
         """A cache for each block, with room for the longest text.
 
         Raises:
-            ValueError: The singer lacks attention or a mask, and what it keeps of a word would change with later ones.
+            ValueError: The singer lacks attention or a mask: keys and values of a word would change with later ones.
         """
         if self.lacks in ("attention", "mask"):
             raise ValueError(f"lacks is {self.lacks!r}; keys and values can be kept under the causal mask alone")
@@ -145,27 +145,27 @@ class Singer(nn.Module):
         x: Tensor = self.word(words)
         return x if self.lacks == "positions" else x + self.place(torch.arange(past, past + words.size(1)))
 
-    def _split(self, number: int, x: Tensor) -> tuple[Tensor, ...]:
+    def _split(self, index: int, x: Tensor) -> tuple[Tensor, ...]:
         """Queries, keys and values of a block."""
-        return split_heads(self.qkv[number](self.norm[2 * number](x)), 3 * self.HEADS).chunk(3, dim=1)
+        return split_heads(self.qkv[index](self.norm[2 * index](x)), 3 * self.HEADS).chunk(3, dim=1)
 
     def _attend(self, *qkv: Tensor, need_weights: bool = False, is_causal: bool = True) -> Attention:
         alone = torch.eye(qkv[0].size(-2), dtype=torch.bool) if self.lacks == "attention" else None
         return attend(*qkv, allowed=alone, is_causal=is_causal and self.lacks != "mask", need_weights=need_weights)
 
-    def _block(self, number: int, x: Tensor, found: Attention) -> Tensor:
-        """The words after a block whose attention found something."""
-        x = x + self.out[number](merge_heads(found.context))
-        more: Tensor = self.mlp[number](self.norm[2 * number + 1](x))
+    def _block(self, index: int, x: Tensor, attention: Attention) -> Tensor:
+        """Return the words after a block with this result of its attention."""
+        x = x + self.out[index](merge_heads(attention.context))
+        more: Tensor = self.mlp[index](self.norm[2 * index + 1](x))
         return x + more
 
     def forward(self, words: Tensor, caches: Sequence[KVCache] | None = None, *, silent: int | None = None) -> Tensor:
         """Scores of each word as the next one.
 
         Args:
-            words: Those that are new, (texts, words).
-            caches: One for each block, with what came before; none if nothing did.
-            silent: A head that finds nothing but zeros, in each block.
+            words: The new ones, (texts, words).
+            caches: One for each block, with the words before; None if there are none.
+            silent: A head whose context is zeros, in each block.
 
         Returns:
             (texts, words, vocabulary).
@@ -177,12 +177,12 @@ class Singer(nn.Module):
         if silent is not None:
             heard[silent] = 0
         x = self._embed(words, caches[0].length if caches else 0)
-        for number in range(len(self.qkv)):
-            query, key, value = self._split(number, x)
+        for index in range(len(self.qkv)):
+            query, key, value = self._split(index, x)
             if caches:
-                key, value = caches[number].append(key, value)
-            found = self._attend(query, key, value)
-            x = self._block(number, x, found._replace(context=found.context * heard))
+                key, value = caches[index].append(key, value)
+            attention = self._attend(query, key, value)
+            x = self._block(index, x, attention._replace(context=attention.context * heard))
         scores: Tensor = self.read(self.norm[-1](x))
         return scores
 
@@ -225,10 +225,10 @@ class Singer(nn.Module):
     def weights(self, words: Tensor) -> Tensor:
         """The weights of all heads for one text (1, words): (blocks, heads, queries, keys)."""
         x, weights = self._embed(words), []
-        for number in range(len(self.qkv)):
-            found = self._attend(*self._split(number, x), need_weights=True)
-            weights.append(cast(Tensor, found.weights)[0])
-            x = self._block(number, x, found)
+        for index in range(len(self.qkv)):
+            attention = self._attend(*self._split(index, x), need_weights=True)
+            weights.append(cast(Tensor, attention.weights)[0])
+            x = self._block(index, x, attention)
         return torch.stack(weights)
 
     def projected(self, words: Tensor, *, is_causal: bool = True) -> tuple[Tensor, ...]:
@@ -241,7 +241,7 @@ class Singer(nn.Module):
         return self._split(1, self._block(0, x, self._attend(*self._split(0, x), is_causal=is_causal)))
 
     def changed_keys(self, words: Tensor, before: int, *, is_causal: bool = True) -> Tensor:
-        """How much the second block's keys of a text change when words are added to its end.
+        """Measure the changes of the second block's keys of a text when words are added to its end.
 
         Args:
             words: The text with what is added, (1, words).

@@ -79,5 +79,5 @@ def translate(pairs: Sequence[Translation]) -> tuple[Tensor, float]:
         parts = nn.ModuleList([*tables, query, key, value, guess])
         fit(parts.parameters(), loss, steps=300, rate=0.01)
     with torch.no_grad():
-        weights, said = run(torch.arange(len(pairs)))
-    return weights, (said.argmax(dim=-1) == target).double().mean().item()
+        weights, scores = run(torch.arange(len(pairs)))
+    return weights, (scores.argmax(dim=-1) == target).double().mean().item()

@@ -13,7 +13,7 @@ NAMES = ["my", "ship", "crew"]
 
 
 def test_each_word_has_its_arrow_and_a_ring_where_attention_moves_it():
-    (plane,) = arrows.moved(VECTORS, NAMES, ("sea", "trade")).axes
+    (plane,) = arrows.plane(VECTORS, NAMES, ("sea", "trade")).axes
     named = [text for text in plane.texts if text.get_text()]
     assert [text.get_text() for text in named] == NAMES
     tips = [text.xy for text in plane.texts if isinstance(text, Annotation)]
@@ -28,8 +28,4 @@ def test_each_word_has_its_arrow_and_a_ring_where_attention_moves_it():
 
 def test_arrows_that_lie_in_no_plane_are_refused():
     with pytest.raises(ValueError, match=r"arrows has shape \(3, 4\), expected \(3, 2\): two numbers a name"):
-        arrows.moved(torch.ones(3, 4), NAMES, ("sea", "trade"))
-
-
-def test_an_angle_is_in_degrees_whatever_the_lengths():
-    assert arrows.angle(torch.tensor([3.0, 0.0]), torch.tensor([2.0, 2.0])) == pytest.approx(45, abs=0.01)
+        arrows.plane(torch.ones(3, 4), NAMES, ("sea", "trade"))

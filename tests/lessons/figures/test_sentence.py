@@ -8,7 +8,7 @@ import torch
 
 from unmasked import self_attention
 from unmasked_lessons.embeddings import common_vectors
-from unmasked_lessons.figures.sentence import BARS, COMMON, NEAREST, WIDEST, Asked, ask, given, side_by_side
+from unmasked_lessons.figures.sentence import BARS, COMMON, NEAREST, WIDEST, Asked, ask, script_data, side_by_side
 
 SENTENCE = "we process and ship your order"
 WEIGHTS = torch.tensor([[0.1, 0.7, 0.2], [0.0, 0.5, 0.5], [0.25, 0.25, 0.5]])
@@ -22,7 +22,7 @@ def test_a_word_is_asked_for_the_weights_of_self_attention():
     assert (asked.start, asked.neighbor) == (3, "order")
     assert asked.kept == pytest.approx(weights[3, 3].item())
     assert asked.data == {"words": SENTENCE.split(), "weights": asked.weights, "start": 3, "near": asked.near}
-    assert given([asked], compact=True) == {
+    assert script_data([asked], compact=True) == {
         "sentences": [asked.data],
         "common": COMMON,
         "nearest": NEAREST,

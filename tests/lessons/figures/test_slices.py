@@ -2,7 +2,7 @@
 
 from matplotlib.text import Annotation
 
-from unmasked_lessons.figures.slices import costs, two_heads
+from unmasked_lessons.figures.slices import two_heads
 
 
 def test_each_head_has_a_column_of_its_own_and_one_matrix_reads_both():
@@ -23,11 +23,3 @@ def test_arrows_lead_down():
     arrows = [text for text in axes.texts if isinstance(text, Annotation)]
     assert len(arrows) == 7
     assert all(text.xy[0] == text.xyann[0] and text.xy[1] < text.xyann[1] for text in arrows)
-
-
-def test_more_heads_have_thinner_slices_and_more_weights_and_cost_the_same():
-    width, tokens = 32, 10
-    parameters = 4 * width * (width + 1)
-    multiplications = 4 * tokens * width**2 + 2 * tokens**2 * width
-    found = costs(width, tokens, (1, 8))
-    assert found == {n: (width // n, parameters, multiplications, n * tokens**2) for n in (1, 8)}

@@ -4,16 +4,6 @@ import pytest
 import torch
 
 from unmasked_lessons.figures import temperature
-from unmasked_lessons.teaching import Singer
-
-
-def test_each_text_comes_with_the_scores_of_the_word_after_it():
-    singer = Singer(1)
-    told = temperature.told(singer, ["la la", "seven green"])
-    assert told["words"] == singer.vocabulary
-    assert [each["text"] for each in told["texts"]] == ["la la …", "seven green …"]
-    for each, text in zip(told["texts"], ("la la", "seven green"), strict=True):
-        assert each["scores"].equal(singer(singer.numbers_of(text))[0, -1])
 
 
 def test_the_bars_are_the_chances_of_the_likeliest_words_at_each_temperature():

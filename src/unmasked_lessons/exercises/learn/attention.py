@@ -17,13 +17,13 @@ Rows = Sequence[Sequence[float]]
 def _by_hand(answer: Callable[[Rows], Any]) -> None:
     """Equation: (1.1, 1.2)."""
     three = [[1.0, 0.0, 0.0, 1.0], [0.0, 1.5, 1.0, 1.0], [0.0, 1.0, 1.0, 1.0]]
-    for told in ([[1.0, 2.0]], [[1.0, 0.0], [0.0, 2.0]], three):
-        x = torch.tensor(told, dtype=torch.float64)
+    for vectors in ([[1.0, 2.0]], [[1.0, 0.0], [0.0, 2.0]], three):
+        x = torch.tensor(vectors, dtype=torch.float64)
         right = self_attention(x).context
-        given = tensor(rows(answer([list(row) for row in told])), f"For {told}", right, axes=": a row a token")
-        row = next((i for i in range(len(x)) if not same(given[i], right[i], 5e-4)), 0)
-        mistakes = {told: each[row] for told, each in of_attention(x, x, x).items()}
-        hold(given[row], right[row], f"For {told}", f"row {row}", mistakes, shown=short, tolerance=5e-4)
+        result = tensor(rows(answer([list(row) for row in vectors])), f"For {vectors}", right, axes=": a row a token")
+        row = next((i for i in range(len(x)) if not same(result[i], right[i], 5e-4)), 0)
+        mistakes = {sentence: each[row] for sentence, each in of_attention(x, x, x).items()}
+        hold(result[row], right[row], f"For {vectors}", f"row {row}", mistakes, shown=short, tolerance=5e-4)
 
 
 @exercise("pull-to-machine", "A machine beside it makes the mouse a machine.")
@@ -35,11 +35,11 @@ def _pull_to_machine(answer: Any) -> None:
         raise Wrong(f"{short(word)} has a number that is not from minus one to one.")
     mine, mouse = torch.tensor([[-1, -1], [1, 1]], dtype=word.dtype)
     animal, machine = self_attention(torch.stack([mine, mouse, word])).context[1].tolist()
-    told = f"Beside {short(word)}, mouse has {animal:.3f} of an animal and {machine:.3f} of a machine."
+    message = f"Beside {short(word)}, mouse has {animal:.3f} of an animal and {machine:.3f} of a machine."
     if abs(machine - animal) <= 1e-6:
-        raise Wrong(f"{told} They are equal: your word must have more of a machine than of an animal.")
+        raise Wrong(f"{message} They are equal: your word must have more of a machine than of an animal.")
     if machine < animal:
-        raise Wrong(f"{told} Your word pulls it toward the animals.")
+        raise Wrong(f"{message} Your word pulls it toward the animals.")
 
 
 @exercise("three-lines", "Scores of queries and keys, a softmax, an average of values.")

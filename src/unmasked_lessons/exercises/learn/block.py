@@ -29,8 +29,8 @@ _STAYS: dict[str, _Part] = {
 @exercise("moves-information", "It tells the parts that move information from those that do not.")
 def _moves_information(answer: Callable[[_Part, Tensor], object]) -> None:
     (x,) = draw((5, 4))
-    tried = [(f"'{what}'", True, part, "An output depends on another word.") for what, part in _MOVES.items()]
-    tried += [(f"'{what}'", False, part, "Each output depends on its own word.") for what, part in _STAYS.items()]
+    tried = [(f"'{subject}'", True, part, "An output depends on another word.") for subject, part in _MOVES.items()]
+    tried += [(f"'{subject}'", False, part, "Each output depends on its own word.") for subject, part in _STAYS.items()]
     judge(lambda part: ask(answer, part, x, keep="words"), tried)
 
 
@@ -65,8 +65,8 @@ def _post_norm(answer: Callable[[Tensor, _Part, _Part, _Part, _Part], Any]) -> N
         "norm_1 is missing.": norm_2(early + mlp(early)),
         "norm_2 is missing.": middle + mlp(middle),
     }
-    given = ask(answer, x, attention, norm_1, mlp, norm_2)
-    hold(given, norm_2(middle + mlp(middle)), f"For x of {tuple(x.shape)}", known=known)
+    result = ask(answer, x, attention, norm_1, mlp, norm_2)
+    hold(result, norm_2(middle + mlp(middle)), f"For x of {tuple(x.shape)}", known=known)
 
 
 @exercise("same-cost", "At twice the width, both multiply eight times the square of the width.")

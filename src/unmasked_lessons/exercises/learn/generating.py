@@ -18,14 +18,14 @@ def _write_on(answer: Callable[[Callable[..., Any], list[int], int], list[int]])
     for text, count in (([3, 1, 4], 4), ([2], 3), ([5, 0], 1)):
         when = f"For the text {text} and {count} new words"
         model = _Model()
-        given = answer(model, list(text), count)
+        result = answer(model, list(text), count)
         right = _written(text, count)
-        if not isinstance(given, list) or not all(isinstance(word, int) for word in given):
-            raise Wrong(f"{when} it returned {given!r}; return a list of {count} whole numbers, the new words.")
-        if given == [*text, *right]:
+        if not isinstance(result, list) or not all(isinstance(word, int) for word in result):
+            raise Wrong(f"{when} it returned {result!r}; return a list of {count} whole numbers, the new words.")
+        if result == [*text, *right]:
             raise Wrong(f"{when} it returned the text as well; return the new words alone.")
-        if given != right:
-            raise Wrong(f"{when} it wrote {given}; the likeliest words are {right}.")
+        if result != right:
+            raise Wrong(f"{when} it wrote {result}; the likeliest words are {right}.")
         if model.seen > len(text) + count:
             raise Wrong(
                 f"{when} the words are right, but the model was handed {model.seen} of them. With what was kept, "

@@ -21,9 +21,9 @@ def _silence_head(answer: Callable[[Tensor, int, int], Any]) -> None:
             "It silences all other heads.": averages * (every // wide == head),
         }
         where = f"For {tokens} x {heads * wide} numbers, {heads} heads and head {head}"
-        given, right = ask(answer, averages, heads, head, keep="averages"), averages * (every // wide != head)
+        result, right = ask(answer, averages, heads, head, keep="averages"), averages * (every // wide != head)
         zeros = ", the numbers of the head set to zero in their place"
-        hold(given, right, where, "the first row", known, axes=zeros, shown=lambda table: table[0].tolist())
+        hold(result, right, where, "the first row", known, axes=zeros, shown=lambda table: table[0].tolist())
 
 
 @exercise("count-parameters", "Four matrices and four biases, whatever the number of heads.")

@@ -57,30 +57,32 @@ def _bag_of_words(answer: Callable[[Tensor, Tensor], Tensor]) -> None:
         }
         sentence = x.repeat_interleave(counts, dim=0)
         right = self_attention(sentence).context[counts.cumsum(0) - 1]
-        where, what = f"With the counts {times}, for x of {tuple(x.shape)},", "the context of the first word"
-        hold(ask(answer, x, counts), right, where, what, known, shown=lambda context: short(context[0]))
+        where, subject = f"With the counts {times}, for x of {tuple(x.shape)},", "the context of the first word"
+        hold(ask(answer, x, counts), right, where, subject, known, shown=lambda context: short(context[0]))
 
 
 @exercise("tell-apart", "Equal rows at different places get different contexts.")
 def _tell_apart(answer: _Map) -> None:
     (rows,) = draw((2, 6))
     for x in (rows[[0, 0]], rows[[0, 1, 0, 0]], rows[:1].expand(9, 6)):
-        given = tensor(ask(answer, x, keep="x")).to(x)
-        if given.shape != x.shape:
-            raise Wrong(f"x has the shape {tuple(x.shape)}; what was returned has {tuple(given.shape)}.")
-        if not same(tensor(ask(answer, x)), given):
-            told = "Two calls with the same x gave different results"
-            raise Wrong(f"{told}; a place must have the same vector each time.")
-        context = self_attention(given).context
-        weights = attention_scores(given, given).softmax(dim=-1)
+        result = tensor(ask(answer, x, keep="x")).to(x)
+        if result.shape != x.shape:
+            raise Wrong(f"x has the shape {tuple(x.shape)}; what was returned has {tuple(result.shape)}.")
+        if not same(tensor(ask(answer, x)), result):
+            fault = "Two calls with the same x gave different results"
+            raise Wrong(f"{fault}; a place must have the same vector each time.")
+        context = self_attention(result).context
+        weights = attention_scores(result, result).softmax(dim=-1)
         equal = [i for i in range(len(x)) if torch.equal(x[i], x[0])]
         for one, other in ((i, j) for i in equal for j in equal if i < j):
             if not torch.allclose(context[one], context[other]):
                 continue
-            told = f"Of {len(x)} rows, {one} and {other} were equal and still get the same context."
-            difference = (given[other] - given[one]).abs().max().item()
+            fault = f"Of {len(x)} rows, {one} and {other} were equal and still get the same context."
+            difference = (result[other] - result[one]).abs().max().item()
             if not difference:
-                raise Wrong(f"{told} What is added to them is the same: make it depend on the row's number.")
+                raise Wrong(f"{fault} What is added to them is the same: make it depend on the row's number.")
             if weights[one].max() > 0.99:
-                raise Wrong(f"{told} What is added is so large that both give all weight to one row: make it smaller.")
-            raise Wrong(f"{told} What is added differs by {difference:.0e}, too little for an average: make it larger.")
+                raise Wrong(f"{fault} What is added is so large that both give all weight to one row: make it smaller.")
+            raise Wrong(
+                f"{fault} What is added differs by {difference:.0e}, too little for an average: make it larger."
+            )

@@ -14,15 +14,15 @@ def _keys_for_queries(answer: Callable[[Tensor], Any]) -> None:
     for shape in ((3, 8), (6, 16), (6, 7)):
         (W_q,) = draw(shape)
         where = f"For queries of {shape}"
-        given = tensor(ask(answer, W_q), where, W_q).to(W_q)
-        scores = W_q @ given.mT
+        result = tensor(ask(answer, W_q), where, W_q).to(W_q)
+        scores = W_q @ result.mT
         others = scores.masked_fill(torch.eye(len(scores), dtype=torch.bool), -torch.inf).amax(-1)
         for row in (scores.diagonal() <= others + 1e-6).nonzero()[:1, 0]:
-            told = (
+            message = (
                 f"{where}, question {row} has the score {scores[row, row]:.2f} with its own key, and {others[row]:.2f}"
             )
             known = {"The keys are the queries: a long one wins.": W_q}
-            name(given, f"{told} with key {scores[row].argmax()}. Its own must be the largest.", known)
+            name(result, f"{message} with key {scores[row].argmax()}. Its own must be the largest.", known)
 
 
 @exercise("same-product", "Only the product of queries and keys counts.")

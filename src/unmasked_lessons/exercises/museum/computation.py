@@ -28,8 +28,8 @@ def _mended_attention(answer: _Attend) -> None:
         torch.manual_seed(0)
         context, weights = answer(q, k, v, 0.5, True)
         if probes.weights_sum_to_one(weights):
-            told = f"In training a row of weights sums to {weights.sum(-1).min().item():.2f}"
-            raise Wrong(f"{told}; return it from before the dropout.", "weights-after-dropout")
+            message = f"In training a row of weights sums to {weights.sum(-1).min().item():.2f}"
+            raise Wrong(f"{message}; return it from before the dropout.", "weights-after-dropout")
         mean = torch.stack([answer(q, k, v, 0.5, True)[0] for _ in range(200)]).mean(0)
     if same(context, right):
         raise Wrong("With training=True and a dropout of 0.5, nothing is dropped.")
@@ -43,21 +43,21 @@ def _mended_attention(answer: _Attend) -> None:
 
 def _eval_weights(answered: Tensor, scores: Tensor, d: int) -> None:
     right = scores.softmax(-1)
-    given = tensor(answered, "", right, "the weights")
-    if same(given, right):
+    result = tensor(answered, "", right, "the weights")
+    if same(result, right):
         return
-    if same(given.sum(-2), torch.ones(2, 5)):
+    if same(result.sum(-2), torch.ones(2, 5)):
         raise Wrong("The columns of the weights sum to one; the rows should.", "softmax-over-queries")
-    if evidence := probes.weights_sum_to_one(given):
+    if evidence := probes.weights_sum_to_one(result):
         raise Wrong(f"With 3 queries and 5 keys, {evidence}.", "weights-not-normalized")
     # Rows of a softmax give the scores back, up to a constant; their spread gives the scale.
-    centred = (given.log() - given.log().mean(-1, keepdim=True), scores - scores.mean(-1, keepdim=True))
+    centred = (result.log() - result.log().mean(-1, keepdim=True), scores - scores.mean(-1, keepdim=True))
     ratio = (centred[0] * centred[1]).sum() / centred[1].square().sum()
     if same(centred[0], ratio * centred[1]):
         root = d / ratio.item() ** 2
-        told = f"With {d} features the scores are divided by the root of {root:.3g}."
-        raise Wrong(told, "missing-scale" if abs(root - 1) < 1e-6 else "wrong-d-in-scale")
-    hold(given, right, what="the weights")
+        message = f"With {d} features the scores are divided by the root of {root:.3g}."
+        raise Wrong(message, "missing-scale" if abs(root - 1) < 1e-6 else "wrong-d-in-scale")
+    hold(result, right, subject="the weights")
 
 
 def _cases() -> list[tuple[str, bool, Tensor, str]]:

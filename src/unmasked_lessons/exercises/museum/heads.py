@@ -25,8 +25,8 @@ def _sizes_that_tell(answer: Any) -> None:
     (x,) = draw((batch, tokens, heads * head_dim), seed=9, dtype=torch.float32)
     hidden = [slug for slug, f in WRONG.items() if not differs(f(x, heads), right(x, heads))]
     if hidden:
-        told = f"With (batch, tokens, heads, head_dim) = {sizes}, {len(hidden)} of {len(WRONG)} mistakes hide"
-        raise Wrong(f"{told}, such as this: {ENTRIES[hidden[0]].title}.", hidden[0])
+        message = f"With (batch, tokens, heads, head_dim) = {sizes}, {len(hidden)} of {len(WRONG)} mistakes hide"
+        raise Wrong(f"{message}, such as this: {ENTRIES[hidden[0]].title}.", hidden[0])
 
 
 @exercise("undo-a-bare-merge", "What a bare reshape has merged is put right.")

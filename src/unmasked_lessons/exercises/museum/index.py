@@ -82,8 +82,8 @@ def _own_test(answer: Callable[[Callable[[Tensor], Tensor]], object]) -> str:
             raise Wrong(f"Your test refuses a right version, {name}. Compare with a tolerance, as rounding differs.")
     through = [slug for slug, f in WRONG.items() if _passes(answer, in_heads(f, 3))]
     if through:
-        told = f"Your test lets through {len(through)} of {len(WRONG)} wrong versions"
-        raise Wrong(f"{told}, such as this: {ENTRIES[through[0]].title}.", through[0])
+        message = f"Your test lets through {len(through)} of {len(WRONG)} wrong versions"
+        raise Wrong(f"{message}, such as this: {ENTRIES[through[0]].title}.", through[0])
     return f"Your test passes what is right, and none of {len(WRONG)} wrong versions."
 
 
@@ -128,5 +128,5 @@ def _which_mistake(answer: Any) -> None:
     (x,) = draw((2, 5, 12), seed=9, dtype=torch.float32)
     for number, (slug, mystery) in enumerate(zip(named, mysteries(), strict=True)):
         if gap := differs(mystery(x), WRONG[slug](x, 3)):
-            told = f"Function {number} has another mistake than {slug!r}"
-            raise Wrong(f"{told}: on 2 items of 5 tokens they differ by {gap:.2f}.", slug)
+            message = f"Function {number} has another mistake than {slug!r}"
+            raise Wrong(f"{message}: on 2 items of 5 tokens they differ by {gap:.2f}.", slug)

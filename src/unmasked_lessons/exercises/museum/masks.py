@@ -48,19 +48,19 @@ def _module_mask(answer: Callable[[Tensor, int], Tensor]) -> None:
     allowed = (masks.padding(lengths) & masks.causal(3))[:, 0]  # batch queries keys
     right = allowed.logical_not().repeat_interleave(heads, dim=0)
     where = f"For allowed of {tuple(allowed.shape)} and {heads} heads"
-    given = tensor(ask(answer, allowed, heads), where)
-    if given.is_floating_point():
-        if not ((given == 0) | (given == -torch.inf)).all():
-            told = "A floating mask is added to the scores; this one holds other numbers than 0 and -inf."
-            raise Wrong(told, "float-mask-of-ones")
-        given = given == -torch.inf
-    tensor(given, where, right, axes=": batch times heads, queries, keys")
+    result = tensor(ask(answer, allowed, heads), where)
+    if result.is_floating_point():
+        if not ((result == 0) | (result == -torch.inf)).all():
+            message = "A floating mask is added to the scores; this one holds other numbers than 0 and -inf."
+            raise Wrong(message, "float-mask-of-ones")
+        result = result == -torch.inf
+    tensor(result, where, right, axes=": batch times heads, queries, keys")
     side_by_side = "Mask 1 should be the second head's of the first sequence: its heads stand side by side."
     known = {
         "It marks what may be seen; to nn.MultiheadAttention True means: may not attend. [mask-polarity]": (
-            same(given, ~right)
+            same(result, ~right)
         ),
-        f"{side_by_side} [batch-indexed-for-head]": same(given, (~allowed).repeat(heads, 1, 1)),
+        f"{side_by_side} [batch-indexed-for-head]": same(result, (~allowed).repeat(heads, 1, 1)),
     }
-    for row, (mine, exact) in enumerate(zip(given, right, strict=True)):
+    for row, (mine, exact) in enumerate(zip(result, right, strict=True)):
         hold(mine, exact, where, f"mask {row}", known)

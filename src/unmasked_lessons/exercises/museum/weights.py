@@ -32,9 +32,9 @@ def _weights_that_tell(answer: Callable[[nn.MultiheadAttention], object]) -> Non
         expected = module.train(False)(_X, _X, _X)[0]
         if not expected.isfinite().all():
             raise Wrong("The module's output is not finite: fill it with numbers of ordinary size.")
-        for told, given in of_weights((_X, _X, _X), module.state_dict()).items():
-            if not differs(given, expected):
-                raise Wrong(f"On the filled module this mistake gives the right numbers: {told}")
+        for mistake, mistaken in of_weights((_X, _X, _X), module.state_dict()).items():
+            if not differs(mistaken, expected):
+                raise Wrong(f"On the filled module this mistake gives the right numbers: {mistake}")
 
 
 @exercise("mend-the-class", "The class gives PyTorch's numbers, with PyTorch's weights.")
@@ -45,13 +45,13 @@ def _mend_the_class(answer: Callable[[nn.MultiheadAttention], Callable[[Tensor],
         for parameter in module.parameters():
             nn.init.normal_(parameter, std=12**-0.5)
     copied = answer(module)
-    given = tensor(copied(_X), f"For an input {tuple(_X.shape)}", _X)
+    result = tensor(copied(_X), f"For an input {tuple(_X.shape)}", _X)
     with torch.no_grad():
         expected = module(_X, _X, _X)[0]
-        if gap := differs(given, expected):
-            for told, mistaken in of_weights((_X, _X, _X), module.state_dict()).items():
-                if not differs(given, mistaken):
-                    raise Wrong(f"Off by up to {gap:.2f}. One mistake is left: {told}")
+        if gap := differs(result, expected):
+            for mistake, mistaken in of_weights((_X, _X, _X), module.state_dict()).items():
+                if not differs(result, mistaken):
+                    raise Wrong(f"Off by up to {gap:.2f}. One mistake is left: {mistake}")
             raise Wrong(f"Off by up to {gap:.2f} from PyTorch's output, and by more than one mistake.")
         for parameter in module.parameters():
             parameter.add_(1.0)

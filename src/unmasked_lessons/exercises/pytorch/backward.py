@@ -16,27 +16,27 @@ def _row_sums(answer: Callable[[Tensor, Tensor], Tensor]) -> None:
     grad_context, query, key, value = draw(*_SHAPES)
     weights = (query @ key.mT / 6**0.5).softmax(-1)
     right = (weights * (grad_context @ value.mT)).sum(-1, keepdim=True)
-    given = answer(grad_context, weights @ value)
-    if isinstance(given, Tensor) and given.shape == right.shape[:-1]:
-        given = given[..., None]
+    result = answer(grad_context, weights @ value)
+    if isinstance(result, Tensor) and result.shape == right.shape[:-1]:
+        result = result[..., None]
     known = {"These are the means over the features; they should be sums.": right / 2}
     axes = ": a number for each query"
-    hold(given, right, "", "the first", known, axes=axes, shown=lambda each: f"{each.flatten()[0]:.3f}")
+    hold(result, right, "", "the first", known, axes=axes, shown=lambda each: f"{each.flatten()[0]:.3f}")
 
 
 @exercise("attention-backward", "All three gradients are autograd's.")
 def _backward(answer: Callable[[Tensor, Tensor, Tensor, Tensor], Sequence[Tensor]]) -> None:
     """Equation: (9.2)."""
     drawn = draw(*_SHAPES)
-    given, right = parts(list(answer(*drawn)), "query", "key", "value"), attention_backward(*drawn)
+    result, right = parts(list(answer(*drawn)), "query", "key", "value"), attention_backward(*drawn)
     grad_context, query, key, value = drawn
     without = (query @ key.mT / 6**0.5).softmax(-1) * (grad_context @ value.mT)
     no_sum = (without @ key, without.mT @ query, right.value)
-    for what, mine, exact, short in zip(("query", "key", "value"), given, right, no_sum, strict=True):
+    for subject, mine, exact, short in zip(("query", "key", "value"), result, right, no_sum, strict=True):
         row_sum = "The row sum is missing: a score moves all the weights of its row."
         known = {
             "The scale is missing: query and key both have it.": exact * 6**0.5,
             row_sum: short / 6**0.5,
             f"{row_sum} So is the scale.": short,
         }
-        hold(mine, exact, what=f"the gradient of the {what}", known=known)
+        hold(mine, exact, subject=f"the gradient of the {subject}", known=known)

@@ -21,7 +21,7 @@ def _undo_the_root(answer: Any) -> None:
         "A matrix is divided by the root; multiply it.": _weights(x, 1 / d),
     }
     right = _weights(x, 1.0)
-    hold(weights, right, what="its weights", known=known, tolerance=_EXACT)
+    hold(weights, right, subject="its weights", known=known, tolerance=_EXACT)
     hold(context, right @ x, "The weights are right, but", "the output", tolerance=_EXACT)
 
 
@@ -59,8 +59,8 @@ def _try(module: Any) -> tuple[Tensor, Tensor, Tensor]:
     if not isinstance(module, nn.MultiheadAttention):
         raise Wrong(f"It is {type(module).__name__}; give the nn.MultiheadAttention that you changed.")
     if module.num_heads != 1 or module.in_proj_weight is None:
-        told = f"It has {module.num_heads} heads; begin with a bypassed module, which has one."
-        raise Wrong(told, "bypass-conditions")
+        message = f"It has {module.num_heads} heads; begin with a bypassed module, which has one."
+        raise Wrong(message, "bypass-conditions")
     x = draw((5, module.embed_dim))[0].to(module.in_proj_weight)
     with torch.no_grad():  # tokens alone, without a batch: batch_first does not matter
         context, weights = module(x, x, x)

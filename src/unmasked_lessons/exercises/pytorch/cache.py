@@ -23,19 +23,19 @@ def _padded_positions(answer: Callable[[Tensor], Tensor]) -> None:
     for lengths, left in (([3, 5], True), ([4], True), ([0, 2, 1], True), ([2, 4], False)):
         real = masks.padding(torch.tensor(lengths), side="left" if left else "right")[:, 0, 0]
         where, right = f"For {real.int().tolist()}", masks.positions_of(real)
-        given = tensor(ask(answer, real), where, right, "the positions")
-        shown = f"{where} the positions are {given.tolist()}; they could be {right.tolist()}."
-        if given.is_floating_point() or given.dtype == torch.bool:
-            raise Wrong(f"{shown} They are {given.dtype}; a table is read at whole numbers.")
+        result = tensor(ask(answer, real), where, right, "the positions")
+        shown = f"{where} the positions are {result.tolist()}; they could be {right.tolist()}."
+        if result.is_floating_point() or result.dtype == torch.bool:
+            raise Wrong(f"{shown} They are {result.dtype}; a table is read at whole numbers.")
         counted = torch.arange(real.size(1)).expand_as(real)
         known = {
-            "There is a negative one, which no table has.": bool((given < 0).any()),
-            "The padding is counted.": same(given[real], counted[real]),
+            "There is a negative one, which no table has.": bool((result < 0).any()),
+            "The padding is counted.": same(result[real], counted[real]),
         }
-        if not same(given[real], right[real]) or (given < 0).any():
-            name(given, shown, known)
-        if given.numel() and given.max() >= right.size(1):
-            raise Wrong(f"{shown} A table as long as the text has no position {given.max().item()}.")
+        if not same(result[real], right[real]) or (result < 0).any():
+            name(result, shown, known)
+        if result.numel() and result.max() >= right.size(1):
+            raise Wrong(f"{shown} A table as long as the text has no position {result.max().item()}.")
 
 
 @exercise("ring-slots", "The ring holds the last tokens, and the newest one in the place of the oldest.")
@@ -43,6 +43,8 @@ def _ring_slots(answer: Callable[[int, int], Tensor]) -> None:
     for length, window in ((5, 3), (4, 4), (12, 5), (7, 1)):
         right = length - 1 - (length - 1 - torch.arange(window)) % window
         where = f"For {length} tokens and a window of {window}"
-        given = tensor(answer(length, window), where, right)
-        known = {"These are the tokens that are there, in other slots.": same(given.sort().values, right.sort().values)}
-        hold(given, right, where, "the positions", known)
+        result = tensor(answer(length, window), where, right)
+        known = {
+            "These are the tokens that are there, in other slots.": same(result.sort().values, right.sort().values)
+        }
+        hold(result, right, where, "the positions", known)

@@ -17,11 +17,11 @@ def _packed_rule(answer: Callable[[Tensor], Rule]) -> None:
 
     ids = torch.tensor([[0, 0, 0, 1, 1], [4, 7, 7, 7, 9]])
     right = masks.documents(ids) & masks.causal(5)
-    given = ask(lambda: create_mask(answer(ids), 2, 1, 5, 5, device="cpu"))
+    result = ask(lambda: create_mask(answer(ids), 2, 1, 5, 5, device="cpu"))
     known = {
         "Every text has the documents of the first: ask for the ids of this one.": right[:1].expand_as(right),
         "The future is seen.": masks.documents(ids),
         "The past is hidden, and the future seen: the query comes before the key.": right.mT,
         "The documents are not apart.": masks.causal(5).expand_as(right),
     }
-    hold(given, right, "", "the mask", known)
+    hold(result, right, "", "the mask", known)

@@ -22,8 +22,8 @@ def _multi_head(answer: Callable[[Tensor, Tensor, Tensor, Mapping[str, Tensor], 
     state = dict(zip(shapes, (each / _EMBED_DIM**0.5 for each in drawn), strict=True))
     layer.load_state_dict(state, assign=True)
     right = layer(query, key, value)[0].detach()
-    given = answer(query, key, value, state, _HEADS)
-    hold(given, right, "For 5 queries and 7 keys", "the output", of_weights((query, key, value), state))
+    result = answer(query, key, value, state, _HEADS)
+    hold(result, right, "For 5 queries and 7 keys", "the output", of_weights((query, key, value), state))
 
 
 @exercise("weights-dropout", "What is returned is what averaged the values, each weight zero or enlarged.")
@@ -54,28 +54,28 @@ def _weights_dropout(answer: Callable[[Tensor, Tensor, Tensor, Tensor, float], t
                 f"a share of {dropped:.2f} is dropped.": abs(dropped - p) > 0.05,
                 "the context is not the average by the weights that you return.": not same(context, weights @ v),
             }
-            for told in (told for told, is_so in amiss.items() if is_so):
-                raise Wrong(f"With p = {p} {told}")
+            for fault in (fault for fault, is_so in amiss.items() if is_so):
+                raise Wrong(f"With p = {p} {fault}")
 
 
 @exercise("bias-never-missed", "It adds one number to all scores of a query, which no softmax sees.")
 def _bias_never_missed(answer: str) -> None:
     product = "Without the query's bias a score loses a number that differs from key to key: its product with them."
-    told = {
+    messages = {
         "b_q": product,
         "b_k": "",
         "b_v": "Without the value's bias every output moves. [zero-bias-parity]",
         "b_o": "Without the output's bias every output moves. [zero-bias-parity]",
     }
     name = str(answer).strip().lower()
-    if name not in told:
-        raise Wrong(f"It is {answer!r}; give one of {', '.join(map(repr, told))}.")
-    if told[name]:
-        raise Wrong(told[name])
+    if name not in messages:
+        raise Wrong(f"It is {answer!r}; give one of {', '.join(map(repr, messages))}.")
+    if messages[name]:
+        raise Wrong(messages[name])
 
 
 def of_weights(inputs: Sequence[Tensor], state: Mapping[str, Tensor]) -> dict[str, Any]:
-    """What is given by the mistakes with a layer's weights, by what is said of them: `known` of `hold`."""
+    """Return the results of mistakes with a layer's weights, by the sentence on each: `known` of `hold`."""
     weight, bias = state["in_proj_weight"], state["in_proj_bias"]
     w_o, b_o = state["out_proj.weight"], state["out_proj.bias"]
 

@@ -35,13 +35,13 @@ def _shared_heads(answer: Callable[[Tensor, Tensor, Tensor], Tensor]) -> None:
         right = F.scaled_dot_product_attention(q, k, v, enable_gqa=True)
         where = f"For {heads} heads of queries and {kv_heads} of keys"
         with _Shapes() as seen:
-            given = answer(q, k, v)
-        tensor(given, where, right)
+            result = answer(q, k, v)
+        tensor(result, where, right)
         if forbidden := {"repeat", "repeat_interleave", "expand", "scaled_dot_product_attention"} & seen.called:
             raise Wrong(f"{where} it calls {forbidden.pop()}; give the queries an axis for the groups instead.")
         k, v = (x.repeat(1, heads // kv_heads, 1, 1) for x in (k, v))
         alternate = "Heads alternate; neighbors should share: the axis of the groups comes second."
-        hold(given, right, where, known={alternate: F.scaled_dot_product_attention(q, k, v)})
+        hold(result, right, where, known={alternate: F.scaled_dot_product_attention(q, k, v)})
 
 
 @exercise("tokens-that-fit", "Half as many heads of keys, twice as many tokens.")
@@ -70,8 +70,8 @@ def _absorbed_scores(answer: Callable[[Tensor, Tensor, Tensor], Tensor]) -> None
         }
         where = f"For queries of {tuple(q.shape)} and latents of {tuple(latent.shape)}"
         with _Shapes() as seen:
-            given = answer(q, up, latent)
-        hold(given, right, where, "the scores", known)
+            result = answer(q, up, latent)
+        hold(result, right, where, "the scores", known)
         if any(keys in shape and head_dim in shape for shape in seen.made):
             made = f"you made the keys, of {keys} tokens and {head_dim} features."
             raise Wrong(f"{where} the scores are right, but {made}")

@@ -26,8 +26,8 @@ def _split(answer: Callable[[Tensor, int], Tensor]) -> None:
             ),
             "Every item of the batch is the first one. [only-first-item]": right[:1].expand_as(right),
         }
-        told = f"x = {x[0].int().tolist()}" if tokens == 2 else f"x of {tuple(x.shape)}"
-        hold(ask(answer, x, heads), right, f"For {told} and {heads} heads", "head 0", known, axes=_SPLIT, shown=_first)
+        shape = f"x = {x[0].int().tolist()}" if tokens == 2 else f"x of {tuple(x.shape)}"
+        hold(ask(answer, x, heads), right, f"For {shape} and {heads} heads", "head 0", known, axes=_SPLIT, shown=_first)
 
 
 @exercise("merge-heads", "Each token has the features of its heads side by side.")
@@ -64,8 +64,8 @@ def _packed_projection(answer: Callable[[Tensor, Tensor, int], Sequence[Tensor]]
             "Query and key are exchanged.": all(map(same, three, exchanged)),
         }
         where = f"For x of {tuple(x.shape)}, weight of {tuple(weight.shape)} and {heads} heads"
-        for what, given, exact in zip(("query", "key", "value"), three, right, strict=True):
-            hold(given, exact, where, f"the {what}", known, axes=_SPLIT)
+        for subject, result, exact in zip(("query", "key", "value"), three, right, strict=True):
+            hold(result, exact, where, f"the {subject}", known, axes=_SPLIT)
 
 
 @exercise("appended-pair", "The pair is one key and one value more, for every query.")
@@ -96,22 +96,22 @@ def _softmax_one(answer: Callable[[Tensor], Tensor]) -> None:
     for size, scores in {"of a few units": drawn, "about 1000": drawn + 1000, "about -1000": drawn - 1000}.items():
         mixed = (scores - scores.amax(-1, keepdim=True)).exp()
         known = {
-            "Subtract the largest score first: an exponential overflows.": lambda given: not given.isfinite().all(),
+            "Subtract the largest score first: an exponential overflows.": lambda result: not result.isfinite().all(),
             "That is the usual softmax: one more stands in the denominator.": scores.softmax(-1),
             "If you subtract the largest score, the one has to be divided by its exponential too.": (
                 mixed / (1 + mixed.sum(-1, keepdim=True))
             ),
         }
-        given, right = ask(answer, scores, keep="scores"), F.pad(scores, (0, 1)).softmax(-1)[..., :-1]
-        hold(given, right, f"For scores {size}", "the sum of the first row", known, shown=_first_sum)
+        result, right = ask(answer, scores, keep="scores"), F.pad(scores, (0, 1)).softmax(-1)[..., :-1]
+        hold(result, right, f"For scores {size}", "the sum of the first row", known, shown=_first_sum)
 
 
 def _tagged(batch: int, tokens: int, features: int) -> Tensor:
     return torch.arange(float(batch * tokens * features)).view(batch, tokens, features)
 
 
-def _first(given: Tensor) -> list[int] | list[list[int]]:
-    return given[0, 0].int().tolist()
+def _first(result: Tensor) -> list[int] | list[list[int]]:
+    return result[0, 0].int().tolist()
 
 
 def _first_sum(weights: Tensor) -> str:

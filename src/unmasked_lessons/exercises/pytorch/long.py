@@ -39,11 +39,13 @@ def _sink_softmax(answer: Callable[[Tensor, Tensor], Tensor]) -> str | None:
             scores.exp() / (scores.exp().sum(-1, keepdim=True) + sinks[:, None, None])
         ),
     }
-    given = ask(answer, scores, sinks)
-    if isinstance(given, Tensor) and given.shape == (2, 3, 5):
+    result = ask(answer, scores, sinks)
+    if isinstance(result, Tensor) and result.shape == (2, 3, 5):
         raise Wrong("The weights have five columns for four keys: drop that of the sink.")
     right = attention_weights(scores, sinks=sinks)
-    hold(given, right, "", "the sum of the first row", known, shown=lambda weights: f"{weights[0, 0].sum().item():.3f}")
+    hold(
+        result, right, "", "the sum of the first row", known, shown=lambda weights: f"{weights[0, 0].sum().item():.3f}"
+    )
     return survives(ask(answer, 1000 * scores, sinks))
 
 
@@ -59,7 +61,7 @@ def _capped_weights(answer: Callable[[Tensor, Tensor, float], Tensor]) -> None:
         )
         known = {
             "What is not allowed keeps a weight: the cap comes after the mask. [softcap-after-mask]": (
-                lambda given: given[:, ~allowed].any()
+                lambda result: result[:, ~allowed].any()
             ),
             "The scores are not capped.": uncapped,
             "The cap is smooth: tanh, not clamp.": clamped,

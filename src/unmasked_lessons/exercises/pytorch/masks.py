@@ -14,11 +14,11 @@ def _causal_mask(answer: Callable[[int], Tensor]) -> None:
     for tokens in (2, 3, 5, 1):
         where = f"For {tokens} token{'s' * (tokens > 1)}"
         right = masks.causal(tokens)
-        given = _boolean(answer(tokens), where)
+        result = _boolean(answer(tokens), where)
         # Axes of length one before the two are welcome.
-        if given.shape[-2:] == right.shape and given.numel() == right.numel():
-            given = given.reshape(right.shape)
-        hold(given, right, where, "the mask", of_masks(right))
+        if result.shape[-2:] == right.shape and result.numel() == right.numel():
+            result = result.reshape(right.shape)
+        hold(result, right, where, "the mask", of_masks(right))
 
 
 @exercise("padding-mask", "No query sees padding, and every query sees all that is real.")
@@ -27,18 +27,18 @@ def _padding_mask(answer: Callable[[Tensor, int], Tensor]) -> None:
         where = f"For the lengths {' and '.join(map(str, lengths))} and {keys} keys"
         shape = (len(lengths), 5, 6, keys)
         right = masks.padding(torch.tensor(lengths), keys).expand(shape)
-        given = _boolean(ask(answer, torch.tensor(lengths), keys), where)
+        result = _boolean(ask(answer, torch.tensor(lengths), keys), where)
         try:
-            wide = given.expand(shape)
+            wide = result.expand(shape)
         except RuntimeError:
             scores = f"scores of shape {shape}: batch, heads, queries, keys. {(len(lengths), 1, 1, keys)} does"
-            raise Wrong(f"{where} the shape is {tuple(given.shape)}. It does not broadcast to {scores}.") from None
+            raise Wrong(f"{where} the shape is {tuple(result.shape)}. It does not broadcast to {scores}.") from None
         known = {
             "True marks the padding; it must mark what may be seen. [mask-polarity]": ~right,
             "The padding stands at the end, not in front.": right.flip(-1),
             "Everybody sees the padding. [padding-ignored]": Tensor.all,
             "The queries see different keys; who asks does not matter here.": (
-                lambda given: not torch.equal(given, given[:, :, :1].expand_as(given))
+                lambda result: not torch.equal(result, result[:, :, :1].expand_as(result))
             ),
         }
         hold(wide, right, where, "the row of the first query", known, shown=lambda mask: mask[:, 0, 0].int().tolist())
@@ -51,8 +51,8 @@ def _masked_softmax(answer: Callable[[Tensor, Tensor], Tensor]) -> str | None:
     for allowed in (masks.causal(4, 5), blind):
         exact = scores.double()
         right = exact.masked_fill(~allowed, -torch.inf).softmax(-1).nan_to_num(0.0)
-        given = tensor(ask(answer, scores, allowed, keep="scores"), "", right, "the weights")
-        rows = given[..., ~allowed.any(-1), :]
+        result = tensor(ask(answer, scores, allowed, keep="scores"), "", right, "the weights")
+        rows = result[..., ~allowed.any(-1), :]
         known = {
             "It shuts out what is allowed: True says what may be seen. [mask-polarity]": (
                 exact.masked_fill(allowed, -torch.inf).softmax(-1)
@@ -64,12 +64,12 @@ def _masked_softmax(answer: Callable[[Tensor, Tensor], Tensor]) -> str | None:
             "The row that may see nothing is NaN; it should be zeros. [fully-masked-row]": bool(rows.isnan().any()),
             "The row that may see nothing has weights; they should be 0. [fully-masked-row]": bool(rows.any()),
         }
-        hold(given, right, "", "the weights", known)
+        hold(result, right, "", "the weights", known)
     return survives(ask(answer, 1000 * scores, blind))
 
 
-def _boolean(given: object, where: str) -> Tensor:
-    mask = tensor(given, where)
+def _boolean(result: object, where: str) -> Tensor:
+    mask = tensor(result, where)
     if mask.dtype == torch.bool:
         return mask
     remedy = f"{where} the dtype is {mask.dtype}; return torch.bool"

@@ -20,10 +20,10 @@ def _packed_causal(answer: Callable[[Tensor], Tensor]) -> None:
             "A document sees those before it. [packed-without-documents]": before,
             _BACK: (ids[:, None] == ids) & before,
         }
-        given = ask(answer, ids)
-        if isinstance(given, Tensor) and given.numel() == own.numel() and given.shape[-2:] == own.shape:
-            given = given.reshape(own.shape)
-        hold(given, own & before, f"For the ids {ids.tolist()}", "the mask", known | of_masks(own & before))
+        result = ask(answer, ids)
+        if isinstance(result, Tensor) and result.numel() == own.numel() and result.shape[-2:] == own.shape:
+            result = result.reshape(own.shape)
+        hold(result, own & before, f"For the ids {ids.tolist()}", "the mask", known | of_masks(own & before))
 
 
 @exercise("cumulative-lengths", "They begin with zero, end with all tokens, and are int32.")
@@ -34,10 +34,10 @@ def _cumulative_lengths(answer: Callable[[Tensor], Tensor]) -> None:
             "The zero is missing: the first document begins there.": right[1:],
             "The end is missing: the last document ends there.": right[:-1],
         }
-        given = answer(torch.tensor(lengths))
-        hold(given, right, f"For the lengths {lengths}", known=known)
-        if given.dtype != torch.int32:
-            raise Wrong(f"The numbers are right, and their dtype is {given.dtype}; kernels take torch.int32.")
+        result = answer(torch.tensor(lengths))
+        hold(result, right, f"For the lengths {lengths}", known=known)
+        if result.dtype != torch.int32:
+            raise Wrong(f"The numbers are right, and their dtype is {result.dtype}; kernels take torch.int32.")
 
 
 @exercise("restarted-positions", "Each document begins at zero.")

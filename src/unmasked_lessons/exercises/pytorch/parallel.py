@@ -22,8 +22,8 @@ def _row_parallel(answer: Callable[[Sequence[Tensor], Sequence[Tensor], Tensor],
             "That is the bias, which nobody has added.": product,
             "It is the mean of the ranks' outputs, not their sum.": product / ranks + bias,
         }
-        given = answer(list(context.chunk(ranks, dim=-1)), list(weight.chunk(ranks, dim=1)), bias)
-        hold(given, product + bias, f"For {ranks} ranks", "the output", known)
+        result = answer(list(context.chunk(ranks, dim=-1)), list(weight.chunk(ranks, dim=1)), bias)
+        hold(result, product + bias, f"For {ranks} ranks", "the output", known)
 
 
 @exercise("zigzag-block", "The ranks before give half of their keys, those behind see half of them.")

@@ -21,7 +21,7 @@ def _turn_by_hand(answer: Turn) -> str | None:
         turn, neighbors = Rotary(size), Rotary(size, pairing="interleaved")
         slow = Rotary(size, frequencies=10_000.0 ** (-torch.arange(size // 2, dtype=x.dtype) / size))
         where = f"At the positions {places}, for {size} features,"
-        given = tensor(ask(answer, x, positions, keep="x"), where, x)
+        result = tensor(ask(answer, x, positions, keep="x"), where, x)
         known = {
             "Neighbors are paired; the pairs here are the halves. [rope-pairing]": neighbors(x, positions),
             "It is turned the other way round: the first half loses by the sine, the second gains.": turn(
@@ -31,15 +31,15 @@ def _turn_by_hand(answer: Turn) -> str | None:
             "Nothing is turned.": x,
             "The frequencies fall too slowly: there are half as many pairs as features.": slow(x, positions),
             "Turning changes no length; here one becomes another.": (
-                not same(given.norm(dim=-1), x.norm(dim=-1), 1e-3)
+                not same(result.norm(dim=-1), x.norm(dim=-1), 1e-3)
             ),
         }
-        hold(given, turn(x, positions), where, "some feature", known, tolerance=1e-3)
+        hold(result, turn(x, positions), where, "some feature", known, tolerance=1e-3)
     half = draw((1, 4, 64))[0].bfloat16()
     far = torch.tensor([1000, 1001, 1002, 1003])
     off = (tensor(ask(answer, half, far)).double() - Rotary(64)(half.double(), far)).abs().max().item()
-    told = f"Right, but for x in bfloat16 it is off by {off:.1f} at the positions {far.tolist()}: keep angles wider."
-    return told if off > 0.1 else None
+    message = f"Right, but for x in bfloat16 it is off by {off:.1f} at the positions {far.tolist()}: keep angles wider."
+    return message if off > 0.1 else None
 
 
 @exercise("read-the-pairing", "A single feature, turned, tells its partner.")
@@ -60,7 +60,7 @@ def _read_the_pairing(answer: Callable[[Turn], object]) -> None:
         "of another base that turns halves": (False, Rotary(8, base=3.0)),
         "that turns neighbors and puts them into the halves": (True, apart),
     }
-    judge(answer, [(f"a function {what}", right, turn, "") for what, (right, turn) in tried.items()])
+    judge(answer, [(f"a function {subject}", right, turn, "") for subject, (right, turn) in tried.items()])
 
 
 @exercise("alibi-bias", "Each score is lowered by the distance, times the slope of its head.")
@@ -79,6 +79,6 @@ def _alibi_bias(answer: Callable[[Tensor, int, int], Tensor]) -> None:
             "The last query stands at the last key, not the first at the first. [top-left-causal]": early,
         }
         where = f"For {queries} {'query' if queries == 1 else 'queries'} and {keys} keys"
-        given = tensor(ask(answer, slopes, queries, keys), where, right)
-        what = "the first head's last row"
-        hold(given.where(seen.bool(), 0.0), right, where, what, known, shown=lambda bias: bias[0, -1].tolist())
+        result = tensor(ask(answer, slopes, queries, keys), where, right)
+        subject = "the first head's last row"
+        hold(result.where(seen.bool(), 0.0), right, where, subject, known, shown=lambda bias: bias[0, -1].tolist())

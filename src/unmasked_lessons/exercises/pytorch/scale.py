@@ -24,19 +24,19 @@ def _scaled_scores(answer: Callable[[Tensor, Tensor], Tensor]) -> None:
     def like(rule: Callable[[int], float]) -> bool:
         return all(abs(each / rule(size) - 1) < 1e-4 for size, each in under.items())
 
-    d, found = next(((d, found) for d, found in under.items() if abs(found / d - 1) >= 1e-4), (0, 0.0))
+    d, divisor = next(((d, divisor) for d, divisor in under.items() if abs(divisor / d - 1) >= 1e-4), (0, 0.0))
     known = {
         "They are not scaled at all. [missing-scale]": like(lambda size: 1),
         "Divide by the root of the number, not by the number. [wrong-d-in-scale]": like(lambda size: size**2),
         "They are multiplied by the root. [wrong-d-in-scale]": like(lambda size: 1 / size),
         "Whatever the number of features, the divisor stays: read it from q. [global-d-k]": (
-            d > 0 and like(lambda size: found)
+            d > 0 and like(lambda size: divisor)
         ),
         "The root is that of another number. [wrong-d-in-scale]": True,
     }
     if d:
-        told = f"For {d} features the dot products are divided by {found**0.5:.4g}; it should be {d**0.5:.4g}."
-        name(found, told, known)
+        message = f"For {d} features the dot products are divided by {divisor**0.5:.4g}; it should be {d**0.5:.4g}."
+        name(divisor, message, known)
 
 
 @exercise("is-cosines", "The diagonal tells: each vector points the same way as itself.")
@@ -68,22 +68,22 @@ def _under_the_root(answer: Callable[[Tensor, Tensor], Tensor], q: Tensor, k: Te
     """Find the number whose root an answer divides by."""
     products = torch.einsum("...qd,...kd->...qk", q, k)
     right, where = products / q.size(-1) ** 0.5, f"For q of {tuple(q.shape)} and k of {tuple(k.shape)}"
-    given = tensor(ask(answer, q, k, keep="queries and keys"), where, right).to(right)
-    ratio = (products * given).sum() / given.square().sum()
-    if not (ratio > 0 and same(given * ratio, products)):
-        off = (given - right).abs().max().item()
+    result = tensor(ask(answer, q, k, keep="queries and keys"), where, right).to(right)
+    ratio = (products * result).sum() / result.square().sum()
+    if not (ratio > 0 and same(result * ratio, products)):
+        off = (result - right).abs().max().item()
         known = {"These are the weights: leave the softmax to the next step.": right.softmax(-1)}
-        name(given, f"{where} the scores are off by up to {off:.2f}, and no divisor explains it.", known)
+        name(result, f"{where} the scores are off by up to {off:.2f}, and no divisor explains it.", known)
     return float(ratio.square())
 
 
 @exercise("divisor", "The standard deviation of the dot products is the variance times the root of d.")
 def _divisor(answer: Callable[[int, float], float]) -> None:
     """Equation: (2.1)."""
-    given = {(d, v): float(answer(d, v)) for d, v in ((4, 1.0), (9, 2.0), (5, 0.25))}
+    result = {(d, v): float(answer(d, v)) for d, v in ((4, 1.0), (9, 2.0), (5, 0.25))}
 
     def like(rule: Callable[[int, float], float]) -> bool:
-        return all(same(number, rule(*at)) for at, number in given.items())
+        return all(same(number, rule(*at)) for at, number in result.items())
 
     known = {
         "That is the root of d alone: features of another variance make other products.": like(lambda d, v: d**0.5),
@@ -91,7 +91,7 @@ def _divisor(answer: Callable[[int, float], float]) -> None:
         "That is the variance of the dot products; divide by its root.": like(lambda d, v: d * v**2),
         "That is what to multiply by; asked for is what to divide by.": like(lambda d, v: 1 / (v * d**0.5)),
     }
-    for (d, v), number in given.items():
+    for (d, v), number in result.items():
         hold(number, v * d**0.5, f"For d = {d} and v = {v:g}", known=known)
 
 
@@ -107,9 +107,9 @@ def _softmax_backward(answer: Callable[[Tensor, Tensor], Tensor]) -> None:
             "These are the terms of the diagonal alone.": (1 - weights) * terms,
             "Each row has a sum of its own: sum over the last axis.": weights * (gradient - terms.sum()),
             "The gradient of a row of scores sums to zero; that of yours does not.": (
-                lambda given: not same(given.sum(-1), torch.zeros(given.shape[:-1]))
+                lambda result: not same(result.sum(-1), torch.zeros(result.shape[:-1]))
             ),
         }
         right = weights * (gradient - terms.sum(-1, keepdim=True))
-        given, where = ask(answer, weights, gradient), f"For weights of {shape}"
-        hold(given, right, where, "the first row", known, shown=lambda each: short(each.flatten()[: each.size(-1)]))
+        result, where = ask(answer, weights, gradient), f"For weights of {shape}"
+        hold(result, right, where, "the first row", known, shown=lambda each: short(each.flatten()[: each.size(-1)]))

@@ -22,17 +22,17 @@ def _running(answer: Callable[[Sequence[Sequence[float]]], tuple[float, float]])
     for row in rows:
         scores = torch.tensor([score for tile in row for score in tile], dtype=torch.float64)
         try:
-            given = torch.tensor([float(each) for each in parts(answer(row), "maximum", "sum")], dtype=torch.float64)
+            result = torch.tensor([float(each) for each in parts(answer(row), "maximum", "sum")], dtype=torch.float64)
         except OverflowError:
             raise Wrong(f"For {row} it raises OverflowError: measure every score from the largest so far.") from None
         right = torch.stack([scores.max(), (scores - scores.max()).exp().sum()])
         known = {
             "Minus infinity less minus infinity is NaN: a tile that shows nothing has no largest score.": bool(
-                given[1].isnan()
+                result[1].isnan()
             ),
-            "When a larger score comes, the sum so far must shrink.": same(given[0], right[0]),
+            "When a larger score comes, the sum so far must shrink.": same(result[0], right[0]),
         }
-        hold(given, right, f"For {row}", "it", known, shown=lambda pair: f"{pair[0]:.4g} and {pair[1]:.4g}")
+        hold(result, right, f"For {row}", "it", known, shown=lambda pair: f"{pair[0]:.4g} and {pair[1]:.4g}")
 
 
 @exercise("merge-parts", "Every part counts by its share of the exponentials.")
@@ -46,7 +46,7 @@ def _merge(answer: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]) -> None:
             "The plain mean is right only where both parts have the same sum of exponentials.": (one + two) / 2,
             "The shares are those of the exponentials, not of the numbers of keys.": (2 * one + 5 * two) / 7,
             "Large scores make it infinite or NaN: subtract before you take the exponential.": (
-                lambda given: not given.isfinite().all()
+                lambda result: not result.isfinite().all()
             ),
         }
         hold(ask(answer, one, l_one, two, l_two), tiles.merge(parts).context, known=known)

@@ -18,8 +18,8 @@ def _looks_back(answer: Callable[[Tensor], Tensor]) -> None:
         "That is the weight on the token after.": weights.diagonal(1, -2, -1).mean((0, 2)),
         "That is the weight on the token before, counting the first token too.": right * 4 / 5,
     }
-    what = "head 0's mean weight on the token before"
-    hold(ask(answer, weights), right, "For 3 heads", what, known, shown=lambda heads: f"{heads[0]:.3f}")
+    subject = "head 0's mean weight on the token before"
+    hold(ask(answer, weights), right, "For 3 heads", subject, known, shown=lambda heads: f"{heads[0]:.3f}")
 
 
 @exercise("ablate-by-hand", "The last axis has two parts, heads and features.")
@@ -29,8 +29,8 @@ def _without(answer: Callable[[Tensor, list[int]], Tensor]) -> None:
         right = context.clone()
         for head in heads:
             right[..., 2 * head : 2 * head + 2] = 0
-        given, what = ask(answer, context, heads, keep="context"), "the list of those of 6 features that are zero"
-        hold(given, right, f"Without heads {heads}", what, shown=_zeros)
+        result, subject = ask(answer, context, heads, keep="context"), "the list of those of 6 features that are zero"
+        hold(result, right, f"Without heads {heads}", subject, shown=_zeros)
 
 
 def _zeros(context: Tensor) -> list[int]:

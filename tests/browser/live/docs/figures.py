@@ -14,13 +14,13 @@ sentences = sentence.ask("ship", "i must go back to my ship and to my crew", "we
 # %%
 #| caption: What a word takes.
 #| script: live/sentence.js
-#| data: sentence.given(sentences)
+#| data: sentence.script_data(sentences)
 plot.grid(sentences[1].weights, "weights", rows=sentences[1].words, columns=sentences[1].words)
 
 # %%
 #| caption: The same, in little room.
 #| script: live/sentence.js
-#| data: sentence.given(sentences[1:], compact=True)
+#| data: sentence.script_data(sentences[1:], compact=True)
 plot.grid(sentences[1].weights, "weights", rows=sentences[1].words, columns=sentences[1].words)
 
 # %%

@@ -1,0 +1,36 @@
+"""The work of each rank of a ring, and the bytes that it sends."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from unmasked.parallel import head_bytes, positions_of_rank, ring_bytes
+from unmasked.parallel.ring import Layout
+
+
+def pairs(tokens: int, ranks: int) -> dict[str, Tensor]:
+    """The pairs of a query and a key that each rank of a causal ring computes at each step, (ranks, steps)."""
+    layouts: tuple[Layout, ...] = ("contiguous", "zigzag", "striped")
+    counts: dict[str, Tensor] = {}
+    for layout in layouts:
+        at = [positions_of_rank(tokens, rank=rank, ranks=ranks, layout=layout) for rank in range(ranks)]
+        counts[layout] = torch.tensor(
+            [[(at[rank][:, None] >= at[rank - step]).sum() for step in range(ranks)] for rank in range(ranks)]
+        )
+    return counts
+
+
+def sent(lengths: Sequence[int], *, kv_heads: int, head_dim: int, width: int, ranks: int) -> dict[str, list[float]]:
+    """Return the MiB that a rank sends in one forward pass of a layer in bfloat16, by the count of tokens.
+
+    First those of a ring, then those of a sum, where heads are computed in parallel.
+    """
+    bfloat16 = torch.bfloat16
+    return {
+        f"{tokens:,}": [
+            ring_bytes(1, kv_heads, tokens, head_dim, ranks=ranks, dtype=bfloat16) / 2**20,
+            head_bytes(1, tokens, width, width, dtype=bfloat16) / 2**20,
+        ]
+        for tokens in lengths
+    }
