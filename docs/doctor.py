@@ -20,7 +20,7 @@ from torch import nn
 from unmasked import plot, self_attention
 from unmasked_doctor import examples, museum, probes
 from unmasked_doctor._command import main
-from unmasked_doctor.examples import HEALTHY, NOT_SEEN, SICK
+from unmasked_doctor.examples import NOT_SEEN, RIGHT, WRONG
 
 
 class Mine(nn.Module):
@@ -315,7 +315,7 @@ assert (
 # %% tags=["check"]
 #| timeout: 300
 torch.manual_seed(4)
-well = examples.ward(HEALTHY)
+well = examples.examine(RIGHT)
 rows = [
     (
         name,
@@ -348,7 +348,7 @@ chosen = [
     "wrong-value",
     "weight-not-transposed",
 ]
-ill = examples.ward({name: SICK[name] for name in chosen})
+ill = examples.examine({name: WRONG[name] for name in chosen})
 
 rows = [(name, f.cause, f.how) for name, r in ill.items() for f in r.findings]
 plot.table(("planted", "named", ""), rows)
@@ -365,7 +365,7 @@ plain = examples.Plain().double().eval().requires_grad_(False)
 tokens = torch.randn(4, 5, 12, dtype=torch.float64)
 outputs = []
 for name in chosen:
-    patient = SICK[name].make().double().eval().requires_grad_(False)
+    patient = WRONG[name].make().double().eval().requires_grad_(False)
     patient.load_state_dict(plain.state_dict())
     outputs.append(patient(tokens))
 outputs = torch.stack(outputs)
@@ -386,7 +386,7 @@ plot.grid(
 assert all(report.ok for report in well.values()), (
     "Sound: nothing is found in what is right"
 )
-assert all(ill[name].causes == (SICK[name].cause,) for name in chosen), (
+assert all(ill[name].causes == (WRONG[name].cause,) for name in chosen), (
     "each planted mistake is named"
 )
 assert {*NOT_SEEN} < {*museum.ENTRIES}, "do not show in a module's behavior"

@@ -1,13 +1,13 @@
-"""Some of those whom the doctor was tried on: correct attention in several styles, and attention with one mistake each.
+"""Modules to try the doctor on: right attention in several styles, and attention with one mistake each.
 
-`HEALTHY` must give no finding, `SICK` the finding that names its mistake; `NOT_SEEN` says why some of the museum's
-mistakes cannot be seen from outside. `ward` examines them all. They take 12 features, most of them in 3 heads.
+The doctor must find nothing in `RIGHT`, and in each of `WRONG` the mistake that it is named by; `NOT_SEEN` says why a
+module's outputs do not show the museum's other mistakes. Examples take 12 features, most of them in 3 heads.
 
 >>> E, H
 (12, 3)
 """
 
-# A module that is called returns Any, and the patients are written as their like is written: without casts.
+# A module that is called returns Any, and the examples are written as users write theirs: without casts.
 # mypy: disable-error-code="no-any-return, operator, index"
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from unmasked.causal import CausalSelfAttention
 from unmasked_doctor._diagnose import diagnose
 from unmasked_doctor._report import Report
 
-__all__ = ["HEALTHY", "NOT_SEEN", "SICK", "Patient", "ward"]
+__all__ = ["NOT_SEEN", "RIGHT", "WRONG", "Causal", "Example", "Plain", "examine"]
 E, H = 12, 3
 D = E // H
 
 
 @dataclass(frozen=True)
-class Patient:
-    """Someone to examine.
+class Example:
+    """A module to examine.
 
     Attributes:
         make: Makes the target.
-        options: What `unmasked.diagnose` is told of it, beside embed_dim.
+        options: The arguments of `unmasked.diagnose` for it, beside embed_dim.
         cause: The slug of its mistake, or None.
     """
 
@@ -44,28 +44,35 @@ class Patient:
     cause: str | None = None
 
     def examine(self) -> Report:
-        """Let the doctor see it."""
+        """Make the target and diagnose it."""
         return diagnose(self.make(), **{"embed_dim": E, **self.options})
 
 
-def ward(patients: Mapping[str, Patient]) -> dict[str, Report]:
-    """Examine patients.
+def examine(examples: Mapping[str, Example]) -> dict[str, Report]:
+    """Examine several examples.
 
     Args:
-        patients: By name, as `HEALTHY` and `SICK` have them.
+        examples: The examples by name, as in `RIGHT` and `WRONG`.
 
     Returns:
         Their reports, by name.
 
     Examples:
         >>> name = "PyTorch's module"
-        >>> ward({name: HEALTHY[name]})[name].ok
+        >>> examine({name: RIGHT[name]})[name].ok
         True
     """
-    return {name: patient.examine() for name, patient in patients.items()}
+    return {name: example.examine() for name, example in examples.items()}
 
 
 class Plain(nn.Module):
+    """Attention step by step; each mistake does one of its methods otherwise.
+
+    Examples:
+        >>> Plain()(torch.ones(2, 5, 12)).shape
+        torch.Size([2, 5, 12])
+    """
+
     causal = False
     heads = H
 
@@ -76,44 +83,60 @@ class Plain(nn.Module):
         self.dropout = nn.Dropout(0.3)
 
     def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return queries, keys and values: (batch, tokens, features) each."""
         return self.q_proj(x), self.k_proj(x), self.v_proj(x)
 
     def split(self, x: Tensor) -> Tensor:
+        """Return the features of each head: (batch, heads, tokens, head_dim)."""
         return x.view(x.size(0), x.size(1), self.heads, E // self.heads).transpose(1, 2)
 
     def scale(self, q: Tensor) -> float:
+        """Return the number that scores are divided by."""
         return math.sqrt(q.size(-1))
 
     def scores(self, q: Tensor, k: Tensor) -> Tensor:
+        """Return the scores before a mask."""
         return q @ k.transpose(-2, -1) / self.scale(q)
 
     def weigh(self, scores: Tensor) -> Tensor:
+        """Return the weights, of which those on later tokens are zero if `causal` is True."""
         if self.causal:
             scores = self.mask(scores, torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1))
         return scores.softmax(-1)
 
     def mask(self, scores: Tensor, future: Tensor) -> Tensor:
+        """Return the scores, with those on later tokens hidden."""
         return scores.masked_fill(future, -math.inf)
 
     def merge(self, context: Tensor) -> Tensor:
+        """Return the heads side by side: (batch, tokens, features)."""
         return context.transpose(1, 2).flatten(2)
 
     def forward(self, x: Tensor) -> Any:
+        """Return the output: (batch, tokens, features)."""
         q, k, v = (self.split(y) for y in self.project(x))
         return self.out_proj(self.merge(self.dropout(self.weigh(self.scores(q, k))) @ v))
 
 
 class Causal(Plain):
+    """The same, where no token sees a later one.
+
+    Examples:
+        >>> Causal().weigh(torch.zeros(2, 2))
+        tensor([[1.0000, 0.0000],
+                [0.5000, 0.5000]])
+    """
+
     causal = True
 
 
-HEALTHY: dict[str, Patient] = {
-    "PyTorch's module": Patient(lambda: nn.MultiheadAttention(E, H, batch_first=True), {"inputs": "qkv"}),
-    "this package's causal layer": Patient(
+RIGHT: dict[str, Example] = {
+    "PyTorch's module": Example(lambda: nn.MultiheadAttention(E, H, batch_first=True), {"inputs": "qkv"}),
+    "this package's causal layer": Example(
         lambda: CausalSelfAttention(E, E, H, dropout=0.2, qkv_bias=True), {"causal": True}
     ),
-    "step by step": Patient(Plain, {}),
-    "step by step, causal": Patient(Causal, {"causal": True}),
+    "step by step": Example(Plain, {}),
+    "step by step, causal": Example(Causal, {"causal": True}),
 }
 
 # Each does one step of `Plain` otherwise.
@@ -129,8 +152,8 @@ _SLIPS: dict[str, dict[str, Callable[..., Any]]] = {
     "softmax-over-queries": {"weigh": lambda self, scores: scores.softmax(-2)},
     "weights-not-normalized": {"weigh": lambda self, scores: scores.exp()},
 }
-SICK: dict[str, Patient] = {
-    cause: Patient(type(cause.title().replace("-", ""), (Plain,), step), {}, cause) for cause, step in _SLIPS.items()
+WRONG: dict[str, Example] = {
+    cause: Example(type(cause.title().replace("-", ""), (Plain,), step), {}, cause) for cause, step in _SLIPS.items()
 }
 
 NOT_SEEN: dict[str, str] = {

@@ -1,6 +1,6 @@
-"""More whom the doctor is tried on, unlike all strangers: correct attention, and mistakes of the museum."""
+"""More modules to try the doctor on, unlike those of the zoo: right attention, and mistakes of the museum."""
 
-# A module that is called returns Any, and the patients are written as their like is written: without casts.
+# A module that is called returns Any, and the examples are written as users write theirs: without casts.
 # mypy: disable-error-code="no-any-return, operator, index"
 
 import math
@@ -13,66 +13,61 @@ from torch import Tensor, nn
 
 from unmasked import CausalSelfAttention, MultiheadAttention, self_attention
 from unmasked.functional import attend
-from unmasked_doctor.examples import (
-    HEALTHY,
-    NOT_SEEN,
-    SICK,
-    Causal,
-    D,
-    E,
-    H,
-    Patient,
-    Plain,
-)
+from unmasked_doctor import examples
+from unmasked_doctor.examples import NOT_SEEN, Causal, D, E, Example, H, Plain
 
 from .zoo.attention import SDPA_CAUSAL, Attention
 from .zoo.cases import Style
 
-__all__ = ["HEALTHY", "NOT_SEEN", "SICK"]
+__all__ = ["NOT_SEEN", "RIGHT", "WRONG"]
+
+RIGHT, WRONG = {**examples.RIGHT}, {**examples.WRONG}
 
 
-def healthy(name: str, **options: Any) -> Callable[[Any], Any]:
-    def admit(make: Any) -> Any:
-        assert name not in HEALTHY
-        HEALTHY[name] = Patient(make, options)
+def right(name: str, **options: Any) -> Callable[[Any], Any]:
+    """Add a right example, by what makes it and how `diagnose` is called."""
+
+    def add(make: Any) -> Any:
+        assert name not in RIGHT
+        RIGHT[name] = Example(make, options)
         return make
 
-    return admit
+    return add
 
 
-def sick(cause: str, name: str = "", **options: Any) -> Callable[[Any], Any]:
-    def admit(make: Any) -> Any:
+def wrong(cause: str, name: str = "", **options: Any) -> Callable[[Any], Any]:
+    """Add an example of a mistake."""
+
+    def add(make: Any) -> Any:
         full = f"{cause}: {name}" if name else cause
-        assert full not in SICK, full
-        SICK[full] = Patient(make, options, cause)
+        assert full not in WRONG, full
+        WRONG[full] = Example(make, options, cause)
         return make
 
-    return admit
+    return add
 
 
-healthy("PyTorch's module, tokens first", inputs="qkv", batch_first=False)(
+right("PyTorch's module, tokens first", inputs="qkv", batch_first=False)(
     lambda: nn.MultiheadAttention(E, H, dropout=0.3)
 )
-healthy("PyTorch's module, no bias", inputs="qkv")(lambda: nn.MultiheadAttention(E, H, bias=False, batch_first=True))
-healthy("PyTorch's module, add_bias_kv", inputs="qkv")(
+right("PyTorch's module, no bias", inputs="qkv")(lambda: nn.MultiheadAttention(E, H, bias=False, batch_first=True))
+right("PyTorch's module, add_bias_kv", inputs="qkv")(
     lambda: nn.MultiheadAttention(E, H, add_bias_kv=True, batch_first=True)
 )
-healthy("PyTorch's module, add_zero_attn", inputs="qkv")(
+right("PyTorch's module, add_zero_attn", inputs="qkv")(
     lambda: nn.MultiheadAttention(E, H, add_zero_attn=True, batch_first=True)
 )
-healthy("PyTorch's function", inputs="qkv_allowed")(lambda: F.scaled_dot_product_attention)
-healthy("PyTorch's function, no mask", inputs="qkv")(lambda: F.scaled_dot_product_attention)
-healthy("this package's module", inputs="qkv")(lambda: MultiheadAttention(E, H, batch_first=True))
-healthy("this package's causal layer, shared keys", causal=True)(
-    lambda: CausalSelfAttention(E, 2 * E, 6, num_kv_heads=2)
-)
-healthy("this package's function", inputs="qkv_allowed")(
+right("PyTorch's function", inputs="qkv_allowed")(lambda: F.scaled_dot_product_attention)
+right("PyTorch's function, no mask", inputs="qkv")(lambda: F.scaled_dot_product_attention)
+right("this package's module", inputs="qkv")(lambda: MultiheadAttention(E, H, batch_first=True))
+right("this package's causal layer, shared keys", causal=True)(lambda: CausalSelfAttention(E, 2 * E, 6, num_kv_heads=2))
+right("this package's function", inputs="qkv_allowed")(
     lambda: lambda q, k, v, allowed: attend(q, k, v, allowed=allowed[:, 0]).context
 )
-healthy("this package's self-attention")(lambda: lambda x: self_attention(x, need_weights=False).context)
+right("this package's self-attention")(lambda: lambda x: self_attention(x, need_weights=False).context)
 
 
-@healthy("a closure over matrices", num_heads=H)
+@right("a closure over matrices", num_heads=H)
 def closure() -> Callable[[Tensor], Tensor]:
     generator = torch.Generator().manual_seed(1)
     w = {name: torch.randn(E, E, generator=generator) * 0.3 for name in ("q", "k", "v", "o")}
@@ -84,7 +79,7 @@ def closure() -> Callable[[Tensor], Tensor]:
     return attend
 
 
-@healthy("names that say nothing", num_heads=H)
+@right("names that say nothing", num_heads=H)
 class Nameless(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -97,9 +92,9 @@ class Nameless(nn.Module):
 
 
 def slipped(cause: str, name: str, family: type[Plain], strict: bool = False, /, **steps: Callable[..., Any]) -> None:
-    """Admit one who takes a step of attention in another way."""
+    """Add an example that does a step of attention otherwise."""
     options = {"causal": True} if issubclass(family, Causal) else {}
-    sick(cause, name, **options | ({"strict": True} if strict else {}))(
+    wrong(cause, name, **options | ({"strict": True} if strict else {}))(
         type(cause.title().replace("-", ""), (family,), steps)
     )
 
@@ -113,10 +108,10 @@ DEALT_IN_TURN = Style(
     widen=lambda k, v, times: (k.repeat(1, times, 1, 1), v.repeat(1, times, 1, 1)),
     **SDPA_CAUSAL,
 )
-sick("repeat-for-repeat-interleave", **DEALT_IN_TURN.call, strict=True)(DEALT_IN_TURN.make)
+wrong("repeat-for-repeat-interleave", **DEALT_IN_TURN.call, strict=True)(DEALT_IN_TURN.make)
 
-MERGE = SICK["merge-without-transpose"].make.merge  # type: ignore[attr-defined]
-SPLIT = SICK["view-without-transpose"].make.split  # type: ignore[attr-defined]
+MERGE = WRONG["merge-without-transpose"].make.merge  # type: ignore[attr-defined]
+SPLIT = WRONG["view-without-transpose"].make.split  # type: ignore[attr-defined]
 slipped("merge-without-transpose", "causal", Causal, merge=MERGE)
 slipped("view-without-transpose", "and back", Causal, split=SPLIT, merge=MERGE)
 
@@ -136,9 +131,9 @@ class BatchForHead(nn.Module):
         return F.scaled_dot_product_attention(q, k, v).transpose(0, 1).flatten(1).expand(x.shape)
 
 
-sick("batch-indexed-for-head", num_heads=H)(lambda: BatchForHead(indexed=True))
-sick("batch-indexed-for-head", "by broadcasting", num_heads=H)(lambda: BatchForHead(indexed=False))
-sick("batch-transposed")(lambda: lambda x: (x @ x.permute(2, 1, 0) / math.sqrt(E)).softmax(-1) @ x)
+wrong("batch-indexed-for-head", num_heads=H)(lambda: BatchForHead(indexed=True))
+wrong("batch-indexed-for-head", "by broadcasting", num_heads=H)(lambda: BatchForHead(indexed=False))
+wrong("batch-transposed")(lambda: lambda x: (x @ x.permute(2, 1, 0) / math.sqrt(E)).softmax(-1) @ x)
 
 
 slipped(
@@ -155,7 +150,7 @@ slipped(
 )
 
 
-sick("no-causal-mask", causal=True)(Plain)
+wrong("no-causal-mask", causal=True)(Plain)
 
 
 slipped("mask-polarity", "", Causal, mask=lambda self, scores, future: scores.masked_fill(~future, -1e4))
@@ -173,13 +168,13 @@ slipped(
 )
 
 
-sick("top-left-causal", inputs="qkv", causal=True)(
+wrong("top-left-causal", inputs="qkv", causal=True)(
     lambda: lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True)
 )
-sick("missing-scale", "of three arguments", inputs="qkv")(lambda: lambda q, k, v: (q @ k.mT).softmax(-1) @ v)
+wrong("missing-scale", "of three arguments", inputs="qkv")(lambda: lambda q, k, v: (q @ k.mT).softmax(-1) @ v)
 
 
-@sick("is-causal-is-a-hint", causal=True)
+@wrong("is-causal-is-a-hint", causal=True)
 class Hint(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -190,13 +185,13 @@ class Hint(nn.Module):
         return self.attention(x, x, x, attn_mask=visible, is_causal=True)[0]
 
 
-@sick("is-causal-is-a-hint", "without a mask", causal=True)
+@wrong("is-causal-is-a-hint", "without a mask", causal=True)
 class HintAlone(Hint):
     def forward(self, x: Tensor) -> Tensor:
         return self.attention(x, x, x, is_causal=True)[0]
 
 
-@sick("fully-masked-row", inputs="qkv_allowed", strict=True)
+@wrong("fully-masked-row", inputs="qkv_allowed", strict=True)
 def fully_masked_row() -> Callable[..., Tensor]:
     def attend(q: Tensor, k: Tensor, v: Tensor, allowed: Tensor) -> Tensor:
         scores = q @ k.mT / math.sqrt(q.size(-1))
@@ -205,7 +200,7 @@ def fully_masked_row() -> Callable[..., Tensor]:
     return attend
 
 
-@sick("mask-buffer", causal=True, strict=True)
+@wrong("mask-buffer", causal=True, strict=True)
 class MaskBuffer(Causal):
     def __init__(self) -> None:
         super().__init__()
@@ -215,7 +210,7 @@ class MaskBuffer(Causal):
         return scores.masked_fill(self.future[: scores.size(-2), : scores.size(-1)].bool(), -math.inf)
 
 
-@sick("bias-kv-as-shift")
+@wrong("bias-kv-as-shift")
 class BiasKvAsShift(Plain):
     def __init__(self) -> None:
         super().__init__()
@@ -226,7 +221,7 @@ class BiasKvAsShift(Plain):
         return q, k + self.bias_k, v + self.bias_v
 
 
-@sick("aliased-weights")
+@wrong("aliased-weights")
 def aliased_weights() -> nn.Module:
     module = Plain()
     module.k_proj.weight.data = module.q_proj.weight.data
@@ -244,21 +239,21 @@ class Packed(Plain):
         return q, k, v
 
 
-healthy("PyTorch's names, another class")(Packed)
+right("PyTorch's names, another class")(Packed)
 
 
 slipped("zero-bias-parity", "", Packed, project=lambda self, x: F.linear(x, self.in_proj_weight).chunk(3, -1))
 slipped("averaged-weights-parity", "", Packed, merge=lambda self, y: Packed.merge(self, y.flip(1)))
 
 
-@sick("weight-not-transposed", "packed")
+@wrong("weight-not-transposed", "packed")
 class PackedNotTransposed(Packed):
     def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         q, k, v = (x @ w + b for w, b in zip(self.in_proj_weight.chunk(3), self.in_proj_bias.chunk(3), strict=True))
         return q, k, v
 
 
-@sick("interleaved-qkv")
+@wrong("interleaved-qkv")
 class InterleavedQkv(Packed):
     def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         rows = F.linear(x, self.in_proj_weight, self.in_proj_bias).unflatten(-1, (H, 3, D))
@@ -266,13 +261,13 @@ class InterleavedQkv(Packed):
         return q, k, v
 
 
-@sick("weights-not-normalized", "no softmax, and no weights to be seen", causal=False)
+@wrong("weights-not-normalized", "no softmax, and no weights to be seen", causal=False)
 def linear_attention() -> Callable[[Tensor], Tensor]:
     a, b = torch.randn(E, 7), torch.randn(E, 7)
     return lambda x: (x @ a) @ (x @ b).mT @ x.tanh()
 
 
-@sick("weights-after-dropout", strict=True)
+@wrong("weights-after-dropout", strict=True)
 class WeightsAfterDropout(Plain):
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         q, k, v = (self.split(y) for y in self.project(x))
@@ -280,17 +275,17 @@ class WeightsAfterDropout(Plain):
         return self.out_proj(self.merge(weights @ v)), weights
 
 
-@sick("input-overwritten", causal=True)
+@wrong("input-overwritten", causal=True)
 class InputOverwritten(Causal):
     def forward(self, x: Tensor) -> Tensor:
         x -= x.mean(-1, keepdim=True)
         return super().forward(x)
 
 
-@sick("need-weights-costs", strict=True)
+@wrong("need-weights-costs", strict=True)
 class NeedWeights(Hint):
     def forward(self, x: Tensor) -> Tensor:
         return self.attention(x, x, x)[0]
 
 
-healthy("a wrapped module whose weights are dropped")(NeedWeights)
+right("a wrapped module whose weights are dropped")(NeedWeights)

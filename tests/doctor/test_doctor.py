@@ -15,8 +15,7 @@ from unmasked import diagnose, self_attention
 from unmasked_doctor import Report, museum
 from unmasked_doctor.testing import assert_attention
 
-from .examples import HEALTHY, NOT_SEEN, SICK
-from .test_zoo import WRONG
+from . import examples, test_zoo
 from .zoo.attention import Attention, separate
 
 E, H, D = 20, 5, 4
@@ -46,18 +45,18 @@ def printed(name: str, report: Report) -> None:
     print(f"{name:55} {', '.join(report.causes) or 'no finding'}")
 
 
-@pytest.mark.parametrize("name", HEALTHY)
+@pytest.mark.parametrize("name", examples.RIGHT)
 def test_nothing_is_found_in_correct_attention(name: str) -> None:
-    report = HEALTHY[name].examine()
+    report = examples.RIGHT[name].examine()
     printed(name, report)
     assert report.ok, report
 
 
-@pytest.mark.parametrize("name", SICK)
+@pytest.mark.parametrize("name", examples.WRONG)
 def test_every_planted_mistake_is_named_and_no_other(name: str) -> None:
-    report = SICK[name].examine()
+    report = examples.WRONG[name].examine()
     printed(name, report)
-    assert report.causes == (SICK[name].cause,), report
+    assert report.causes == (examples.WRONG[name].cause,), report
     (finding,) = report.findings
     assert finding.evidence
     assert finding.link == museum.ENTRIES[finding.cause].link
@@ -67,10 +66,12 @@ def test_every_planted_mistake_is_named_and_no_other(name: str) -> None:
 
 
 def test_every_mistake_of_the_museum_is_planted_or_cannot_be_seen() -> None:
-    planted = {patient.cause for patient in SICK.values()} | {case.cause for case in WRONG.values()} - {None}
-    assert planted | NOT_SEEN.keys() == museum.ENTRIES.keys()
-    assert not planted & NOT_SEEN.keys()
-    assert len(HEALTHY) >= 15
+    planted = {example.cause for example in examples.WRONG.values()} | {
+        case.cause for case in test_zoo.WRONG.values()
+    } - {None}
+    assert planted | examples.NOT_SEEN.keys() == museum.ENTRIES.keys()
+    assert not planted & examples.NOT_SEEN.keys()
+    assert len(examples.RIGHT) >= 15
 
 
 # Classes that nothing was written for
@@ -215,7 +216,7 @@ def test_the_target_and_the_global_generator_are_left_as_they_were() -> None:
 
 
 def test_the_same_report_comes_every_time() -> None:
-    target = SICK["merge-without-transpose: causal"]
+    target = examples.WRONG["merge-without-transpose: causal"]
     torch.manual_seed(1)
     first = target.examine()
     torch.manual_seed(2)
@@ -295,7 +296,7 @@ def test_tied_weights_are_not_blamed() -> None:
 
 
 def test_the_report_prints_and_goes_to_json() -> None:
-    report = SICK["missing-scale"].examine()
+    report = examples.WRONG["missing-scale"].examine()
     text = report.text()
     assert text.startswith("MissingScale: 1 finding\nx missing-scale: ")
     assert "museum/computation/#missing-scale" in text
@@ -306,11 +307,11 @@ def test_the_report_prints_and_goes_to_json() -> None:
     assert told["findings"][0]["cause"] == "missing-scale"
     assert told["findings"][0]["link"] == "museum/computation/#missing-scale"
     assert not report
-    assert HEALTHY["PyTorch's function"].examine()
+    assert examples.RIGHT["PyTorch's function"].examine()
 
 
 def test_the_test_helper_fails_with_the_report_and_lets_known_mistakes_be() -> None:
-    target, options = SICK["missing-scale"].make(), {"embed_dim": 12}
+    target, options = examples.WRONG["missing-scale"].make(), {"embed_dim": 12}
     with pytest.raises(AssertionError, match="x missing-scale: the scores are not divided"):
         assert_attention(target, **options)
     assert not assert_attention(target, but=["missing-scale"], **options).ok

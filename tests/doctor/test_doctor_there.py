@@ -14,7 +14,7 @@ from unmasked_doctor import Report, probes
 from unmasked_doctor.testing import assert_attention
 
 from ..elsewhere import elsewhere
-from .examples import HEALTHY, SICK
+from . import examples
 from .test_zoo import RIGHT, WRONG
 from .zoo.attention import SDPA, Attention
 from .zoo.cases import Style
@@ -71,12 +71,12 @@ LAYERS: dict[str, Target] = {
     "LatentAttention": (lambda: LatentAttention(12, 12, 3, latent_dim=5), {"embed_dim": 12, "causal": True}),
     "with KVCache": (Writing, {"embed_dim": 12, "causal": True, "cache": "kv"}),
 }
-# Who needs each part of the doctor: what it reads of weights, watches, puts in other numbers' place, and asks of masks.
-PATIENTS = (
+# Each part of the doctor has an example that needs it: reading weights, listening, putting numbers, asking of masks.
+EXAMPLES = (
     *("step by step, causal", "mask-polarity", "missing-scale", "gradient-cut", "view-without-transpose: and back"),
     *("dropout-in-eval", "weights-after-dropout", "input-overwritten", "float16-overflow"),
 )
-STRANGERS = (
+ZOO = (
     *("gate-per-head", "softmax-plus-one", "growing-cache", "masked-cross", "null-kv-multi-query"),
     *("kernel-efficient", "sums-not-rescaled", "relative-bias-on-weights", "cap-after-padding"),
     *("out-weight-not-transposed", "lecture-last-head-lost", "causal-scores-dropped"),
@@ -93,30 +93,28 @@ def same_verdict(there: torch.device, target: Target) -> Report:
     return report
 
 
+TARGETS = {name: (example.make, {"embed_dim": 12, **example.options})
+           for name, example in (examples.RIGHT | examples.WRONG).items() if name in EXAMPLES}  # fmt: skip
+TARGETS |= {name: (case.make, case.call) for name, case in (RIGHT | WRONG).items() if name in ZOO}
+
+
 @pytest.mark.parametrize("name", LAYERS)
 def test_layers_get_the_verdict_that_they_get_on_the_cpu(name: str, there: torch.device) -> None:
     report = same_verdict(there, LAYERS[name])
     assert report.ok, report
 
 
-@pytest.mark.parametrize("name", PATIENTS)
-def test_patients_get_the_verdict_that_they_get_on_the_cpu(name: str, there: torch.device) -> None:
-    patient = (HEALTHY | SICK)[name]
-    same_verdict(there, (patient.make, {"embed_dim": 12, **patient.options}))
-
-
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("name", STRANGERS)
-def test_strangers_get_the_verdict_that_they_get_on_the_cpu(name: str, there: torch.device) -> None:
-    stranger = (RIGHT | WRONG)[name]
-    same_verdict(there, (stranger.make, stranger.call))
+@pytest.mark.parametrize("name", EXAMPLES + ZOO)
+def test_examples_get_the_verdict_that_they_get_on_the_cpu(name: str, there: torch.device) -> None:
+    same_verdict(there, TARGETS[name])
 
 
 def test_a_test_suite_may_assert_it_there(there: torch.device) -> None:
     layer = CausalSelfAttention(12, 12, 3, device=there)
     assert assert_attention(layer, embed_dim=12, causal=True, at_least="followed").ok
     with pytest.raises(AssertionError, match="mask-polarity"):
-        assert_attention(SICK["mask-polarity"].make().to(there), embed_dim=12, causal=True)
+        assert_attention(examples.WRONG["mask-polarity"].make().to(there), embed_dim=12, causal=True)
 
 
 def test_functions_and_their_weights_are_examined_there(there: torch.device) -> None:
