@@ -30,9 +30,8 @@ from torch.backends.cuda import (
 )
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.profiler import ProfilerActivity, profile
-from torch.utils._python_dispatch import TorchDispatchMode
 
-from unmasked import _generators
+from unmasked import _generators, _private
 from unmasked._checks import checked
 from unmasked._shapes import Shaped
 from unmasked.plot.tables import Table, Tabular
@@ -103,16 +102,7 @@ def sdpa_backends(
     inputs = (query, key, value, attn_mask, dropout_p, is_causal)
     kind = query.device.type
 
-    def choice() -> SDPBackend | None:
-        try:
-            return _choose(*inputs, enable_gqa=enable_gqa)
-        except NotImplementedError:  # a device without fused kernels
-            return SDPBackend.MATH
-        except (RuntimeError, IndexError):  # none that is switched on can run
-            return None
-
-    def is_choice(backend: SDPBackend) -> bool:
-        return choice() == backend
+    choice = partial(_choose, *inputs, enable_gqa=enable_gqa)
 
     @cache
     def why_not_math(is_causal: bool) -> str:
@@ -136,7 +126,7 @@ def sdpa_backends(
         elif kind == "cuda":
             can_run, why_not = _answer(backend, partial(can_use, SDPAParams(*inputs, enable_gqa), debug=True))
         else:
-            can_run, why_not = _answer(backend, partial(is_choice, backend))
+            can_run, why_not = _answer(backend, lambda backend=backend: choice() == backend)
         if not can_run and not why_not:
             why_not = _unsaid(name, kind, attn_mask)
         backends.append(Backend(name, can_run, why_not, chosen == backend))
@@ -154,19 +144,31 @@ def _choose(
     *,
     scale: float | None = None,
     enable_gqa: bool = False,
-) -> SDPBackend:
-    """Ask PyTorch; its errors are those of a device without fused kernels, and of a call that it does not take."""
+) -> SDPBackend | None:
+    """Ask PyTorch which kernel it would run, or return None where it takes the call by none that is switched on."""
 
     def ask(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> SDPBackend:
-        choice = torch._fused_sdp_choice(q, k, v, mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
-        return SDPBackend(int(choice))
+        return SDPBackend(
+            _private.fused_choice(q, k, v, mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
+        )
 
-    choice = ask(query, key, value, attn_mask)
-    if choice != SDPBackend.MATH and query.dim() == 3:
-        # From 2.14 on, three axes are made four first. Asked of three, PyTorch overlooks a mask that requires grad.
-        mask = attn_mask[None] if attn_mask is not None and attn_mask.dim() % 2 else attn_mask
-        choice = ask(query[None], key[None], value[None], mask)
+    try:
+        choice = ask(query, key, value, attn_mask)
+        if choice != SDPBackend.MATH and query.dim() == 3:
+            # From 2.14 on, three axes are made four first. Asked of three, PyTorch overlooks a mask that requires grad.
+            mask = attn_mask[None] if attn_mask is not None and attn_mask.dim() % 2 else attn_mask
+            choice = ask(query[None], key[None], value[None], mask)
+    except NotImplementedError:  # a device without fused kernels
+        return SDPBackend.MATH
+    except (RuntimeError, IndexError, ValueError):  # the call itself will say why
+        return None
     return choice
+
+
+def kernel_name(*inputs: Any, **options: Any) -> str:
+    """Name the kernel that PyTorch would run: "unknown" where it does not take the call."""
+    choice = _choose(*inputs, **options)
+    return "unknown" if choice is None else choice.name.removesuffix("_ATTENTION").lower()
 
 
 def _answer(backend: SDPBackend, ask: Callable[[], bool]) -> tuple[bool, str]:
@@ -313,12 +315,10 @@ def _quiet() -> Iterator[None]:
 
 def _peak(run: profile) -> int:
     """The highest sum of what was allocated and not yet freed, on the device that has most."""
-    results: Any = run.profiler and run.profiler.kineto_results
     now: Counter[tuple[Any, int]] = Counter()
     peak = 0
-    for event in sorted((e for e in results.events() if e.name() == "[memory]"), key=lambda each: int(each.start_ns())):
-        device = (event.device_type(), event.device_index())
-        now[device] += event.nbytes()
+    for device, size in _private.allocations(run):
+        now[device] += size
         peak = max(peak, now[device])
     return peak
 
@@ -393,7 +393,7 @@ def takes_fast_path(layer: nn.Module, *args: Any, **kwargs: Any) -> FastPath:
     return FastPath(tuple(paths.operators), why_not or ("" if paths.operators else "(PyTorch does not say)"))
 
 
-class _Paths(TorchDispatchMode):
+class _Paths(_private.DispatchMode):
     """Hears which fast operators run, and reads off PyTorch's frames why a module has left its fast path."""
 
     def __init__(self) -> None:
@@ -402,7 +402,7 @@ class _Paths(TorchDispatchMode):
         self.reasons: dict[int, str] = {}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        name: str = func._schema.name
+        name = f"{func.namespace}::{func.overloadpacket.__name__}"
         if name in (_FAST_LAYER, _FAST_MODULE):
             self.operators.append(name)
         frame: FrameType | None = sys._getframe(1)

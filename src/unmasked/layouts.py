@@ -30,7 +30,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, NamedTuple, TypeVar, overload
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -38,17 +38,13 @@ from torch import Tensor, nn
 from unmasked._checks import require_beside, require_divides, require_positive, size, tensor
 from unmasked._layers import class_of, kind_of, unknown_options
 from unmasked._layouts import LAYOUTS, SHARED, Layout, check_shapes, hint, named
-from unmasked.causal import CausalSelfAttention
 from unmasked.multihead import MultiheadAttention
 
-__all__ = ["Family", "Layout", "convert", "from_torch", "layout_of", "load", "options_of", "to_torch"]
+__all__ = ["Family", "Layout", "convert", "from_torch", "layout_of", "load", "options_of"]
 
 Family = Literal["gpt2", "gpt_neox", "llama", "llama_meta", "bert"]
 State = dict[str, Tensor]
-Module = TypeVar("Module", bound=nn.Module)
-# Options that the copies of a layer have, too, or for which there are words of its own.
-_OPTIONS = {"dropout", "bias", "batch_first", "add_bias_kv", "add_zero_attn", "kdim", "vdim"}
-_OPTIONS |= {"num_kv_heads", "context_length", "qkv_bias", "out_bias"}
+_OPTIONS = {"dropout", "bias", "batch_first", "add_bias_kv", "add_zero_attn", "kdim", "vdim"}  # that a copy has, too
 
 
 def convert(state: Mapping[str, Tensor], *, source: Layout, target: Layout, num_heads: int) -> State:
@@ -174,8 +170,8 @@ def load(
             says something that no layer of ours does.
 
     Examples:
-        >>> config = {"num_attention_heads": 4, "num_key_value_heads": 2}
-        >>> config["attention_multiplier"] = 0.25
+        >>> from unmasked import CausalSelfAttention
+        >>> config = {"num_attention_heads": 4, "num_key_value_heads": 2, "attention_multiplier": 0.25}
         >>> layers = [f"model.layers.{n}.self_attn" for n in range(2)]
         >>> names = [f"{layer}.{x}_proj.weight" for layer in layers for x in "qkvo"]
         >>> state = {name: torch.randn(4 if name[-13] in "kv" else 8, 8) for name in names}
@@ -378,24 +374,20 @@ def _require_tensors(state: Mapping[str, Tensor]) -> None:
     require_beside(**told)
 
 
-@overload
-def from_torch(module: nn.MultiheadAttention) -> MultiheadAttention: ...
-@overload
-def from_torch(module: nn.MultiheadAttention, into: type[Module]) -> Module: ...
-def from_torch(module: nn.MultiheadAttention, into: type[nn.Module] = MultiheadAttention) -> nn.Module:
-    """Copy PyTorch's module into one of ours: the same options, weights, mode and requires_grad, in its own storage.
+def from_torch(module: nn.MultiheadAttention) -> MultiheadAttention:
+    """Copy PyTorch's module into ours: the same options, weights, mode and requires_grad, in storage of its own.
+
+    For a `CausalSelfAttention`, `convert` the module's state from the layout "packed" to "qkv".
 
     Args:
         module: a torch.nn.MultiheadAttention.
-        into: MultiheadAttention; or, for a module with neither kdim, vdim, add_bias_kv nor add_zero_attn,
-            CausalSelfAttention, which masks the future by itself and takes (batch, tokens, features).
 
     Returns:
-        A module of the class ``into``.
+        A MultiheadAttention that computes the same.
 
     Raises:
-        TypeError: module or into is of another class.
-        ValueError: ``into`` cannot hold the module; the text says why.
+        TypeError: module is of another class.
+        ValueError: a MultiheadAttention cannot hold the module; the text says why.
 
     Examples:
         >>> theirs = torch.nn.MultiheadAttention(6, 3)
@@ -403,85 +395,12 @@ def from_torch(module: nn.MultiheadAttention, into: type[nn.Module] = MultiheadA
         >>> torch.allclose(from_torch(theirs)(x, x, x)[0], theirs(x, x, x)[0], atol=1e-6)
         True
     """
-    _refuse_others(module, "from_torch takes a torch.nn.MultiheadAttention", MultiheadAttention, nn.MultiheadAttention)
-    if into is MultiheadAttention:
-        return _rebuild(module, MultiheadAttention)
-    if into is not CausalSelfAttention:
-        raise TypeError(f"into is {into}; choose MultiheadAttention or CausalSelfAttention")
-    for option, given, why in (
-        ("kdim or vdim", module.in_proj_weight is None, "reads query, key and value off one input"),
-        ("add_bias_kv", module.bias_k is not None, "appends no key"),
-        ("add_zero_attn", module.add_zero_attn, "appends no key"),
-    ):
-        if given:
-            raise ValueError(
-                f"module was made with {option}; CausalSelfAttention {why}: copy it into MultiheadAttention"
-            )
-    ours = CausalSelfAttention(
-        module.embed_dim,
-        module.embed_dim,
-        module.num_heads,
-        dropout=module.dropout,
-        qkv_bias=module.in_proj_bias is not None,
-        out_bias=module.out_proj.bias is not None,
-        device="meta",
-    )
-    return _fill(ours, module, "in_proj_", "qkv.")
-
-
-def to_torch(module: MultiheadAttention | CausalSelfAttention) -> nn.MultiheadAttention:
-    """Copy one of our modules into a torch.nn.MultiheadAttention that computes the same.
-
-    Args:
-        module: a MultiheadAttention, or a CausalSelfAttention with d_in = d_out, as many key heads as query heads and
-            both biases or neither.
-
-    Returns:
-        A torch.nn.MultiheadAttention. Of a CausalSelfAttention's copy, batch_first is true; it needs the causal
-        attn_mask, and takes any number of tokens.
-
-    Raises:
-        TypeError: module is of another class.
-        ValueError: nn.MultiheadAttention cannot hold the module; the text says why.
-
-    Examples:
-        >>> ours = CausalSelfAttention(6, 6, num_heads=3, qkv_bias=True)
-        >>> x, future = torch.randn(2, 5, 6), torch.ones(5, 5, dtype=torch.bool).triu(1)
-        >>> torch.allclose(to_torch(ours)(x, x, x, attn_mask=future)[0], ours(x), atol=1e-6)
-        True
-    """
-    takes = "to_torch takes this package's MultiheadAttention or CausalSelfAttention"
-    _refuse_others(module, takes, MultiheadAttention, CausalSelfAttention)
-    if isinstance(module, MultiheadAttention):
-        return _rebuild(module, nn.MultiheadAttention)
-    for a, b in (("d_in", "d_out"), ("num_kv_heads", "num_heads")):
-        if getattr(module, a) != getattr(module, b):
-            raise ValueError(
-                f"{a} is {getattr(module, a)} and {b} {getattr(module, b)}; in nn.MultiheadAttention they agree"
-            )
-    has_bias = module.qkv.bias is not None
-    if has_bias != (module.out_proj.bias is not None):
-        raise ValueError("nn.MultiheadAttention has all biases or none; qkv_bias and out_bias differ")
-    theirs = nn.MultiheadAttention(
-        module.d_out, module.num_heads, dropout=module.dropout, bias=has_bias, batch_first=True, device="meta"
-    )
-    return _fill(theirs, module, "qkv.", "in_proj_")
-
-
-def _refuse_others(module: nn.Module, takes: str, *known: type[nn.Module]) -> None:
-    """Refuse what is no layer of these classes, and options of theirs that a copy would not have."""
+    known = (MultiheadAttention, nn.MultiheadAttention)
     if (cls := class_of(module, *known)) is None:
-        name = kind_of(module, *known)
-        if name == "MultiheadAttention":  # PyTorch's has the name of ours
-            name = f"{type(module).__module__}.{name}"
-        raise TypeError(f"module is a {name}; {takes}")
+        raise TypeError(f"module is a {kind_of(module, *known)}; from_torch takes a torch.nn.MultiheadAttention")
     if odd := unknown_options(module, cls, _OPTIONS):
         raise ValueError(f"module was made with {odd[0]}, which nn.MultiheadAttention does not have: use it as it is")
-
-
-def _rebuild(module: nn.MultiheadAttention, cls: type[Module]) -> Module:
-    # On the meta device nothing is initialised, so that a copy does not move the random generator.
-    copy = cls(
+    copy = MultiheadAttention(
         module.embed_dim,
         module.num_heads,
         dropout=module.dropout,
@@ -491,25 +410,20 @@ def _rebuild(module: nn.MultiheadAttention, cls: type[Module]) -> Module:
         kdim=module.kdim,
         vdim=module.vdim,
         batch_first=module.batch_first,
-        device="meta",
+        device="meta",  # where nothing is initialised, so that a copy does not move the random generator
     )
-    return _fill(copy, module)
-
-
-def _fill(copy: Module, original: nn.Module, old: str = "", new: str = "") -> Module:
-    """Give the copy clones of the original's parameters, those named with ``old`` by the name with ``new``."""
-    state = {name.replace(old, new): tensor for name, tensor in original.state_dict(keep_vars=True).items()}
+    state = module.state_dict(keep_vars=True)
     shapes, own = ({name: x.shape for name, x in each.items()} for each in (copy.state_dict(), state))
-    if odd := {name for name, _ in shapes.items() ^ own.items()}:
+    if odd := sorted({name for name, _ in shapes.items() ^ own.items()}):
         raise ValueError(
-            f"module and a new {type(copy).__name__} differ in {', '.join(sorted(odd))}; undo what changed module's "
+            f"module and a new MultiheadAttention differ in {', '.join(odd)}; undo what changed module's "
             "parameters (a parametrization, pruning, a bias set to None, another shape)"
         )
     clones = {x: nn.Parameter(x.detach().clone()) for x in state.values()}  # tied ones stay tied
     copy.load_state_dict({name: clones[x] for name, x in state.items()}, assign=True)
     for name, x in state.items():
         copy.get_parameter(name).requires_grad_(x.requires_grad)
-    return copy.train(original.training)
+    return copy.train(module.training)
 
 
 def _prefix(state: Mapping[str, Tensor], family: Family, layer: int | str | None) -> str:

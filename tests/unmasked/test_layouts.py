@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from unmasked import CausalSelfAttention, MultiheadAttention
-from unmasked.layouts import convert, from_torch, layout_of, load, options_of, to_torch
+from unmasked.layouts import convert, from_torch, layout_of, load, options_of
 from unmasked.positions import Rotary, convert_pairing
 
 from ..refusals import refused
@@ -234,52 +234,29 @@ OPTIONS = [
 ]
 
 
-def assert_copied(module: nn.Module, original: nn.Module) -> None:
-    """The mode, the dropout, what learns and the numbers are the same, in storage of its own."""
-    assert (module.training, module.dropout) == (original.training, original.dropout) == (False, 0.2)
-    assert [p.requires_grad for p in module.parameters()] == [p.requires_grad for p in original.parameters()]
-    assert not {p.data_ptr() for p in module.parameters()} & {p.data_ptr() for p in original.parameters()}
-
-
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
-def test_a_module_crosses_over_and_back_with_options_weights_mode_and_frozen_parameters(
-    options: dict[str, Any],
-) -> None:
+def test_a_module_is_copied_with_options_weights_mode_and_frozen_parameters(options: dict[str, Any]) -> None:
     theirs = shaken(nn.MultiheadAttention(DIM, HEADS, **options).eval())
     theirs.out_proj.weight.requires_grad_(False)
     generator = torch.get_rng_state()
     ours = from_torch(theirs)
-    again = to_torch(ours)
     assert torch.equal(torch.get_rng_state(), generator)
-    assert (type(ours), type(again)) == (MultiheadAttention, nn.MultiheadAttention)
+    assert type(ours) is MultiheadAttention
+    assert (ours.training, ours.dropout) == (False, 0.2)
+    assert [p.requires_grad for p in ours.parameters()] == [p.requires_grad for p in theirs.parameters()]
+    assert not {p.data_ptr() for p in ours.parameters()} & {p.data_ptr() for p in theirs.parameters()}
+    torch.testing.assert_close(ours.state_dict(), theirs.state_dict(), rtol=0, atol=0)
     inputs = [torch.randn(5, 2, dim, dtype=options["dtype"]) for dim in (DIM, ours.kdim, ours.vdim)]
-    for module in (ours, again):
-        assert_copied(module, theirs)
-        torch.testing.assert_close(module.state_dict(), theirs.state_dict(), rtol=0, atol=0)
-        torch.testing.assert_close(module(*inputs), theirs(*inputs))
-    assert ours.train().training
+    torch.testing.assert_close(ours(*inputs), theirs(*inputs))
     assert from_torch(theirs.train()).training
 
 
-@pytest.mark.parametrize("batch_first", [True, False])
 @pytest.mark.parametrize("bias", [True, False])
-def test_a_causal_layer_crosses_over_to_pytorch_and_back(bias: bool, batch_first: bool) -> None:
-    ours = CausalSelfAttention(DIM, DIM, HEADS, qkv_bias=bias, out_bias=bias, dropout=0.2, dtype=torch.float64)
-    shaken(ours.eval())
-    ours.qkv.weight.requires_grad_(False)
-    theirs = to_torch(ours)
-    x = torch.randn(2, 5, DIM, dtype=torch.float64)
-    future = torch.ones(5, 5).triu(1).bool()
-    torch.testing.assert_close(theirs(x, x, x, attn_mask=future)[0], ours(x))
-    assert theirs.batch_first
-    theirs.batch_first = batch_first  # a causal layer's tensors have the batch first in any case
-    generator = torch.get_rng_state()
-    again = from_torch(theirs, CausalSelfAttention)
-    assert torch.equal(torch.get_rng_state(), generator)
-    torch.testing.assert_close(again.state_dict(), ours.state_dict(), rtol=0, atol=0)
-    torch.testing.assert_close(again(x), ours(x))
-    for module in (theirs, again):
-        assert_copied(module, ours)
+def test_the_state_of_pytorchs_module_makes_a_causal_layer(bias: bool) -> None:
+    theirs, x = shaken(nn.MultiheadAttention(DIM, HEADS, bias=bias, batch_first=True)), torch.randn(2, 5, DIM)
+    ours = CausalSelfAttention(DIM, DIM, HEADS, qkv_bias=bias, out_bias=bias)
+    ours.load_state_dict(convert(theirs.state_dict(), source="packed", target="qkv", num_heads=HEADS))
+    torch.testing.assert_close(theirs(x, x, x, attn_mask=torch.ones(5, 5).triu(1).bool())[0], ours(x))
 
 
 def test_tied_parameters_stay_tied_in_the_copy_alone() -> None:
@@ -297,11 +274,6 @@ def without_output_bias() -> nn.MultiheadAttention:
     return module
 
 
-def test_a_bias_that_only_the_output_lacks_reaches_the_class_that_can_lack_it() -> None:
-    ours = from_torch(without_output_bias(), CausalSelfAttention)
-    assert list(ours.state_dict()) == ["qkv.weight", "qkv.bias", "out_proj.weight"]
-
-
 def parametrized() -> nn.MultiheadAttention:
     module = nn.MultiheadAttention(6, 3)
     nn.utils.parametrizations.weight_norm(module.out_proj)
@@ -309,39 +281,17 @@ def parametrized() -> nn.MultiheadAttention:
 
 
 UNDO = "undo what changed module's parameters (a parametrization, pruning, a bias set to None, another shape)"
-KEPT = "copy it into MultiheadAttention"
 test_what_cannot_be_copied_is_refused_with_the_reason = refused(
     {
         TypeError: {
             "module is a Linear; from_torch takes a torch.nn.MultiheadAttention": lambda: from_torch(nn.Linear(2, 2)),
-            "into is <class 'torch.nn.modules.linear.Linear'>; choose MultiheadAttention or "
-            "CausalSelfAttention": lambda: from_torch(nn.MultiheadAttention(4, 2), nn.Linear),
-            "module is a torch.nn.modules.activation.MultiheadAttention; to_torch takes this package's "
-            "MultiheadAttention or CausalSelfAttention": lambda: to_torch(nn.MultiheadAttention(4, 2)),
         },
         ValueError: {
-            f"module was made with kdim or vdim; CausalSelfAttention reads query, key and value off one input: "
-            f"{KEPT}": lambda: from_torch(nn.MultiheadAttention(6, 3, vdim=5), CausalSelfAttention),
-            f"module was made with add_bias_kv; CausalSelfAttention appends no key: {KEPT}": lambda: from_torch(
-                nn.MultiheadAttention(6, 3, add_bias_kv=True), CausalSelfAttention
-            ),
-            f"module was made with add_zero_attn; CausalSelfAttention appends no key: {KEPT}": lambda: from_torch(
-                nn.MultiheadAttention(6, 3, add_zero_attn=True), CausalSelfAttention
-            ),
             f"module and a new MultiheadAttention differ in out_proj.bias; {UNDO}": lambda: from_torch(
                 without_output_bias()
             ),
             "module and a new MultiheadAttention differ in out_proj.parametrizations.weight.original0, "
             f"out_proj.parametrizations.weight.original1, out_proj.weight; {UNDO}": lambda: from_torch(parametrized()),
-            "d_in is 5 and d_out 6; in nn.MultiheadAttention they agree": lambda: to_torch(
-                CausalSelfAttention(5, 6, 3)
-            ),
-            "num_kv_heads is 1 and num_heads 3; in nn.MultiheadAttention they agree": lambda: to_torch(
-                CausalSelfAttention(6, 6, 3, num_kv_heads=1)
-            ),
-            "nn.MultiheadAttention has all biases or none; qkv_bias and out_bias differ": lambda: to_torch(
-                CausalSelfAttention(6, 6, 3)
-            ),
         },
     }
 )

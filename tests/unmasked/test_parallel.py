@@ -19,7 +19,6 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor.experimental import context_parallel
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
-import unmasked
 from unmasked import CausalSelfAttention
 from unmasked.parallel import (
     HeadParallel,
@@ -133,8 +132,6 @@ def layers() -> dict[str, Callable[[], nn.Module]]:
         "grouped": lambda: CausalSelfAttention(7, d_out, heads, num_kv_heads=heads // 2, out_bias=False),
         "rotary": lambda: CausalSelfAttention(7, d_out, heads, rotary=Rotary(dim)),
         "capped": lambda: CausalSelfAttention(7, d_out, heads, scale=0.3, softcap=2.0, sinks=True),
-        "PyTorch's": lambda: nn.MultiheadAttention(d_out, heads, batch_first=True),
-        "ours": lambda: unmasked.MultiheadAttention(d_out, heads, bias=False, batch_first=True),
     }
 
 
@@ -150,8 +147,7 @@ def heads() -> dict[object, object]:
         x = torch.randn(2, 5, width, dtype=torch.float64, generator=torch.Generator().manual_seed(7))
         gradient = torch.randn(2, 5, shared.out_weight.size(0), generator=torch.Generator().manual_seed(8)).double()
         x.requires_grad_()
-        is_causal = isinstance(layer, CausalSelfAttention)
-        right = layer(x) if is_causal else layer(x, x, x, need_weights=False)[0]
+        right = layer(x)
         of_x, *expected = torch.autograd.grad(right, [x, *layer.parameters()], gradient)
         gradients = deepcopy(layer)
         for parameter, each in zip(gradients.parameters(), expected, strict=True):
@@ -293,7 +289,7 @@ def test_the_ring_sends_the_bytes_of_its_formula(ranks: int, dtype: torch.dtype)
 
 
 @both
-@pytest.mark.parametrize("name", ["all biases", "grouped", "rotary", "capped", "PyTorch's", "ours"])
+@pytest.mark.parametrize("name", ["all biases", "grouped", "rotary", "capped"])
 def test_heads_in_parallel_equal_the_whole_with_all_gradients(ranks: int, name: str) -> None:
     for each in found(ranks):
         assert each[name] < 1e-12
@@ -524,12 +520,7 @@ def ring_of(query: tuple[int, ...], key: tuple[int, ...], value: tuple[int, ...]
     return partial(ring_attention, *map(torch.ones, (query, key, value)), **options)
 
 
-def shared_out(*sizes: int, **options: object) -> Callable[[], object]:
-    return lambda: HeadParallel(nn.MultiheadAttention(*sizes, **options))
-
-
 Q = (2, 4, 8, 5)
-OWN = "which HeadParallel does not know: use the layer as it is"
 test_tensors_and_layers_that_do_not_fit_are_refused = pytest.mark.usefixtures("alone")(
     refused(
         {
@@ -547,11 +538,6 @@ test_tensors_and_layers_that_do_not_fit_are_refused = pytest.mark.usefixtures("a
                     ring_of(Q, Q, Q, layout="zebra"),
                     partial(positions_of_rank, 8, rank=0, ranks=2, layout="zebra"),
                 ),
-                "layer has batch_first=False, and takes (tokens, batch, features); HeadParallel takes (batch, tokens, "
-                "features): make the layer with batch_first=True": shared_out(6, 2),
-                f"layer was made with kdim=3, {OWN}": shared_out(6, 2, kdim=3, batch_first=True),
-                f"layer was made with add_bias_kv=True, {OWN}": shared_out(6, 2, add_bias_kv=True),
-                f"layer was made with add_zero_attn=True, {OWN}": shared_out(6, 2, add_zero_attn=True),
                 "dropout is 0.1; each rank would drop other weights: set layer.dropout to 0": lambda: HeadParallel(
                     CausalSelfAttention(6, 6, 2, dropout=0.1)
                 ),
@@ -574,26 +560,14 @@ test_tensors_and_layers_that_do_not_fit_are_refused = pytest.mark.usefixtures("a
                 "value is torch.float64 but query is torch.float32; cast one to the other": partial(
                     ring_attention, torch.ones(Q), torch.ones(Q), torch.ones(Q).double()
                 ),
-                "layer is a Linear, which cannot be shared out; give a CausalSelfAttention or an "
-                "nn.MultiheadAttention": lambda: HeadParallel(nn.Linear(3, 4)),
-                "layer is a str, which cannot be shared out; give a CausalSelfAttention or an "
-                "nn.MultiheadAttention": lambda: HeadParallel("layer"),
-                "is_causal is 'no', a str; it must be True or False": lambda: HeadParallel(
-                    CausalSelfAttention(6, 6, 2), is_causal="no"
+                "layer is a Linear, which cannot be shared out; give a CausalSelfAttention": lambda: HeadParallel(
+                    nn.Linear(3, 4)
                 ),
+                "layer is a str, which cannot be shared out; give a CausalSelfAttention": lambda: HeadParallel("layer"),
             },
         }
     )
 )
-
-
-@pytest.mark.usefixtures("alone")
-def test_a_causal_drop_in_is_told_to_be_so() -> None:
-    layer, x = unmasked.MultiheadAttention(6, 2, batch_first=True), torch.randn(2, 5, 6)
-    for is_causal in (False, True):
-        expected = layer(x, x, x, is_causal=is_causal)[0]
-        torch.testing.assert_close(HeadParallel(layer, is_causal=is_causal)(x), expected)
-    torch.testing.assert_close(HeadParallel(layer)(x), layer(x, x, x)[0])
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3])

@@ -93,21 +93,14 @@ def test_a_boolean_heat_map_writes_numbers() -> None:
     assert texts(plot.heatmap(torch.eye(2).bool())) == ["1.00", "0.00", "0.00", "1.00"]
 
 
-def test_heads_share_one_scale_and_outer_labels() -> None:
-    figure = plot.heads(torch.stack([WEIGHTS * scale for scale in (1, 2, 3, 4, 5)]), queries=["my", "ship"], title="T")
-    assert [axes.get_title() for axes in figure.axes[:5]] == [f"head {number}" for number in range(5)]
+def test_several_matrices_share_one_scale_and_outer_labels() -> None:
+    panels = {f"head {number}": WEIGHTS * (number + 1) for number in range(5)}
+    figure = plot.heatmap(panels, queries=["my", "ship"], title="T")
+    assert [axes.get_title() for axes in figure.axes[:5]] == list(panels)
     assert {axes.collections[0].get_clim() for axes in figure.axes[:5]} == {(0.0, 3.75)}
     assert [axes.get_ylabel() for axes in figure.axes[:5]] == ["queries", "", "", "queries", ""]
     assert [axes.get_xlabel() for axes in figure.axes[:5]] == ["", "", "keys", "keys", "keys"]
     assert figure.get_suptitle() == "T"
-
-
-def test_a_mask_crosses_out_what_is_blocked_and_says_so_beside() -> None:
-    figure = plot.mask({"causal": torch.ones(2, 2).tril().bool(), "none": torch.ones(2, 2).bool()})
-    assert texts(figure) == ["", "×", "", ""]
-    assert [label.get_text() for label in figure.axes[-1].get_yticklabels()] == ["blocked ×", "visible"]
-    large = plot.mask(torch.ones(64, 64).tril().bool())  # without crosses
-    assert [label.get_text() for label in large.axes[-1].get_yticklabels()] == ["blocked", "visible"]
 
 
 def test_signs_are_shown_symmetrically_around_zero_and_masked_scores_as_infinite() -> None:
@@ -123,7 +116,7 @@ def test_signs_are_shown_symmetrically_around_zero_and_masked_scores_as_infinite
 
 def test_values_are_legible_on_every_cell() -> None:
     ramp = torch.linspace(-1, 1, 200).view(10, 20)
-    for figure in (plot.heatmap(ramp.abs()), plot.signed(ramp), plot.mask(ramp > 0), plot.signed(ramp.log())):
+    for figure in (plot.heatmap(ramp.abs()), plot.signed(ramp), plot.signed(ramp.log())):
         figure.canvas.draw()
         cells = figure.axes[0].collections[0].get_facecolors()
         assert len(cells) == 200
@@ -132,7 +125,7 @@ def test_values_are_legible_on_every_cell() -> None:
 
 
 def test_text_and_lines_take_the_colour_of_the_page_and_as_a_file_stand_off_both_pages() -> None:
-    svg = plot.heads(torch.rand(3, 2, 4), title="T")._repr_svg_()
+    svg = plot.heatmap(dict(zip("abc", torch.rand(3, 2, 4), strict=True)), title="T")._repr_svg_()
     assert svg.count(INK) == 1
     assert f"<style>svg:root{{color:{INK}}}</style>" in svg
     for colour in set(re.findall(r"stroke: (#\w+|\w+)", svg)):
@@ -221,7 +214,7 @@ def test_drawing_leaves_pyplot_alone_and_importing_leaves_matplotlib_alone() -> 
     program = """
 import sys, torch, unmasked.plot
 assert "matplotlib" not in sys.modules
-unmasked.plot.heads(torch.ones(2, 3, 4))._repr_svg_()
+unmasked.plot.heatmap(torch.ones(3, 4))._repr_svg_()
 assert "matplotlib.pyplot" not in sys.modules
 """
     subprocess.run([sys.executable, "-c", program], check=True)
@@ -231,22 +224,15 @@ test_a_wrong_shape_is_named_with_its_remedy = refused(
     {
         ValueError: {
             "weights has shape (2, 3, 4), expected (queries, keys): "
-            "pick one item of a batch and one head, or draw all heads with plot.heads...": lambda: plot.heatmap(
+            "pick one item of a batch and one head, or show all heads with plot.show...": lambda: plot.heatmap(
                 torch.ones(2, 3, 4)
             ),
             "matrix 'a' has shape (3,), expected (queries, keys)...": lambda: plot.signed({"a": torch.ones(3)}),
             "weights has shape (0, 3), expected (queries, keys)...": lambda: plot.heatmap(torch.ones(0, 3)),
-            "weights has shape (2, 3), expected (heads, queries, keys): "
-            "pick one item of a batch, and ask for weights that are not averaged over heads...": lambda: plot.heads(
-                torch.ones(2, 3)
-            ),
             "weights must hold matrices of one shape to share their labels, not {'a': (2, 3), 'b': (3, "
             "2)}...": lambda: plot.heatmap({"a": torch.ones(2, 3), "b": torch.ones(3, 2)}),
-            "allowed is torch.float32, expected torch.bool, True where a query may...": lambda: plot.mask(
-                torch.ones(2, 3)
-            ),
             "queries has 1 labels, but weights is (2, 3): pass 2...": lambda: plot.heatmap(WEIGHTS, queries=["a"]),
-            "keys has 1 labels, but allowed is (2, 3): pass 3...": lambda: plot.mask(WEIGHTS > 0, keys=["a"]),
+            "keys has 1 labels, but matrix is (2, 3): pass 3...": lambda: plot.signed(WEIGHTS, keys=["a"]),
             "weights is an empty dict, expected a tensor (queries, keys) or a dict of them under their "
             "titles...": lambda: plot.heatmap({}),
             "weights is a list, expected a tensor (queries, keys) or a dict of them under their titles...": lambda: (

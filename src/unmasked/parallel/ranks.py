@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import multiprocessing
 import os
 import pickle
@@ -21,7 +20,7 @@ from multiprocessing import connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from pkgutil import resolve_name
-from tempfile import TemporaryDirectory, gettempdir
+from tempfile import TemporaryDirectory
 from types import CodeType, ModuleType
 from typing import Any, TypeVar
 
@@ -29,12 +28,12 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from unmasked import _private
 from unmasked._checks import number, require_positive
 
 __all__ = ["Traffic", "agree", "count_bytes", "joined", "launch", "lost", "tally"]
 
 T = TypeVar("T")
-_SOCKETS = 103 - len("/pymp-12345678/listener-12345678")  # characters for the folder of the server's socket, on macOS
 _GRACE = 2.0  # seconds for the other ranks to end by themselves once one has failed
 
 
@@ -81,7 +80,7 @@ def launch(work: Callable[..., T], *given: object, ranks: int = 2, timeout: floa
             receiver, sender = context.Pipe(duplex=False)
             where = (sent, rank, ranks, str(Path(folder, "store")), timeout, sender)
             process = context.Process(target=_work, args=where, daemon=True)
-            with _no_program():
+            with _private.without_program():
                 process.start()
             sender.close()  # so that the end of the process ends the pipe
             receivers.append(receiver)
@@ -96,8 +95,7 @@ def launch(work: Callable[..., T], *given: object, ranks: int = 2, timeout: floa
 
 def _context() -> Any:
     """How processes start that are no forks of this one: quickly, by a server that has this module and torch."""
-    long = len(os.fsencode(gettempdir())) > _SOCKETS
-    if long or "forkserver" not in multiprocessing.get_all_start_methods():
+    if not _private.has_room_for_sockets() or "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__])
@@ -143,16 +141,6 @@ def _home(work: object) -> ModuleType | None:
     if module is None or module.__name__ == "__main__" or module.__spec__ is None or module.__spec__.origin is None:
         return None  # cloudpickle sends it by value anyway, or it is Python's own
     return None if PathFinder.find_spec(module.__name__.partition(".")[0]) else module
-
-
-@contextmanager
-def _no_program() -> Iterator[None]:
-    """Hide the caller's program from multiprocessing, which would run it anew in each process."""
-    program, sys.modules["__main__"] = sys.modules["__main__"], ModuleType("__main__")
-    try:
-        yield
-    finally:
-        sys.modules["__main__"] = program
 
 
 def _work(sent: bytes, rank: int, ranks: int, path: str, timeout: float, sender: connection.Connection) -> None:
@@ -245,14 +233,14 @@ def _lost(told: str, timeout: str, error: RuntimeError) -> RuntimeError:
 
 
 def agree(
-    what: str, group: dist.ProcessGroup | None, check: Callable[[], object] = lambda: None, /, **told: object
+    call: str, group: dist.ProcessGroup | None, check: Callable[[], object] = lambda: None, /, **values: object
 ) -> None:
-    """Let every rank check its call and tell what it is about to do; refuse on all ranks alike where one does or must.
+    """Let every rank check its call and tell the others its values; refuse on all ranks alike where one does or must.
 
     Tensors are told by shape and dtype, and by their device if that is no CPU. It is two collectives of a few hundred
-    bytes: how much each tells, and that. Without it, a tensor of another size would be received in part, end a process
-    in the middle of a transfer, or be waited for until a timeout; and a rank that refuses its call would leave the
-    others waiting.
+    bytes: how long each rank's values are in writing, and the writing. Without it, a tensor of another size would be
+    received in part, end a process in the middle of a transfer, or be waited for until a timeout; and a rank that
+    refuses its call would leave the others waiting.
     """
     if group is not None and not isinstance(group, dist.ProcessGroup):
         raise TypeError(f"group is of the type {type(group).__name__}; pass a process group, or None for all ranks")
@@ -261,17 +249,10 @@ def agree(
         check()
     except (TypeError, ValueError) as error:
         refused = error
-    described = {name: _described(value) for name, value in told.items()}
-    mine = json.dumps({"call": what} | described | {"refused": refused and str(refused)}).encode()
-    device = "cuda" if dist.get_backend(group) == "nccl" else "cpu"
-    with lost(what, "another rank", group):
-        lengths = torch.zeros(dist.get_world_size(group), dtype=torch.int64, device=device)
-        dist.all_gather(list(lengths.split(1)), torch.tensor([len(mine)], device=device), group=group)
-        longest = int(lengths.max())
-        sent = torch.tensor(list(mine.ljust(longest)), dtype=torch.uint8, device=device)
-        received = [torch.empty_like(sent) for _ in lengths]
-        dist.all_gather(received, sent, group=group)
-    ranks = [json.loads(bytes(each.tolist())) for each in received]
+    mine = {"call": call} | {name: _described(value) for name, value in values.items()}
+    ranks: list[Any] = [None] * dist.get_world_size(group)
+    with lost(call, "another rank", group):
+        dist.all_gather_object(ranks, mine | {"refused": refused and str(refused)}, group=group)
     reasons = [each.pop("refused") for each in ranks]
     for name in {name: None for each in ranks for name in each}:  # in their order
         by_value: dict[str, list[int]] = {}
@@ -279,13 +260,13 @@ def agree(
             by_value.setdefault(each.get(name, "missing"), []).append(rank)
         if len(by_value) > 1:
             differ = "; ".join(f"{value} on rank {', '.join(map(str, on))}" for value, on in by_value.items())
-            what = ranks[0]["call"]  # the same words everywhere
-            raise ValueError(f"{what}: the ranks differ in {name}: {differ}. All ranks must make the same calls")
+            call = ranks[0]["call"]  # the same words everywhere
+            raise ValueError(f"{call}: the ranks differ in {name}: {differ}. All ranks must make the same calls")
     if refused is not None:
         raise refused
     for rank, reason in enumerate(reasons):
         if reason is not None:
-            raise ValueError(f"{what}: rank {rank} refuses its call, and so do all: {reason}")
+            raise ValueError(f"{call}: rank {rank} refuses its call, and so do all: {reason}")
 
 
 def _described(value: object) -> str:

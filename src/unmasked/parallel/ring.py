@@ -14,6 +14,7 @@ from torch.autograd.function import once_differentiable
 from unmasked import masks
 from unmasked._arguments import _check
 from unmasked._checks import checked, choice, flag, require_positive, require_values
+from unmasked._private import flash_attention, flash_attention_backward
 from unmasked._shapes import Float, Int
 from unmasked.functional import _scale
 from unmasked.gradients import attention_backward
@@ -342,10 +343,7 @@ def _runs_fused(query: Tensor, key: Tensor, value: Tensor) -> bool:
 
 def _attend(query: Tensor, key: Tensor, value: Tensor, causal: bool, scale: float) -> tuple[Tensor, Tensor]:
     """Attend to the keys at hand; return the contexts and the log-sum-exp of each query's scores."""
-    if _runs_fused(query, key, value):  # the operator below F.scaled_dot_product_attention, which hides the log-sum-exp
-        fused: tuple[Tensor, Tensor] = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
-            query, key, value, 0.0, causal, scale=scale
-        )
+    if _runs_fused(query, key, value) and (fused := flash_attention(query, key, value, 0.0, causal, scale=scale)):
         return fused
     return attention(query, key, value, is_causal=causal, scale=scale)
 
@@ -362,10 +360,9 @@ def _attend_backward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the gradients that come through the keys at hand, of a softmax over more keys than these."""
     if _runs_fused(query, key, value):
-        fused: tuple[Tensor, Tensor, Tensor] = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward(
-            gradient, query, key, value, context, logsumexp, 0.0, causal, scale=scale
-        )
-        return fused
+        inputs = (gradient, query, key, value, context, logsumexp)
+        if fused := flash_attention_backward(*inputs, 0.0, causal, scale=scale):
+            return fused
     allowed = masks.causal(query.size(2), key.size(2), device=query.device) if causal else None
-    given = (x.to(logsumexp.dtype) for x in (gradient, query, key, value))
-    return attention_backward(*given, allowed=allowed, scale=scale, saved=(context, logsumexp))
+    widened = (x.to(logsumexp.dtype) for x in (gradient, query, key, value))
+    return attention_backward(*widened, allowed=allowed, scale=scale, saved=(context, logsumexp))

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from unmasked._checks import require_values, tensor
 from unmasked._shapes import Shaped
+from unmasked.plot.tables import aligned, html_table
 
 __all__ = ["Grid", "Labels", "Matrices", "digits_of", "grid"]
 
@@ -53,9 +54,7 @@ class Grid:
                 [" / ".join(self.axes or ()), *self.columns],
                 *([name, *row] for name, row in zip(self.rows, matrix, strict=True)),
             ]
-            widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-            lines += [title] * bool(title)
-            lines += ["  ".join(map(str.rjust, line, widths)) for line in cells]
+            lines += [title] * bool(title) + aligned(cells, str.rjust)
         return "\n".join(lines)
 
     __repr__ = __str__
@@ -63,26 +62,21 @@ class Grid:
     def _repr_html_(self) -> str:
         values = [abs(value) for _, matrix in self.panels for row in matrix for value in row if math.isfinite(value)]
         largest = float(max(values, default=0)) or 1.0
-        head = "".join(f'<th scope="col">{escape(name)}</th>' for name in self.columns)
+        corner = f"{escape(self.axes[0])} ↓<br>{escape(self.axes[1])} →" if self.axes else ""
         panels = []
         for (title, matrix), texts in zip(self.panels, self._written, strict=True):
-            cells = [
-                "".join(_cell(value, text, largest) for value, text in zip(row, line, strict=True))
-                for row, line in zip(matrix, texts, strict=True)
+            rows = [
+                (name, "".join(_cell(value, text, largest) for value, text in zip(values, line, strict=True)))
+                for name, values, line in zip(self.rows, matrix, texts, strict=True)
             ]
-            body = "".join(
-                f'<tr><th scope="row">{escape(name)}</th>{row}</tr>' for name, row in zip(self.rows, cells, strict=True)
-            )
-            above = f"{self.title} {title}".strip() if title else self._caption
-            corner = f"{escape(self.axes[0])} ↓<br>{escape(self.axes[1])} →" if self.axes else ""
-            top = f'<thead><tr><td class="axes">{corner}</td>{head}</tr></thead>'
-            panels.append(f'<table class="tensor"><caption>{escape(above)}</caption>{top}<tbody>{body}</tbody></table>')
+            caption = f"{self.title} {title}".strip() if title else self._caption
+            panels.append(html_table('class="tensor"', caption, f'<td class="axes">{corner}</td>', self.columns, rows))
         inside, group = "".join(panels), f' role="group" aria-label="{escape(self._caption)}"'
         return f'<style>{_STYLE}</style><div class="tensors"{group * (len(panels) > 1)}>{inside}</div>'
 
     @property
     def _written(self) -> list[list[list[str]]]:
-        """What stands in the cells of each panel."""
+        """The text of each cell of each panel."""
         plain = self.axes != ("queries", "keys")
         texts = [
             [[digits_of(value) if plain or value else "" for value in row] for row in matrix]

@@ -1,4 +1,4 @@
-"""Heat maps of weights, of several heads, of masks, and of numbers with signs."""
+"""Heat maps of weights, and of numbers with signs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from unmasked._checks import tensor
-from unmasked._shapes import Shaped
 from unmasked.plot.grids import Labels, Matrices, digits_of, drawable, require_labels
 
 if TYPE_CHECKING:
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 else:
     Figure = Any
 
-__all__ = ["figure", "heads", "heatmap", "mask", "signed"]
+__all__ = ["figure", "heatmap", "signed"]
 
 # The site's colours. From little to much: deep teal to sand; with signs: amber, paper, teal.
 _AMOUNTS = ["#0b3a41", "#14636b", "#3f9290", "#a3c4a0", "#f7dfa6"]
@@ -95,43 +94,6 @@ def heatmap(weights: Matrices, *, queries: Labels = None, keys: Labels = None, t
     return _draw("weights", panels, queries, keys, title, _AMOUNTS, (low, high if high > low else low + 1))
 
 
-def heads(
-    weights: Shaped[Tensor, "..."], *, queries: Labels = None, keys: Labels = None, title: str | None = None
-) -> Figure:
-    """The heat maps of all heads in a grid, on one scale.
-
-    Arguments as for `heatmap`, and errors; weights is (heads, queries, keys).
-
-    Examples:
-        >>> [axes.get_title() for axes in heads(torch.ones(2, 3, 4)).axes[:2]]
-        ['head 0', 'head 1']
-    """
-    tensor("weights", weights)
-    if weights.ndim != 3 or not weights.numel():
-        raise ValueError(
-            f"weights has shape {tuple(weights.shape)}, expected (heads, queries, keys): "
-            "pick one item of a batch, and ask for weights that are not averaged over heads"
-        )
-    panels = {f"head {number}": matrix for number, matrix in enumerate(weights)}
-    return heatmap(panels, queries=queries, keys=keys, title=title)
-
-
-def mask(allowed: Matrices, *, queries: Labels = None, keys: Labels = None, title: str | None = None) -> Figure:
-    """Who may see whom: visible cells are light, blocked cells dark with a cross.
-
-    Arguments as for `heatmap`, and errors; allowed is boolean, True where the query may attend.
-
-    Examples:
-        >>> [text.get_text() for text in mask(torch.ones(2, 2).tril().bool()).axes[0].texts]
-        ['', '×', '', '']
-    """
-    panels = _panels("allowed", allowed)
-    for matrix in panels.values():
-        if matrix.dtype != torch.bool:
-            raise ValueError(f"allowed is {matrix.dtype}, expected torch.bool, True where a query may attend")
-    return _draw("allowed", panels, queries, keys, title, None, (0.0, 1.0))
-
-
 def signed(matrix: Matrices, *, queries: Labels = None, keys: Labels = None, title: str | None = None) -> Figure:
     """A heat map of numbers with signs, such as scores or gradients: pale is zero, the scale symmetric around it.
 
@@ -156,7 +118,7 @@ def _panels(name: str, matrices: Tensor | Mapping[str, Tensor]) -> dict[str, Ten
         if matrix.ndim != 2 or not matrix.numel():
             raise ValueError(
                 f"{name}{title and f' {title!r}'} has shape {tuple(matrix.shape)}, expected (queries, keys): "
-                "pick one item of a batch and one head, or draw all heads with plot.heads"
+                "pick one item of a batch and one head, or show all heads with plot.show"
             )
     shapes = {title: tuple(matrix.shape) for title, matrix in panels.items()}
     if len(set(shapes.values())) != 1:
@@ -176,7 +138,7 @@ def _draw(
     queries: Labels,
     keys: Labels,
     title: str | None,
-    colours: Sequence[str] | None,
+    colours: Sequence[str],
     limits: tuple[float, float],
 ) -> Figure:
     rows, columns = next(iter(panels.values())).shape
@@ -196,13 +158,10 @@ def _draw(
     extent = across * max(1.6, columns * cell) + 1.6, down * (max(1.0, height) + 0.5) + 0.8
     with figure(*extent) as drawing:
         from matplotlib import rcParams
-        from matplotlib.colors import Colormap, LinearSegmentedColormap, ListedColormap
+        from matplotlib.colors import LinearSegmentedColormap
 
         rcParams["text.parse_math"] = False  # "$" may be a token
-        colourmap: Colormap = ListedColormap([_AMOUNTS[0], _AMOUNTS[-1]])
-        if colours:
-            colourmap = LinearSegmentedColormap.from_list("unmasked", colours)
-        colourmap = colourmap.with_extremes(bad="#9a9a9a")
+        colourmap = LinearSegmentedColormap.from_list("unmasked", colours).with_extremes(bad="#9a9a9a")
         places = drawing.subplots(down, across, squeeze=False, sharex=True, sharey=True)
         for spare in places.flat[len(panels) :]:
             spare.remove()
@@ -223,17 +182,14 @@ def _draw(
             _label(axes.yaxis, queries, rows)
             axes.tick_params(labelbottom=lowest, labelleft=left)
             for row, column in product(range(rows), range(columns)) if written else ():
-                value = float(matrix[row, column])
-                text = digits_of(value) if colours else "" if value else "×"
-                points = 14.0 if text == "×" else 9.0 if len(text) < 5 else 7.5
+                text = digits_of(float(matrix[row, column]))
+                points = 9.0 if len(text) < 5 else 7.5
                 red, green, blue, _ = image.to_rgba(values[row][column])
                 ink = "black" if _luminance(red, green, blue) > 0.179 else "white"  # where both reach 4.58 to 1
                 # Within its cell, it needs no room of its own.
                 axes.text(column, row, text, color=ink, ha="center", va="center", fontsize=points).set_in_layout(False)
         label = name if name == "weights" and "" in panels else None
-        bar = drawing.colorbar(image, ax=drawn, label=label, shrink=high / (high + 0.25), aspect=max(3.0, 6 * high))
-        if not colours:
-            bar.set_ticks([0.25, 0.75], labels=["blocked ×" if written else "blocked", "visible"])
+        drawing.colorbar(image, ax=drawn, label=label, shrink=high / (high + 0.25), aspect=max(3.0, 6 * high))
         if title and "" not in panels:
             drawing.suptitle(title)
     return drawing
