@@ -1,4 +1,4 @@
-"""Which attention kernels can run, which did, and at what cost; and when PyTorch's encoder takes its fast path.
+"""Ask which attention kernels can run, which did, and at what cost; and when PyTorch's encoder takes its fast path.
 
 PyTorch leaves its fused kernels without a word. What makes it leave that of a CPU is dropout, a query that has not four
 axes (from PyTorch 2.14 on, three will do), an additive mask that requires grad, values of another width than the keys,
@@ -83,7 +83,7 @@ def sdpa_backends(
     is_causal: bool = False,
     enable_gqa: bool = False,
 ) -> Backends:
-    """Which backends of PyTorch's attention can run for these inputs, and why the others cannot; nothing is run.
+    """Tell which backends of PyTorch's attention can run for these inputs, and why others cannot; nothing is run.
 
     The math backend alone makes the whole table of weights, and it alone has second derivatives: who needs one
     runs the call under ``torch.nn.attention.sdpa_kernel(SDPBackend.MATH)``. `kernels_of` says what did run.
@@ -178,8 +178,8 @@ def _answer(backend: SDPBackend, ask: Callable[[], bool]) -> tuple[bool, str]:
             can_run = ask()
         except (RuntimeError, IndexError):  # asked of an axis that the inputs do not have
             can_run = False
-    said = [re.sub(r" \(Triggered internally.*", "", str(each.message), flags=re.DOTALL) for each in caught]
-    return can_run, "" if can_run else " ".join(text for text in said if not text.endswith("because:"))
+    reasons = [re.sub(r" \(Triggered internally.*", "", str(each.message), flags=re.DOTALL) for each in caught]
+    return can_run, "" if can_run else " ".join(text for text in reasons if not text.endswith("because:"))
 
 
 def _unsaid(name: str, kind: str, attn_mask: Tensor | None) -> str:
@@ -193,7 +193,7 @@ def _unsaid(name: str, kind: str, attn_mask: Tensor | None) -> str:
 
 @cache
 def _refuses_a_mask_beside_is_causal() -> bool:
-    """Whether every kernel does: the fused one of a CPU is tried, on one number."""
+    """Tell whether every kernel does: the fused one of a CPU is tried, on one number."""
     x = torch.zeros(1, 1, 1, 1, device="cpu")
     try:
         with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
@@ -274,7 +274,7 @@ def kernels_of(f: Callable[..., object], *args: Any, **kwargs: Any) -> Kernels:
     with _quiet(), profile(activities=activities, profile_memory=True) as run:
         result = f(*args, **kwargs)  # named, so that it is still there, and counted, when the profiler stops
     del result
-    found: Counter[tuple[str, str]] = Counter()
+    ran: Counter[tuple[str, str]] = Counter()
     for event in sorted(run.events() or (), key=lambda each: each.time_range.start):
         if not (name := _name(event.name)):
             continue
@@ -283,8 +283,8 @@ def kernels_of(f: Callable[..., object], *args: Any, **kwargs: Any) -> Kernels:
             outer.add(_name(parent.name))
             parent = parent.cpu_parent
         if name not in outer and (name != "softmax" or not outer - {""}):  # no part of what is counted
-            found[name, event.name] += 1
-    kernels = Kernels(Kernel(name, calls, operator) for (name, operator), calls in found.items())
+            ran[name, event.name] += 1
+    kernels = Kernels(Kernel(name, calls, operator) for (name, operator), calls in ran.items())
     kernels.peak_bytes = _peak(run)
     return kernels
 

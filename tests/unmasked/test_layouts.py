@@ -483,7 +483,6 @@ def test_what_stands_beside_the_weights_is_left_out_and_another_layout_can_be_as
 GPT2_STATE = {
     f"h.{n}.attn.{name}": W(6, size) for n in range(2) for name, size in (("c_attn.weight", 18), ("c_proj.weight", 6))
 }
-BIASED = llama() | {"q_proj.bias": W(12)}
 
 
 def loading(state: dict[str, Tensor], **options: Any) -> Any:
@@ -521,9 +520,8 @@ test_a_checkpoint_of_another_family_is_refused_with_the_one_it_looks_like = refu
                 llama(), num_kv_heads=None
             ),
             "v_proj.weight has 6 rows, 3 heads of 2 features, but num_kv_heads is 2": loading(llama(v=6)),
-            "q_proj.weight has 12 rows, which 8 heads cannot share evenly; correct num_heads": loading(
-                llama(), num_heads=8
-            ),
+            "q_proj.weight of layout 'separate' has shape (12, 12); its 12 outputs must be a multiple of 8 (8 heads); "
+            "correct num_heads": loading(llama(), num_heads=8),
             "num_heads (6) must be divisible by num_kv_heads (4); try 3 or 6": loading(llama(), num_kv_heads=4),
             "num_kv_heads is 2; in family 'gpt2' no heads share a key: leave it out": loading(
                 GPT2_STATE, family="gpt2", layer=0
@@ -531,14 +529,14 @@ test_a_checkpoint_of_another_family_is_refused_with_the_one_it_looks_like = refu
             f"target is 'packed', and {SHARED}; 'qkv', for CausalSelfAttention, keeps them shared": loading(
                 llama(), target="packed"
             ),
-            "state holds some but not all of q_proj.bias, k_proj.bias, v_proj.bias": loading(BIASED),
-            "o_proj.weight has shape (12, 7); it must have two axes, and read 12 features": loading(
-                llama() | {"o_proj.weight": W(12, 7)}
-            ),
-            "k_proj.weight has shape (4, 7); it must have two axes, and read 12 features": loading(
+            "state holds 'q_proj.bias' but not all of q_proj.bias, k_proj.bias, v_proj.bias; pass all of them or "
+            "none": loading(llama() | {"q_proj.bias": W(12)}),
+            "o_proj.weight has shape (12, 7); it must have two axes and read the 12 features that 6 heads give; "
+            "correct num_heads": loading(llama() | {"o_proj.weight": W(12, 7)}),
+            "layout 'qkv' keeps query, key and value in one tensor; theirs differ: (12, 12), (4, 7), (4, 12)": loading(
                 llama() | {"k_proj.weight": W(4, 7)}
             ),
-            "o_proj.bias has shape (3,); beside a weight of 12 rows it must be (12,)": loading(
+            "o_proj.bias has shape (3,); beside a weight of shape (12, 12) it must be (12,)": loading(
                 llama() | {"o_proj.bias": W(3)}
             ),
             "sinks has shape (5,); it must be (6,), one for each head": loading(llama() | {"sinks": W(5)}),

@@ -15,9 +15,6 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.tensor.experimental import context_parallel
-from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
 from unmasked import CausalSelfAttention
 from unmasked.parallel import (
@@ -31,7 +28,7 @@ from unmasked.parallel import (
 )
 from unmasked.parallel import __main__ as command
 from unmasked.parallel import ring as _ring
-from unmasked.parallel.ranks import agree, joined
+from unmasked.parallel.ranks import agree, process_group
 from unmasked.positions import Rotary
 
 from ..refusals import refused
@@ -169,49 +166,6 @@ def heads() -> dict[object, object]:
     return found
 
 
-class Projections(nn.Module):
-    """A layer with one projection for each of query, key, value and output, as PyTorch's styles share them out."""
-
-    def __init__(self, layer: CausalSelfAttention) -> None:
-        super().__init__()
-        self.head_dim = layer.head_dim
-        for name, weight in zip(("wq", "wk", "wv"), layer.qkv.weight.chunk(3), strict=True):
-            setattr(self, name, nn.Linear(layer.d_in, layer.d_out, bias=False))
-            getattr(self, name).weight = nn.Parameter(weight.detach().clone())
-        self.wo = nn.Linear(layer.d_out, layer.d_out)
-        self.wo.load_state_dict(layer.out_proj.state_dict())
-
-    def forward(self, x: Tensor) -> Tensor:
-        q, k, v = (w(x).unflatten(-1, (-1, self.head_dim)).transpose(1, 2) for w in (self.wq, self.wk, self.wv))
-        context = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        output: Tensor = self.wo(context.transpose(1, 2).flatten(2))
-        return output
-
-
-def beside_pytorch() -> dict[object, object]:
-    found: dict[object, object] = {}
-    ranks = dist.get_world_size()
-    mesh = init_device_mesh("cpu", (ranks,))
-    torch.manual_seed(1)
-    layer = CausalSelfAttention(8, 4 * 3 * ranks, 2 * ranks)
-    plan = {name: ColwiseParallel() for name in ("wq", "wk", "wv")} | {"wo": RowwiseParallel()}
-    theirs, ours = parallelize_module(Projections(layer), mesh, plan), HeadParallel(layer)
-    x = torch.randn(2, 5, 8, requires_grad=True)
-    cotangent = torch.randn(2, 5, layer.d_out)
-    outputs = [theirs(x), ours(x)]
-    gradients = [torch.autograd.grad(output, x, cotangent)[0] for output in outputs]
-    found["tensor parallel"] = max((a - b).abs().max().item() for a, b in (outputs, gradients))
-
-    q, k, v, _ = tensors(torch.float32)
-    k, v = (x.repeat_interleave(HEADS // KV_HEADS, dim=1) for x in (k, v))
-    try:
-        with context_parallel(mesh, buffers=[q, k, v], buffer_seq_dims=[2, 2, 2]):
-            F.scaled_dot_product_attention(q, k, v, is_causal=True)
-    except NotImplementedError as error:
-        found["context parallel"] = str(error)
-    return found
-
-
 def said_by_all() -> dict[str, str]:
     """What every rank says where the ranks differ, to a user whose annotations nothing checks."""
     jaxtyping.config.update("jaxtyping_disable", True)
@@ -243,8 +197,7 @@ def said_by_all() -> dict[str, str]:
 
 def everything() -> dict[object, object]:
     torch.manual_seed(0)
-    found = rings() | heads() | {("refused", name): text for name, text in said_by_all().items()}
-    return found | (beside_pytorch() if dist.get_world_size() == 2 else {})
+    return rings() | heads() | {("refused", name): text for name, text in said_by_all().items()}
 
 
 @cache  # the processes are started once for all tests
@@ -297,14 +250,6 @@ def test_heads_in_parallel_equal_the_whole_with_all_gradients(ranks: int, name: 
         assert each[name, "bytes"][2] == 0
     numbers = {each[name, "numbers"] for each in found(ranks)}
     assert len(numbers) == 1, "each rank has as many parameters"
-
-
-def test_pytorchs_tensor_parallel_gives_the_same_and_its_context_parallel_does_not_run_on_a_cpu() -> None:
-    for each in found(2):
-        assert each["tensor parallel"] < 1e-5
-        # Once this is no longer raised, the page has to say that it runs.
-        assert "_scaled_dot_product_flash_attention_for_cpu" in each["context parallel"]
-        assert "sharding strategy" in each["context parallel"]
 
 
 @pytest.mark.parametrize(
@@ -483,7 +428,7 @@ def test_a_rank_that_never_comes_is_not_waited_for_for_ever(tmp_path: Path) -> N
     """One that failed before all others had joined is told as the cause, since they only say that they lost it."""
     with (
         pytest.raises(RuntimeError, match=r"^while the group was formed: .* has lost another rank, .* longer than 1 s"),
-        joined(1.0, backend="gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=2),
+        process_group(1.0, backend="gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=2),
     ):
         pass
 

@@ -1,4 +1,4 @@
-"""What ``python -m unmasked.parallel`` runs: attention on several ranks, beside the whole."""
+"""``python -m unmasked.parallel``: attention on several ranks, beside the whole."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from unmasked.parallel import (
     ring_attention,
     ring_bytes,
 )
-from unmasked.parallel.ranks import joined, lost
-from unmasked.parallel.ring import Layout
+from unmasked.parallel.ranks import lost, process_group
+from unmasked.parallel.ring import RingLayout
 
 __all__ = ["demonstrate", "main"]
 
 
 def demonstrate(tokens: int) -> list[tuple[str, float, float, int, int]]:
-    """Compare heads in parallel, and a ring of each layout, with the whole: what, off by, gradients off by, bytes."""
+    """Compare heads in parallel, and a ring of each layout, with the whole: a name, two errors, and bytes twice."""
     rank, ranks = dist.get_rank(), dist.get_world_size()
     device = "cuda" if dist.get_backend() == "nccl" else "cpu"
     torch.manual_seed(0)
@@ -56,7 +56,7 @@ def demonstrate(tokens: int) -> list[tuple[str, float, float, int, int]]:
     cotangent = torch.randn_like(q)
     right = attend(q, k, v, is_causal=True).context
     whole = torch.autograd.grad(right, (q, k, v), cotangent)
-    for layout in get_args(Layout):
+    for layout in get_args(RingLayout):
         mine = positions_of_rank(tokens, rank=rank, ranks=ranks, layout=layout, device=device)
         with count_bytes() as sent:
             output = ring_attention(*(each[:, :, mine] for each in (q, k, v)), is_causal=True, layout=layout)
@@ -67,9 +67,9 @@ def demonstrate(tokens: int) -> list[tuple[str, float, float, int, int]]:
     return rows
 
 
-def _off(given: Tensor, right: Tensor) -> float:
+def _off(x: Tensor, right: Tensor) -> float:
     """Return the largest difference that any rank has, against the largest number that is right."""
-    largest = torch.stack([(given - right).abs().max(), right.abs().max()]).detach()
+    largest = torch.stack([(x - right).abs().max(), right.abs().max()]).detach()
     with lost("the demonstration", "another rank", None):
         dist.all_reduce(largest, op=dist.ReduceOp.MAX)
     return (largest[0] / largest[1]).item()
@@ -85,7 +85,7 @@ def main() -> int:
     parser.add_argument("--tokens", type=int, default=48, help="a multiple of twice the ranks (default: 48)")
     parser.add_argument("--timeout", type=float, default=20.0, help="seconds to wait for another rank (default: 20)")
     options = parser.parse_args()
-    told = False
+    is_reported = False
     try:
         if "RANK" not in os.environ:
             rows = launch(demonstrate, options.tokens, ranks=2, timeout=options.timeout)[0]
@@ -95,18 +95,18 @@ def main() -> int:
             if on_gpus:
                 torch.cuda.set_device(local)
             store, rank, ranks = next(rendezvous("env://", timeout=timedelta(seconds=options.timeout)))
-            with joined(
+            with process_group(
                 options.timeout, backend="nccl" if on_gpus else "gloo", store=store, rank=rank, world_size=ranks
             ):
                 try:
                     rows = demonstrate(options.tokens)
                 except (RuntimeError, ValueError):
-                    told = store.add("told", 1) > 1  # whoever notices first tells
+                    is_reported = store.add("reported", 1) > 1  # the first rank that notices reports
                     raise
             if rank:
                 return 0
     except (ImportError, RuntimeError, ValueError) as error:
-        if not told:
+        if not is_reported:
             print(f"unmasked.parallel: {error}", file=sys.stderr)
         return 1
     header = ("", "output off by", "gradient off by", "bytes sent", "by the formula")

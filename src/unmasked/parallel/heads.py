@@ -146,8 +146,8 @@ class HeadParallel(nn.Module):
 
 
 def _written(value: object) -> str:
-    """An option as it is on every rank alike: not where in memory it lies."""
-    return "given" if isinstance(value, Tensor) else re.sub(r" at 0x\w+", "", repr(value))
+    """Write an option as it is on every rank alike: without its place in memory."""
+    return "a tensor" if isinstance(value, Tensor) else re.sub(r" at 0x\w+", "", repr(value))
 
 
 def _summed(x: Tensor, group: dist.ProcessGroup | None) -> Tensor:

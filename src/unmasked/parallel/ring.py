@@ -1,4 +1,4 @@
-"""Tokens on more than one rank: keys and values go around a ring, and what is found in them is merged."""
+"""Tokens on more than one rank: keys and values go around a ring, and contexts are merged."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from unmasked.gradients import attention_backward
 from unmasked.parallel.ranks import agree, lost, tally
 from unmasked.tiles import attention, merge
 
-__all__ = ["Layout", "positions_of_rank", "ring_attention", "ring_bytes"]
+__all__ = ["RingLayout", "positions_of_rank", "ring_attention", "ring_bytes"]
 
-Layout = Literal["zigzag", "striped", "contiguous"]
+RingLayout = Literal["zigzag", "striped", "contiguous"]
 
 
 @checked
 def positions_of_rank(
-    tokens: int, *, rank: int, ranks: int, layout: Layout = "zigzag", device: torch.device | str | None = None
+    tokens: int, *, rank: int, ranks: int, layout: RingLayout = "zigzag", device: torch.device | str | None = None
 ) -> Int[Tensor, "tokens"]:
     """Say which tokens of a sequence a rank has, in their order.
 
@@ -120,7 +120,7 @@ def ring_attention(
     value: Float[Tensor, "batch kv_heads keys value_dim"],
     *,
     is_causal: bool = False,
-    layout: Layout = "zigzag",
+    layout: RingLayout = "zigzag",
     scale: float | None = None,
     group: dist.ProcessGroup | None = None,
 ) -> Float[Tensor, "batch heads queries value_dim"]:
@@ -171,7 +171,7 @@ def ring_attention(
     def check() -> None:
         _check(query, key, value)
         flag("is_causal", is_causal)
-        choice("layout", layout, *get_args(Layout))
+        choice("layout", layout, *get_args(RingLayout))
         if query.dim() != 4:
             raise ValueError(f"query has shape {tuple(query.shape)}; it must be (batch, heads, tokens, head_dim)")
         require_values(query=query, key=key, value=value)
@@ -214,7 +214,7 @@ class _Ring:
     group: dist.ProcessGroup | None
     rank: int
     ranks: int
-    causal_layout: Layout | None
+    causal_layout: RingLayout | None
     scale: float
 
     def pass_on(self, sent: Tensor) -> Callable[[], Tensor]:
@@ -313,11 +313,11 @@ class _RingAttention(torch.autograd.Function):
                 grad_query[:, :, rows] += dq
                 grad_held[0][:, :, columns] += dk
                 grad_held[1][:, :, columns] += dv
-            if step == 0:  # what is found at home stays there
+            if step == 0:  # the gradients of its own keys and values stay there
                 own = _packed(*grad_held)
                 continue
             travelling = _packed(*grad_held)
-            if arriving is not None:  # what the ranks before have found in the same keys and values
+            if arriving is not None:  # the gradients that ranks before have for the same keys and values
                 travelling += arriving()
             arriving = ring.pass_on(travelling)
         if arriving is not None:  # the last rank that they visit is the one before their own
@@ -337,7 +337,7 @@ def _around(ring: _Ring, key: Tensor, value: Tensor) -> Iterator[tuple[Tensor, .
 
 
 def _runs_fused(query: Tensor, key: Tensor, value: Tensor) -> bool:
-    """Whether the kernel takes them: it divides by numbers of heads and tokens, and ends the process where one is 0."""
+    """Tell whether the kernel takes them: it divides by heads and tokens, and ends the process where there are none."""
     return query.device.type == "cpu" and query.size(-1) == value.size(-1) and query.numel() > 0 and key.numel() > 0
 
 

@@ -30,7 +30,7 @@ class Grid:
     """Matrices of numbers whose cells are as strong in colour as their values are large.
 
     Attributes:
-        title: What they are.
+        title: A name for the numbers.
         shape: The tensor's shape.
         panels: The matrices under their titles, row by row; whole numbers are written without decimals.
         rows: The names of the rows.
@@ -125,18 +125,18 @@ def drawable(name: str, x: Tensor) -> Tensor:
     return x.detach().cpu()
 
 
-def require_labels(axis: str, labels: Labels, size: int, told: str) -> None:
+def require_labels(axis: str, labels: Labels, size: int, kind: str) -> None:
     """Refuse labels that are not one for each row or column."""
     if labels is not None and not hasattr(labels, "__len__"):
         raise TypeError(
             f"{axis} is of the type {type(labels).__name__}; pass a text for each, as sentence.split() makes"
         )
     if labels is not None and len(labels) != size:
-        raise ValueError(f"{axis} has {len(labels)} {told}: pass {size}")
+        raise ValueError(f"{axis} has {len(labels)} {kind}: pass {size}")
 
 
 def digits_of(value: float | int) -> str:
-    """A number in two decimals, if it is no whole one; what rounds to zero has no sign."""
+    """Write a number in two decimals, if it is no whole one, without a sign where that rounds to zero."""
     return f"{value:{'d' if isinstance(value, int) else 'z.2f'}}".replace("inf", "∞").replace("-", "−")
 
 
@@ -156,7 +156,7 @@ def grid(
     Args:
         values: Up to 256 numbers, or several tensors of one shape under their titles. The last two axes are rows and
             columns; each place on the axes before them is a panel of its own, as a head of (heads, queries, keys) is.
-        name: What the numbers are.
+        name: A name for the numbers.
         rows: The names of the rows; by default their places.
         columns: The names of the columns.
         queries: The names of the rows of attention weights or of a boolean mask. The axes then say that rows are
@@ -179,14 +179,14 @@ def grid(
               0      1
         0  1.00  −0.50
     """
-    given = {"": values} if isinstance(values, Tensor) else values
-    shapes = {title: tuple(x.shape) for title, x in given.items()}
+    tensors = {"": values} if isinstance(values, Tensor) else values
+    shapes = {title: tuple(x.shape) for title, x in tensors.items()}
     if len(set(shapes.values())) != 1:
         raise ValueError(f"values must hold tensors of one shape to share their names, not {shapes}")
     (shape,) = set(shapes.values())
-    if not 0 < len(given) * math.prod(shape) <= 256:
+    if not 0 < len(tensors) * math.prod(shape) <= 256:
         raise ValueError(
-            f"values has {len(given) * math.prod(shape)} numbers, shape {shape}, expected 1 to 256: "
+            f"values has {len(tensors) * math.prod(shape)} numbers, shape {shape}, expected 1 to 256: "
             "cut out a part, or draw it with plot.heatmap"
         )
     *outer, height, width = (1, 1, *shape)[-max(2, len(shape)) :]
@@ -197,16 +197,16 @@ def grid(
         keys = queries if keys is None and height == width else keys
         rows, columns = (None if names is None else list(map(str, names)) for names in (queries, keys))
         axes = ("queries", "keys")
-        boolean = all(x.dtype == torch.bool for x in given.values())
-        allowed = given if allowed is None and boolean else allowed
+        boolean = all(x.dtype == torch.bool for x in tensors.values())
+        allowed = tensors if allowed is None and boolean else allowed
     named = ("queries", "keys") if attention else ("rows", "columns")
     for axis, names, size in zip(named, (rows, columns), (height, width), strict=True):
         require_labels(axis, names, size, f"names, but values is {shape}")
-    masks = dict.fromkeys(given, allowed) if allowed is None or isinstance(allowed, Tensor) else dict(allowed)
-    if masks.keys() != given.keys():
-        raise ValueError(f"allowed has the titles {list(masks)}, expected those of values, {list(given)}")
+    masks = dict.fromkeys(tensors, allowed) if allowed is None or isinstance(allowed, Tensor) else dict(allowed)
+    if masks.keys() != tensors.keys():
+        raise ValueError(f"allowed has the titles {list(masks)}, expected those of values, {list(tensors)}")
     panels, shown = [], []
-    for title, x in given.items():
+    for title, x in tensors.items():
         mask = masks[title]
         if mask is not None and (mask.dtype != torch.bool or mask.shape not in (shape, (height, width))):
             raise ValueError(

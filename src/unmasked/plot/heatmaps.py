@@ -67,14 +67,13 @@ def figure(width: float, height: float) -> Iterator[Figure]:
         yield PageFigure(width, height)
 
 
-def heatmap(weights: Matrices, *, queries: Labels = None, keys: Labels = None, title: str | None = None) -> Figure:
+def heatmap(weights: Matrices, *, queries: Labels = None, keys: Labels = None) -> Figure:
     """A heat map of attention weights, from zero up, with the values written in where there is room.
 
     Args:
         weights: (queries, keys), or several of one shape under their titles, drawn side by side on one scale.
         queries: The tokens of the rows.
         keys: The tokens of the columns; by default the queries', where the matrix is square.
-        title: A line above.
 
     Returns:
         The figure.
@@ -91,10 +90,10 @@ def heatmap(weights: Matrices, *, queries: Labels = None, keys: Labels = None, t
     panels = _panels("weights", weights)
     finite = _finite(panels)
     low, high = min(finite.min().item(), 0.0), finite.max().item()
-    return _draw("weights", panels, queries, keys, title, _AMOUNTS, (low, high if high > low else low + 1))
+    return _draw("weights", panels, queries, keys, _AMOUNTS, (low, high if high > low else low + 1))
 
 
-def signed(matrix: Matrices, *, queries: Labels = None, keys: Labels = None, title: str | None = None) -> Figure:
+def signed(matrix: Matrices, *, queries: Labels = None, keys: Labels = None) -> Figure:
     """A heat map of numbers with signs, such as scores or gradients: pale is zero, the scale symmetric around it.
 
     Arguments as for `heatmap`, and errors, with matrix for its weights. Cells that are not finite are grey.
@@ -105,14 +104,14 @@ def signed(matrix: Matrices, *, queries: Labels = None, keys: Labels = None, tit
     """
     panels = _panels("matrix", matrix)
     bound = _finite(panels).abs().max().item() or 1.0
-    return _draw("matrix", panels, queries, keys, title, _SIGNS, (-bound, bound))
+    return _draw("matrix", panels, queries, keys, _SIGNS, (-bound, bound))
 
 
 def _panels(name: str, matrices: Tensor | Mapping[str, Tensor]) -> dict[str, Tensor]:
     panels = {"": matrices} if isinstance(matrices, Tensor) else matrices
     if not isinstance(panels, Mapping) or not panels:
-        given = "an empty dict" if isinstance(panels, Mapping) else f"a {type(panels).__name__}"
-        raise ValueError(f"{name} is {given}, expected a tensor (queries, keys) or a dict of them under their titles")
+        kind = "an empty dict" if isinstance(panels, Mapping) else f"a {type(panels).__name__}"
+        raise ValueError(f"{name} is {kind}, expected a tensor (queries, keys) or a dict of them under their titles")
     for title, matrix in panels.items():
         tensor(f"{name}{title and f' {title!r}'}", matrix)
         if matrix.ndim != 2 or not matrix.numel():
@@ -137,7 +136,6 @@ def _draw(
     panels: Mapping[str, Tensor],
     queries: Labels,
     keys: Labels,
-    title: str | None,
     colours: Sequence[str],
     limits: tuple[float, float],
 ) -> Figure:
@@ -166,7 +164,7 @@ def _draw(
         for spare in places.flat[len(panels) :]:
             spare.remove()
         drawn = list(places.flat[: len(panels)])
-        for number, (axes, (panel, matrix)) in enumerate(zip(drawn, panels.items(), strict=True)):
+        for index, (axes, (panel, matrix)) in enumerate(zip(drawn, panels.items(), strict=True)):
             edges = [[position - 0.5 for position in range(size + 1)] for size in (columns, rows)]
             values = matrix.double().masked_fill(~matrix.isfinite(), math.nan).tolist()
             image = axes.pcolormesh(*edges, values, cmap=colourmap, vmin=limits[0], vmax=limits[1])
@@ -175,8 +173,8 @@ def _draw(
                 linewidth=0.3,
                 rasterized=rows * columns > 10_000,
             )
-            left, lowest = number % across == 0, number + across >= len(panels)
-            axes.set(title=panel or title, aspect="equal" if even else "auto", ylim=(rows - 0.5, -0.5))
+            left, lowest = index % across == 0, index + across >= len(panels)
+            axes.set(title=panel, aspect="equal" if even else "auto", ylim=(rows - 0.5, -0.5))
             axes.set(xlabel="keys" if lowest else "", ylabel="queries" if left else "")
             _label(axes.xaxis, keys, columns)
             _label(axes.yaxis, queries, rows)
@@ -188,10 +186,8 @@ def _draw(
                 ink = "black" if _luminance(red, green, blue) > 0.179 else "white"  # where both reach 4.58 to 1
                 # Within its cell, it needs no room of its own.
                 axes.text(column, row, text, color=ink, ha="center", va="center", fontsize=points).set_in_layout(False)
-        label = name if name == "weights" and "" in panels else None
+        label = name if name == "weights" and len(panels) == 1 else None
         drawing.colorbar(image, ax=drawn, label=label, shrink=high / (high + 0.25), aspect=max(3.0, 6 * high))
-        if title and "" not in panels:
-            drawing.suptitle(title)
     return drawing
 
 

@@ -70,11 +70,11 @@ class Table:
 
 
 class Tabular:
-    """What prints as its `table`, with its notes below, and is shown so by a notebook."""
+    """A result that prints as its `table`, with its notes below, and is shown so by a notebook."""
 
     @property
     def table(self) -> Table:
-        """What it says, as text."""
+        """The result as text."""
         raise NotImplementedError
 
     def _notes(self) -> Sequence[str]:
@@ -116,9 +116,9 @@ def table(
         fused  1e-07  3.0 s
     """
     lines = [(name, *cells) for name, cells in rows.items()] if isinstance(rows, Mapping) else list(rows)
-    for number, line in enumerate(lines):
+    for index, line in enumerate(lines):
         if len(line) != len(header):
-            raise ValueError(f"rows[{number}] has {len(line)} cells, {list(line)}: header has {len(header)} titles")
+            raise ValueError(f"rows[{index}] has {len(line)} cells, {list(line)}: header has {len(header)} titles")
     forms = [form] * (len(header) - 1) if isinstance(form, str) else list(form)
     if len(forms) != len(header) - 1:
         raise ValueError(f"form has {len(forms)} items, {forms}: pass one text, or {len(header) - 1}, one a column")

@@ -87,7 +87,7 @@ class AttentionCall:
     @property
     @_computed
     def allowed(self) -> Bool[Tensor, "..."] | None:
-        """Which keys a query may see: by a mask, -inf in a bias, is_causal; None where all may see all."""
+        """True where a query may see a key: by a mask, -inf in a bias, is_causal; None where all may see all."""
         if self._allowed is None and self._values:
             self._allowed = allowed_of(self._read("query", "key", "allowed", "bias"))
         return self._allowed

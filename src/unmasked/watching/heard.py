@@ -43,7 +43,7 @@ Values = Mapping[str, Any]
 
 
 class Inputs(NamedTuple):
-    """The kernel and the arguments of a call: axes are (batch, heads, tokens, features), and masks are told apart.
+    """The kernel and the arguments of a call: axes are (batch, heads, tokens, features), a mask is boolean or a bias.
 
     The values are query, key, value, allowed, bias, scale, dropout_p; diagonal, to which a causal mask keeps its ones,
     or None; is_nan, whether a query that sees nothing has weights of NaN; and further options of the call.
@@ -123,7 +123,7 @@ def names_of(model: nn.Module) -> dict[int, str]:
 
 
 def inputs_of(call: FunctionCall) -> Inputs | str | None:
-    """The inputs of a call of attention; None where this call begins none, or the reason why they cannot be told."""
+    """The inputs of a call of attention; None where this call begins none, or the reason why they cannot be read."""
     if call.func is SDPA:
         return _sdpa(call)
     if call.func in SOFTMAXES:
@@ -152,7 +152,7 @@ def contexts_of(call: FunctionCall, result: Any) -> tuple[int, ...] | None:
 
 
 def allowed_of(values: Values) -> Tensor | None:
-    """Which keys a query may see, by a mask, -inf in a bias and the causal option; None where all may see all."""
+    """Return True where a query may see a key, by a mask, -inf in a bias and the causal option; None for everywhere."""
     allowed, bias, diagonal = values["allowed"], values["bias"], values["diagonal"]
     queries, keys = values["query"].size(-2), values["key"].size(-2)
     if "flex" in values:
@@ -166,7 +166,7 @@ def allowed_of(values: Values) -> Tensor | None:
 
 
 def _sdpa(call: FunctionCall) -> Inputs | str:
-    """Of PyTorch's function, called by whomever: ours keeps its own masks, of which it makes one for the kernel."""
+    """Read a call of PyTorch's function; if ours makes it, the masks are those that ours was called with."""
     query, key, value = (call.argument(index, name) for index, name in enumerate(_THREE))
     if query.is_nested:
         return "a call with nested tensors"
@@ -181,7 +181,7 @@ def _sdpa(call: FunctionCall) -> Inputs | str:
 
 
 def _mha(local: Values) -> Inputs:
-    """Of nn.MultiheadAttention with need_weights=True, where it multiplies queries by keys."""
+    """Read a call of nn.MultiheadAttention with need_weights=True, where it multiplies queries by keys."""
     by_head = (local["bsz"], local["num_heads"])
     query, key, value = (local[name].unflatten(0, by_head) for name in "qkv")
     mask = local["attn_mask"]
@@ -218,7 +218,7 @@ def _with_four_axes(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | No
 
 
 def _groups(module: nn.Module | None, query: Tensor) -> int:
-    """How many heads stand in the place of queries: so transformers packs those that share a key, for one query."""
+    """Count the heads in the place of queries: so transformers packs those that share a key, for one query."""
     groups: int = getattr(module, "num_key_value_groups", 1)
     heads = getattr(getattr(module, "config", None), "num_attention_heads", None)
     return groups if query.dim() == 4 and query.size(2) == groups and query.size(1) * groups == heads else 1
@@ -270,7 +270,7 @@ def _is_attention(code: CodeType) -> bool:
 
 
 def _is_fast(local: Values) -> bool:
-    """Whether PyTorch's layer gives the listener as the reason why it leaves its fast path, and has no other."""
+    """Tell whether PyTorch's layer gives the watcher as the reason why it leaves its fast path, and has no other."""
     why = local.get("why_not_fast_path") or local.get("why_not_sparsity_fast_path")
     if why != "some Tensor argument has_torch_function":
         return False
