@@ -111,8 +111,8 @@ def check_shapes(
 ) -> None:
     """Refuse tensors whose shapes do not fit the layout or each other; without num_kv_heads, no heads share a key."""
     remedy = SHARED if num_kv_heads is None else "correct num_heads"
-    parts, outputs, biases = 3 // len(spec.weights), [], []
-    step = parts * num_heads
+    parts, biases = 3 // len(spec.weights), []
+    step, outputs = parts * num_heads, list[int]()
     for index, (name, bias_name) in enumerate(zip(spec.weights, spec.biases, strict=True)):
         shape = tuple(state[name].shape)
         problem = f"{name} of layout {layout!r} has shape {shape}"

@@ -101,8 +101,10 @@ def sdpa_backends(
     """
     inputs = (query, key, value, attn_mask, dropout_p, is_causal)
     kind = query.device.type
-
     choice = partial(_choose, *inputs, enable_gqa=enable_gqa)
+
+    def is_choice(backend: SDPBackend) -> bool:
+        return choice() == backend
 
     @cache
     def why_not_math(is_causal: bool) -> str:
@@ -116,7 +118,7 @@ def sdpa_backends(
         return ""
 
     # A mask beside is_causal is refused by math alone, or, from PyTorch 2.14 on, before any kernel is chosen.
-    invalid = why_not_math(is_causal and (attn_mask is None or _refuses_a_mask_beside_is_causal()))
+    invalid = why_not_math(is_causal and (attn_mask is None or torch.__version__ >= "2.14"))
     with warnings.catch_warnings(action="ignore"):
         chosen = None if invalid else choice()
     backends = []
@@ -126,7 +128,7 @@ def sdpa_backends(
         elif kind == "cuda":
             can_run, why_not = _answer(backend, partial(can_use, SDPAParams(*inputs, enable_gqa), debug=True))
         else:
-            can_run, why_not = _answer(backend, lambda backend=backend: choice() == backend)
+            can_run, why_not = _answer(backend, partial(is_choice, backend))
         if not can_run and not why_not:
             why_not = _unsaid(name, kind, attn_mask)
         backends.append(Backend(name, can_run, why_not, chosen == backend))
@@ -189,18 +191,6 @@ def _unsaid(name: str, kind: str, attn_mask: Tensor | None) -> str:
     if kind == "cpu" and attn_mask is not None and attn_mask.requires_grad:
         return "(attn_mask requires grad)"
     return "(PyTorch does not say)"
-
-
-@cache
-def _refuses_a_mask_beside_is_causal() -> bool:
-    """Tell whether every kernel does: the fused one of a CPU is tried, on one number."""
-    x = torch.zeros(1, 1, 1, 1, device="cpu")
-    try:
-        with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
-            F.scaled_dot_product_attention(x, x, x, x, is_causal=True)
-    except RuntimeError:
-        return True
-    return False
 
 
 class Kernel(NamedTuple):

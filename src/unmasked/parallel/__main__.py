@@ -5,13 +5,11 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from datetime import timedelta
 from typing import get_args
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed.rendezvous import rendezvous
 
 from unmasked.causal import CausalSelfAttention
 from unmasked.functional import attend
@@ -85,30 +83,22 @@ def main() -> int:
     parser.add_argument("--tokens", type=int, default=48, help="a multiple of twice the ranks (default: 48)")
     parser.add_argument("--timeout", type=float, default=20.0, help="seconds to wait for another rank (default: 20)")
     options = parser.parse_args()
-    is_reported = False
+    rank = int(os.environ.get("RANK", 0))
     try:
         if "RANK" not in os.environ:
             rows = launch(demonstrate, options.tokens, ranks=2, timeout=options.timeout)[0]
         else:
-            local = int(os.environ["LOCAL_RANK"])
             on_gpus = torch.cuda.device_count() >= int(os.environ["LOCAL_WORLD_SIZE"])
             if on_gpus:
-                torch.cuda.set_device(local)
-            store, rank, ranks = next(rendezvous("env://", timeout=timedelta(seconds=options.timeout)))
-            with process_group(
-                options.timeout, backend="nccl" if on_gpus else "gloo", store=store, rank=rank, world_size=ranks
-            ):
-                try:
-                    rows = demonstrate(options.tokens)
-                except (RuntimeError, ValueError):
-                    is_reported = store.add("reported", 1) > 1  # the first rank that notices reports
-                    raise
-            if rank:
-                return 0
+                torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+            with process_group(options.timeout, backend="nccl" if on_gpus else "gloo"):
+                rows = demonstrate(options.tokens)
     except (ImportError, RuntimeError, ValueError) as error:
-        if not is_reported:
+        if rank == 0:
             print(f"unmasked.parallel: {error}", file=sys.stderr)
         return 1
+    if rank:
+        return 0
     header = ("", "output off by", "gradient off by", "bytes sent", "by the formula")
     print("{:20}{:>15}{:>17}{:>12}{:>16}".format(*header))
     for name, off, gradient_off, sent, formula in rows:

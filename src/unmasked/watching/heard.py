@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
@@ -231,7 +231,7 @@ def weights_of(values: Values) -> Tensor:
         return functional.attention_weights(scores, allowed=scores != -torch.inf)
     allowed, dtype = allowed_of(values), torch.promote_types(values["query"].dtype, torch.float32)
     query, key = values["query"].to(dtype), values["key"].to(dtype)
-    options = {name: values.get(name) for name in ("bias", "scale", "softcap", "sinks")}
+    options: dict[str, Any] = {name: values.get(name) for name in ("bias", "scale", "softcap", "sinks")}
     # Any values will do, since the context is not asked for.
     weights = functional.attend(query, key, key, allowed=allowed, need_weights=True, **options).weights
     assert weights is not None
