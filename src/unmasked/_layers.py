@@ -155,7 +155,8 @@ def refuse_script(layer: nn.Module) -> None:
     """What torch.jit.script asks of a layer before it begins, and would fail at with words of its compiler."""
     raise TypeError(
         f"{type(layer).__name__} cannot be scripted: torch.jit.script knows no keyword-only options and no annotated "
-        "shapes; call torch.export.export or torch.compile, or script what unmasked.layouts.to_torch makes of it"
+        "shapes; call torch.export.export or torch.compile, or script PyTorch's own layer, whose weights "
+        "unmasked.layouts.convert makes"
     )
 
 

@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-__all__ = ["LAYOUTS", "SHARED", "Layout", "check_shapes", "hint", "named"]
+__all__ = ["LAYOUTS", "SHARED", "Layout", "Spec", "check_shapes", "hint"]
 
 Layout = Literal["packed", "qkv", "separate", "interleaved", "stacked", "conv1d"]
 SHARED = "key heads that queries share (GQA) must be repeated first"
@@ -24,27 +24,40 @@ class Spec(NamedTuple):
     axes: tuple[str, ...] = ("3·heads·head_dim", "in")
 
     @property
-    def transposed(self) -> bool:
-        return self.axes[0] == "in"  # and so is the output projection
+    def names(self) -> tuple[str, ...]:
+        """The names of all tensors."""
+        return (*self.weights, *self.biases, f"{self.output}.weight", f"{self.output}.bias")
 
-    def split(self, tensors: list[Tensor], heads: int) -> list[Tensor]:
+    @property
+    def transposed(self) -> bool:
+        """Whether weights are kept as (in, out), and that of the output projection too."""
+        return self.axes[0] == "in"
+
+    def renamed(self, inputs: tuple[str, ...], output: str) -> Spec:
+        """The same layout where a model has other names for its projections."""
+        weights, biases = (tuple(f"{name}.{kind}" for name in inputs) for kind in ("weight", "bias"))
+        return Spec(weights, biases, output, self.axes)
+
+    def split(self, tensors: list[Tensor], heads: tuple[int, int, int]) -> list[Tensor]:
         """Take query, key and value, (heads·head_dim, in) or (heads·head_dim,) each, out of a layout's tensors."""
         groups = self._groups(has_in=tensors[0].dim() == len(self.axes))
         names = [name for group in groups for name in group]
-        found: list[Tensor] = []
-        for x in tensors:
+        matrices: list[Tensor] = []
+        for x, count in zip(tensors, heads, strict=False):
             for axis in reversed(range(len(groups))):
-                x = x.unflatten(axis, [{"3": 3, "heads": heads}.get(name, -1) for name in groups[axis]])
+                x = x.unflatten(axis, [{"3": 3, "heads": count}.get(name, -1) for name in groups[axis]])
             x = x.permute([names.index(name) for name in _AXES if name in names])
-            found += [part.flatten(0, 1) for part in (x.unbind() if "3" in names else [x])]
-        return found
+            matrices += [part.flatten(0, 1) for part in (x.unbind() if "3" in names else [x])]
+        return matrices
 
-    def join(self, matrices: list[Tensor], heads: int) -> list[Tensor]:
+    def join(self, matrices: list[Tensor], heads: tuple[int, int, int]) -> list[Tensor]:
         """Make a layout's tensors of query, key and value: the way back."""
+        if self.axes[0] == "3·heads·head_dim":  # row by row, also where there are fewer heads of keys
+            return [torch.cat(matrices)]
         groups = self._groups(has_in=matrices[0].dim() == 2)
         names = [name for group in groups for name in group]
         joined = []
-        per_head = [x.unflatten(0, (heads, -1)) for x in matrices]
+        per_head = [x.unflatten(0, (count, -1)) for x, count in zip(matrices, heads, strict=True)]
         for x in [torch.stack(per_head)] if "3" in names else per_head:
             x = x.permute([[name for name in _AXES if name in names].index(name) for name in names])
             for axis, group in enumerate(groups):
@@ -77,14 +90,8 @@ LAYOUTS: dict[Layout, Spec] = {
 }
 
 
-def named(state: Mapping[str, Tensor]) -> Layout | None:
-    """The layout whose weights a state has all, by their names."""
-    return next((layout for layout, spec in LAYOUTS.items() if all(name in state for name in spec.weights)), None)
-
-
-def hint(state: Mapping[str, Tensor], source: str) -> str:
-    """Say what a state with wrong names may be."""
-    looks = named(state)
+def hint(state: Mapping[str, Tensor], source: str, looks: str | None) -> str:
+    """Say what a state with wrong names may be, which has all names of the layout that it looks like."""
     if looks not in (None, source):
         return f"; it looks like layout {looks!r}"
     for name in state:
@@ -99,11 +106,14 @@ def hint(state: Mapping[str, Tensor], source: str) -> str:
     return "; no layout holds the key and value that add_bias_kv appends" if "bias_k" in state else ""
 
 
-def check_shapes(state: Mapping[str, Tensor], layout: Layout, num_heads: int) -> None:
-    spec = LAYOUTS[layout]
-    parts, outputs, biases = 3 // len(spec.weights), [], []
-    step = parts * num_heads
-    for name, bias_name in zip(spec.weights, spec.biases, strict=True):
+def check_shapes(
+    state: Mapping[str, Tensor], spec: Spec, layout: Layout, num_heads: int, num_kv_heads: int | None = None
+) -> None:
+    """Refuse tensors whose shapes do not fit the layout or each other; without num_kv_heads, no heads share a key."""
+    remedy = SHARED if num_kv_heads is None else "correct num_heads"
+    parts, biases = 3 // len(spec.weights), []
+    step, outputs = parts * num_heads, list[int]()
+    for index, (name, bias_name) in enumerate(zip(spec.weights, spec.biases, strict=True)):
         shape = tuple(state[name].shape)
         problem = f"{name} of layout {layout!r} has shape {shape}"
         if len(shape) != len(spec.axes):
@@ -113,18 +123,25 @@ def check_shapes(state: Mapping[str, Tensor], layout: Layout, num_heads: int) ->
         if sizes.get("heads", num_heads) != num_heads:
             raise ValueError(f"{problem}; its first axis must be num_heads ({num_heads})")
         expected = tuple(n for axis, n in sizes.items() if axis != "in")  # a bias's shape
-        found = tuple(state[bias_name].shape) if bias_name in state else None
-        fits = [n % step == 0 and found in (None, (n,)) for n in (expected[0], sizes["in"])]
+        of_bias = tuple(state[bias_name].shape) if bias_name in state else None
+        fits = [n % step == 0 and of_bias in (None, (n,)) for n in (expected[0], sizes["in"])]
         if parts == 3 and fits == [False, True]:
             looks = "packed" if spec.transposed else "conv1d"
             raise ValueError(f"{problem}; it looks like layout {looks!r}, transposed")
-        if expected[0] % step:
+        if index and num_kv_heads is not None:
+            head_dim = outputs[0] // num_heads
+            if expected[0] != num_kv_heads * head_dim:
+                raise ValueError(
+                    f"{name} has {expected[0]} rows, {expected[0] / head_dim:g} heads of {head_dim} features, but "
+                    f"num_kv_heads is {num_kv_heads}"
+                )
+        elif expected[0] % step:
             raise ValueError(
-                f"{problem}; its {expected[0]} outputs must be a multiple of {step} ({num_heads} heads); {SHARED}"
+                f"{problem}; its {expected[0]} outputs must be a multiple of {step} ({num_heads} heads); {remedy}"
             )
         outputs.append(math.prod(expected) // parts)
         biases.append((bias_name, shape, expected))
-    if len(outputs) == 3 and outputs[0] != outputs[1]:
+    if len(outputs) == 3 and outputs[0] != outputs[1] and num_kv_heads is None:
         raise ValueError(
             f"{spec.weights[0]} has {outputs[0]} outputs and {spec.weights[1]} {outputs[1]}; a query is compared with "
             f"keys of its own size; {SHARED}"
@@ -132,10 +149,11 @@ def check_shapes(state: Mapping[str, Tensor], layout: Layout, num_heads: int) ->
     if (name := f"{spec.output}.weight") in state:
         shape = tuple(state[name].shape)
         outs, ins = shape[:: -1 if spec.transposed else 1] if len(shape) == 2 else (0, 0)
-        if ins != outputs[-1]:
+        width = outputs[-1] if num_kv_heads is None else outputs[0]
+        if ins != width:
             raise ValueError(
-                f"{name} has shape {shape}; it must have two axes and read the {outputs[-1]} features that {num_heads} "
-                f"heads give; {SHARED}"
+                f"{name} has shape {shape}; it must have two axes and read the {width} features that {num_heads} heads "
+                f"give; {remedy}"
             )
         biases.append((f"{spec.output}.bias", shape, (outs,)))
     for name, shape, expected in biases:

@@ -1,4 +1,4 @@
-"""Which attention kernels can run, which did, and at what cost; and when PyTorch's encoder takes its fast path.
+"""Ask which attention kernels can run, which did, and at what cost; and when PyTorch's encoder takes its fast path.
 
 PyTorch leaves its fused kernels without a word. What makes it leave that of a CPU is dropout, a query that has not four
 axes (from PyTorch 2.14 on, three will do), an additive mask that requires grad, values of another width than the keys,
@@ -30,9 +30,8 @@ from torch.backends.cuda import (
 )
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.profiler import ProfilerActivity, profile
-from torch.utils._python_dispatch import TorchDispatchMode
 
-from unmasked import _generators
+from unmasked import _generators, _private
 from unmasked._checks import checked
 from unmasked._shapes import Shaped
 from unmasked.plot.tables import Table, Tabular
@@ -84,7 +83,7 @@ def sdpa_backends(
     is_causal: bool = False,
     enable_gqa: bool = False,
 ) -> Backends:
-    """Which backends of PyTorch's attention can run for these inputs, and why the others cannot; nothing is run.
+    """Tell which backends of PyTorch's attention can run for these inputs, and why others cannot; nothing is run.
 
     The math backend alone makes the whole table of weights, and it alone has second derivatives: who needs one
     runs the call under ``torch.nn.attention.sdpa_kernel(SDPBackend.MATH)``. `kernels_of` says what did run.
@@ -102,14 +101,7 @@ def sdpa_backends(
     """
     inputs = (query, key, value, attn_mask, dropout_p, is_causal)
     kind = query.device.type
-
-    def choice() -> SDPBackend | None:
-        try:
-            return _choose(*inputs, enable_gqa=enable_gqa)
-        except NotImplementedError:  # a device without fused kernels
-            return SDPBackend.MATH
-        except (RuntimeError, IndexError):  # none that is switched on can run
-            return None
+    choice = partial(_choose, *inputs, enable_gqa=enable_gqa)
 
     def is_choice(backend: SDPBackend) -> bool:
         return choice() == backend
@@ -126,7 +118,7 @@ def sdpa_backends(
         return ""
 
     # A mask beside is_causal is refused by math alone, or, from PyTorch 2.14 on, before any kernel is chosen.
-    invalid = why_not_math(is_causal and (attn_mask is None or _refuses_a_mask_beside_is_causal()))
+    invalid = why_not_math(is_causal and (attn_mask is None or torch.__version__ >= "2.14"))
     with warnings.catch_warnings(action="ignore"):
         chosen = None if invalid else choice()
     backends = []
@@ -154,19 +146,31 @@ def _choose(
     *,
     scale: float | None = None,
     enable_gqa: bool = False,
-) -> SDPBackend:
-    """Ask PyTorch; its errors are those of a device without fused kernels, and of a call that it does not take."""
+) -> SDPBackend | None:
+    """Ask PyTorch which kernel it would run, or return None where it takes the call by none that is switched on."""
 
     def ask(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> SDPBackend:
-        choice = torch._fused_sdp_choice(q, k, v, mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
-        return SDPBackend(int(choice))
+        return SDPBackend(
+            _private.fused_choice(q, k, v, mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
+        )
 
-    choice = ask(query, key, value, attn_mask)
-    if choice != SDPBackend.MATH and query.dim() == 3:
-        # From 2.14 on, three axes are made four first. Asked of three, PyTorch overlooks a mask that requires grad.
-        mask = attn_mask[None] if attn_mask is not None and attn_mask.dim() % 2 else attn_mask
-        choice = ask(query[None], key[None], value[None], mask)
+    try:
+        choice = ask(query, key, value, attn_mask)
+        if choice != SDPBackend.MATH and query.dim() == 3:
+            # From 2.14 on, three axes are made four first. Asked of three, PyTorch overlooks a mask that requires grad.
+            mask = attn_mask[None] if attn_mask is not None and attn_mask.dim() % 2 else attn_mask
+            choice = ask(query[None], key[None], value[None], mask)
+    except NotImplementedError:  # a device without fused kernels
+        return SDPBackend.MATH
+    except (RuntimeError, IndexError, ValueError):  # the call itself will say why
+        return None
     return choice
+
+
+def kernel_name(*inputs: Any, **options: Any) -> str:
+    """Name the kernel that PyTorch would run: "unknown" where it does not take the call."""
+    choice = _choose(*inputs, **options)
+    return "unknown" if choice is None else choice.name.removesuffix("_ATTENTION").lower()
 
 
 def _answer(backend: SDPBackend, ask: Callable[[], bool]) -> tuple[bool, str]:
@@ -176,8 +180,8 @@ def _answer(backend: SDPBackend, ask: Callable[[], bool]) -> tuple[bool, str]:
             can_run = ask()
         except (RuntimeError, IndexError):  # asked of an axis that the inputs do not have
             can_run = False
-    said = [re.sub(r" \(Triggered internally.*", "", str(each.message), flags=re.DOTALL) for each in caught]
-    return can_run, "" if can_run else " ".join(text for text in said if not text.endswith("because:"))
+    reasons = [re.sub(r" \(Triggered internally.*", "", str(each.message), flags=re.DOTALL) for each in caught]
+    return can_run, "" if can_run else " ".join(text for text in reasons if not text.endswith("because:"))
 
 
 def _unsaid(name: str, kind: str, attn_mask: Tensor | None) -> str:
@@ -187,18 +191,6 @@ def _unsaid(name: str, kind: str, attn_mask: Tensor | None) -> str:
     if kind == "cpu" and attn_mask is not None and attn_mask.requires_grad:
         return "(attn_mask requires grad)"
     return "(PyTorch does not say)"
-
-
-@cache
-def _refuses_a_mask_beside_is_causal() -> bool:
-    """Whether every kernel does: the fused one of a CPU is tried, on one number."""
-    x = torch.zeros(1, 1, 1, 1, device="cpu")
-    try:
-        with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
-            F.scaled_dot_product_attention(x, x, x, x, is_causal=True)
-    except RuntimeError:
-        return True
-    return False
 
 
 class Kernel(NamedTuple):
@@ -272,7 +264,7 @@ def kernels_of(f: Callable[..., object], *args: Any, **kwargs: Any) -> Kernels:
     with _quiet(), profile(activities=activities, profile_memory=True) as run:
         result = f(*args, **kwargs)  # named, so that it is still there, and counted, when the profiler stops
     del result
-    found: Counter[tuple[str, str]] = Counter()
+    ran: Counter[tuple[str, str]] = Counter()
     for event in sorted(run.events() or (), key=lambda each: each.time_range.start):
         if not (name := _name(event.name)):
             continue
@@ -281,8 +273,8 @@ def kernels_of(f: Callable[..., object], *args: Any, **kwargs: Any) -> Kernels:
             outer.add(_name(parent.name))
             parent = parent.cpu_parent
         if name not in outer and (name != "softmax" or not outer - {""}):  # no part of what is counted
-            found[name, event.name] += 1
-    kernels = Kernels(Kernel(name, calls, operator) for (name, operator), calls in found.items())
+            ran[name, event.name] += 1
+    kernels = Kernels(Kernel(name, calls, operator) for (name, operator), calls in ran.items())
     kernels.peak_bytes = _peak(run)
     return kernels
 
@@ -313,12 +305,10 @@ def _quiet() -> Iterator[None]:
 
 def _peak(run: profile) -> int:
     """The highest sum of what was allocated and not yet freed, on the device that has most."""
-    results: Any = run.profiler and run.profiler.kineto_results
     now: Counter[tuple[Any, int]] = Counter()
     peak = 0
-    for event in sorted((e for e in results.events() if e.name() == "[memory]"), key=lambda each: int(each.start_ns())):
-        device = (event.device_type(), event.device_index())
-        now[device] += event.nbytes()
+    for device, size in _private.allocations(run):
+        now[device] += size
         peak = max(peak, now[device])
     return peak
 
@@ -393,7 +383,7 @@ def takes_fast_path(layer: nn.Module, *args: Any, **kwargs: Any) -> FastPath:
     return FastPath(tuple(paths.operators), why_not or ("" if paths.operators else "(PyTorch does not say)"))
 
 
-class _Paths(TorchDispatchMode):
+class _Paths(_private.DispatchMode):
     """Hears which fast operators run, and reads off PyTorch's frames why a module has left its fast path."""
 
     def __init__(self) -> None:
@@ -402,7 +392,7 @@ class _Paths(TorchDispatchMode):
         self.reasons: dict[int, str] = {}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        name: str = func._schema.name
+        name = f"{func.namespace}::{func.overloadpacket.__name__}"
         if name in (_FAST_LAYER, _FAST_MODULE):
             self.operators.append(name)
         frame: FrameType | None = sys._getframe(1)

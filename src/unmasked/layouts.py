@@ -30,25 +30,21 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, NamedTuple, TypeVar, overload
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from unmasked._checks import require_beside, require_divides, require_positive, size, tensor
 from unmasked._layers import class_of, kind_of, unknown_options
-from unmasked._layouts import LAYOUTS, SHARED, Layout, check_shapes, hint, named
-from unmasked.causal import CausalSelfAttention
+from unmasked._layouts import LAYOUTS, SHARED, Layout, Spec, check_shapes, hint
 from unmasked.multihead import MultiheadAttention
 
-__all__ = ["Family", "Layout", "convert", "from_torch", "layout_of", "load", "options_of", "to_torch"]
+__all__ = ["Family", "Layout", "convert", "from_torch", "layout_of", "load", "options_of"]
 
 Family = Literal["gpt2", "gpt_neox", "llama", "llama_meta", "bert"]
 State = dict[str, Tensor]
-Module = TypeVar("Module", bound=nn.Module)
-# Options that the copies of a layer have, too, or for which there are words of its own.
-_OPTIONS = {"dropout", "bias", "batch_first", "add_bias_kv", "add_zero_attn", "kdim", "vdim"}
-_OPTIONS |= {"num_kv_heads", "context_length", "qkv_bias", "out_bias"}
+_OPTIONS = {"dropout", "bias", "batch_first", "add_bias_kv", "add_zero_attn", "kdim", "vdim"}  # that a copy has, too
 
 
 def convert(state: Mapping[str, Tensor], *, source: Layout, target: Layout, num_heads: int) -> State:
@@ -83,18 +79,22 @@ def convert(state: Mapping[str, Tensor], *, source: Layout, target: Layout, num_
         True
     """
     _require_state(state)
-    for name, layout in (("source", source), ("target", target)):
-        if not isinstance(layout, str) or layout not in LAYOUTS:
-            raise ValueError(f"{name} is {layout!r}; choose one of {', '.join(LAYOUTS)}")
+    _require_one("source", source, LAYOUTS)
+    _require_one("target", target, LAYOUTS)
     require_positive(num_heads=num_heads)
-    old, new = LAYOUTS[source], LAYOUTS[target]
-    known = {*old.weights, *old.biases, f"{old.output}.weight", f"{old.output}.bias"}
-    missing, unknown = [n for n in old.weights if n not in state], [n for n in state if n not in known]
+    old = LAYOUTS[source]
+    missing, unknown = [n for n in old.weights if n not in state], [n for n in state if n not in old.names]
     if missing or unknown:
         problem = f"lacks {missing[0]!r}" if missing else f"holds {unknown[0]!r}, which is not one of its names"
-        raise ValueError(f"state of layout {source!r} {problem}{hint(state, source)}")
+        raise ValueError(f"state of layout {source!r} {problem}{hint(state, source, layout_of(state))}")
     _require_tensors(state)
-    check_shapes(state, source, num_heads)
+    check_shapes(state, old, source, num_heads)
+    return _converted(state, old, target, (num_heads, num_heads, num_heads))
+
+
+def _converted(state: Mapping[str, Tensor], old: Spec, target: Layout, heads: tuple[int, int, int]) -> State:
+    """Convert what was checked; the heads are those of query, key and value."""
+    new = LAYOUTS[target]
     result: State = {}
     for names, targets in ((old.weights, new.weights), (old.biases, new.biases)):
         present = [name for name in names if name in state]
@@ -102,11 +102,11 @@ def convert(state: Mapping[str, Tensor], *, source: Layout, target: Layout, num_
             continue
         if len(present) < len(names):
             raise ValueError(f"state holds {present[0]!r} but not all of {', '.join(names)}; pass all of them or none")
-        matrices = old.split([state[name] for name in names], num_heads)
-        if len(targets) == 1 and len({m.shape for m in matrices}) > 1:
+        matrices = old.split([state[name] for name in names], heads)
+        if len(targets) == 1 and len({m.shape[1:] for m in matrices}) > 1:
             shapes = ", ".join(str(tuple(m.shape)) for m in matrices)
             raise ValueError(f"layout {target!r} keeps query, key and value in one tensor; theirs differ: {shapes}")
-        result |= zip(targets, new.join(matrices, num_heads), strict=True)
+        result |= zip(targets, new.join(matrices, heads), strict=True)
     for kind in ("weight", "bias"):
         if (x := state.get(f"{old.output}.{kind}")) is not None:
             result[f"{new.output}.{kind}"] = x.mT if kind == "weight" and old.transposed != new.transposed else x
@@ -114,7 +114,7 @@ def convert(state: Mapping[str, Tensor], *, source: Layout, target: Layout, num_
 
 
 class _Names(NamedTuple):
-    """How a family of models calls the layers of its attention, in which layout, and which of ours holds them."""
+    """The names of a family of models for the projections of its attention, their layout, and that of our layer."""
 
     inputs: tuple[str, ...]
     output: str
@@ -129,7 +129,7 @@ _FAMILIES: dict[Family, _Names] = {
     "llama_meta": _Names(("wq", "wk", "wv"), "wo", "separate"),
     "bert": _Names(("self.query", "self.key", "self.value"), "output.dense", "separate", "packed"),
 }
-# What stands beside the weights and is none: masks and tables of old checkpoints, the norm after BERT's attention.
+# Tensors beside the weights that are none: masks and tables of old checkpoints, the norm after BERT's attention.
 _BESIDE = re.compile(r"(masked_)?bias|(rotary_emb\.)?inv_freq|output\.LayerNorm\.\w+")
 
 
@@ -156,7 +156,7 @@ def load(
         family: whose names they are, as in the table above.
         num_heads: number of heads.
         num_kv_heads: number of key heads, where queries share them; only the families of Llama do.
-        layer: the layer's number, or all that stands before its names; needed where there are several layers.
+        layer: the layer's index, or all that stands before its names; needed where there are several layers.
         target: the layout wanted. Without one it is "qkv", for a `CausalSelfAttention`, and for BERT "packed", for a
             `MultiheadAttention` or PyTorch's.
         config: the checkpoint's config: transformers' own, or config.json as a dict. Make the layer with `options_of`
@@ -174,8 +174,8 @@ def load(
             says something that no layer of ours does.
 
     Examples:
-        >>> config = {"num_attention_heads": 4, "num_key_value_heads": 2}
-        >>> config["attention_multiplier"] = 0.25
+        >>> from unmasked import CausalSelfAttention
+        >>> config = {"num_attention_heads": 4, "num_key_value_heads": 2, "attention_multiplier": 0.25}
         >>> layers = [f"model.layers.{n}.self_attn" for n in range(2)]
         >>> names = [f"{layer}.{x}_proj.weight" for layer in layers for x in "qkvo"]
         >>> state = {name: torch.randn(4 if name[-13] in "kv" else 8, 8) for name in names}
@@ -187,42 +187,40 @@ def load(
         <All keys matched successfully>
     """
     _require_state(state)
-    if not isinstance(family, str) or family not in _FAMILIES:
-        raise ValueError(f"family is {family!r}; choose one of {', '.join(_FAMILIES)}")
+    _require_one("family", family, _FAMILIES)
     num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
     require_positive(num_heads=num_heads, num_kv_heads=num_kv_heads)
     names, prefix = _FAMILIES[family], _prefix(state, family, layer)
     target = names.target if target is None else target
+    _require_one("target", target, LAYOUTS)
     if config is not None:
-        _check_config(config, int((_numbers(prefix) or ["0"])[-1]), num_heads=num_heads, num_kv_heads=num_kv_heads)
-    own = {name.removeprefix(prefix): x for name, x in state.items() if name.startswith(prefix)}
-    spec = LAYOUTS[names.source]
-    known = {f"{names.output}.{kind}": f"{spec.output}.{kind}" for kind in ("weight", "bias")}
-    known |= {f"{old}.weight": new for old, new in zip(names.inputs, spec.weights, strict=True)}
-    known |= {f"{old}.bias": new for old, new in zip(names.inputs, spec.biases, strict=True)}
-    if target == "qkv":
-        known["sinks"] = "sinks"
-    if odd := [name for name in own if name not in known and not _BESIDE.fullmatch(name)]:
+        _check_config(config, int((_indices(prefix) or ["0"])[-1]), num_heads=num_heads, num_kv_heads=num_kv_heads)
+    inputs, output = [prefix + name for name in names.inputs], prefix + names.output
+    spec = LAYOUTS[names.source].renamed(tuple(inputs), output)
+    own = {
+        name: x
+        for name, x in state.items()
+        if name.startswith(prefix) and not _BESIDE.fullmatch(name.removeprefix(prefix))
+    }
+    sinks = own.pop(f"{prefix}sinks", None) if target == "qkv" else None
+    if odd := [name for name in own if name not in spec.names]:
         raise ValueError(
-            f"state holds {prefix + odd[0]!r}, which no layer of family {family!r} has, and for which ours has no "
-            "place: without it the layer computes something else. The page on today's models has theirs as functions "
-            "of state"
+            f"state holds {odd[0]!r}, which no layer of family {family!r} has, and for which ours has no place: "
+            "without it the layer computes something else. The page on today's models has theirs as functions of state"
         )
-    wanted = [f"{name}.weight" for name in (*names.inputs, names.output)]
-    if missing := [prefix + name for name in wanted if name not in own]:
+    if missing := [name for name in (*spec.weights, f"{output}.weight") if name not in own]:
         raise ValueError(f"state lacks {missing[0]!r}, which a layer of family {family!r} has")
-    _require_tensors({prefix + name: own[name] for name in own if name in known})
-    renamed = {known[name]: x for name, x in own.items() if name in known}
-    sinks = {name: renamed.pop(name).detach().clone() for name in ("sinks",) if name in renamed}
-    for name, x in sinks.items():
-        if x.shape != (num_heads,):
-            raise ValueError(f"{prefix}{name} has shape {tuple(x.shape)}; it must be ({num_heads},), one for each head")
-    if len(names.inputs) == 3:
-        _check_shared(own, prefix, names, num_heads, num_kv_heads)
+    _require_tensors(own if sinks is None else own | {f"{prefix}sinks": sinks})
+    if sinks is not None and sinks.shape != (num_heads,):
+        raise ValueError(f"{prefix}sinks has shape {tuple(sinks.shape)}; it must be ({num_heads},), one for each head")
+    if len(inputs) == 3:
+        require_divides("num_heads", num_heads, "num_kv_heads", num_kv_heads)
     elif num_kv_heads != num_heads:
         raise ValueError(f"num_kv_heads is {num_kv_heads}; in family {family!r} no heads share a key: leave it out")
     if num_kv_heads != num_heads and target != "qkv":
         raise ValueError(f"target is {target!r}, and {SHARED}; 'qkv', for CausalSelfAttention, keeps them shared")
+    check_shapes(own, spec, names.source, num_heads, num_kv_heads)
+    loaded = _converted(own, spec, target, (num_heads, num_kv_heads, num_kv_heads))
     if family == "llama" and config is None:
         warnings.warn(
             "config is None, and weights by Llama's names do not tell by what scores are scaled, whether they are "
@@ -230,13 +228,7 @@ def load(
             "layer with options_of(config)",
             stacklevel=2,
         )
-    if num_kv_heads == num_heads:
-        return convert(renamed, source=names.source, target=target, num_heads=num_heads) | sinks
-    qkv = {"qkv.weight": torch.cat([renamed[name] for name in spec.weights])}
-    if all(name in renamed for name in spec.biases):
-        qkv["qkv.bias"] = torch.cat([renamed[name] for name in spec.biases])
-    output = {name: x.clone() for name, x in renamed.items() if name.startswith(f"{spec.output}.")}
-    return {name: x.detach() for name, x in (qkv | output).items()} | sinks
+    return loaded if sinks is None else loaded | {"sinks": sinks.detach().clone()}
 
 
 def options_of(config: object, *, layer: int = 0) -> dict[str, Any]:
@@ -248,7 +240,7 @@ def options_of(config: object, *, layer: int = 0) -> dict[str, Any]:
 
     Args:
         config: transformers' own, or config.json as a dict.
-        layer: the layer's number, from 0.
+        layer: the layer's index, from 0.
 
     Returns:
         num_heads, and as needed num_kv_heads, scale and softcap.
@@ -303,7 +295,7 @@ def options_of(config: object, *, layer: int = 0) -> dict[str, Any]:
 
 
 def _reader(config: object) -> Callable[..., Any]:
-    """What reads the first of some names that a config has."""
+    """Return a function that reads the first of some names that a config has."""
     if isinstance(config, str | bytes | list | tuple) or not (
         isinstance(config, Mapping) or hasattr(config, "__dict__")
     ):
@@ -311,16 +303,16 @@ def _reader(config: object) -> Callable[..., Any]:
 
     def read(*names: str) -> Any:
         for name in names:
-            found = config.get(name) if isinstance(config, Mapping) else getattr(config, name, None)
-            if found is not None:
-                return found
+            value = config.get(name) if isinstance(config, Mapping) else getattr(config, name, None)
+            if value is not None:
+                return value
         return None
 
     return read
 
 
 def _window(read: Callable[..., Any], layer: int) -> int | None:
-    """How many tokens a layer sees, if it sees a window alone: some say for each layer what kind it is."""
+    """Return the tokens that a layer sees, if it sees a window alone: some configs name the kind of each layer."""
     window: int | None = read("sliding_window")
     kinds = read("layer_types")
     if kinds is not None:
@@ -330,15 +322,15 @@ def _window(read: Callable[..., Any], layer: int) -> int | None:
 
 def _check_config(config: object, layer: int, **heads: int) -> None:
     """Refuse a config of other heads than those that are named, or of what no layer of ours does."""
-    told = options_of(config, layer=layer)
-    told.setdefault("num_kv_heads", told["num_heads"])
-    for name, given in heads.items():
-        if told[name] != given:
-            raise ValueError(f"{name} is {given}, and config has {told[name]}; pass what it has")
+    options = options_of(config, layer=layer)
+    options.setdefault("num_kv_heads", options["num_heads"])
+    for name, value in heads.items():
+        if options[name] != value:
+            raise ValueError(f"{name} is {value}, and config has {options[name]}; pass what it has")
 
 
-def _numbers(prefix: str) -> list[str]:
-    """The numbers among the parts of a name: attn1 is none."""
+def _indices(prefix: str) -> list[str]:
+    """Return the parts of a name that are indices: attn1 is none."""
     return [part for part in prefix.split(".") if part.isdecimal()]
 
 
@@ -356,7 +348,12 @@ def layout_of(state: Mapping[str, Tensor]) -> Layout | None:
         'packed'
     """
     _require_state(state)
-    return named(state)
+    return next((layout for layout, spec in LAYOUTS.items() if all(name in state for name in spec.weights)), None)
+
+
+def _require_one(name: str, value: object, names: Mapping[Any, object]) -> None:
+    if not isinstance(value, str) or value not in names:
+        raise ValueError(f"{name} is {value!r}; choose one of {', '.join(names)}")
 
 
 def _require_state(state: Mapping[str, Tensor]) -> None:
@@ -372,30 +369,26 @@ def _require_state(state: Mapping[str, Tensor]) -> None:
 
 
 def _require_tensors(state: Mapping[str, Tensor]) -> None:
-    told = {f"state[{name!r}]": x for name, x in state.items()}
-    for name, x in told.items():
+    tensors = {f"state[{name!r}]": x for name, x in state.items()}
+    for name, x in tensors.items():
         tensor(name, x)
-    require_beside(**told)
+    require_beside(**tensors)
 
 
-@overload
-def from_torch(module: nn.MultiheadAttention) -> MultiheadAttention: ...
-@overload
-def from_torch(module: nn.MultiheadAttention, into: type[Module]) -> Module: ...
-def from_torch(module: nn.MultiheadAttention, into: type[nn.Module] = MultiheadAttention) -> nn.Module:
-    """Copy PyTorch's module into one of ours: the same options, weights, mode and requires_grad, in its own storage.
+def from_torch(module: nn.MultiheadAttention) -> MultiheadAttention:
+    """Copy PyTorch's module into ours: the same options, weights, mode and requires_grad, in storage of its own.
+
+    For a `CausalSelfAttention`, `convert` the module's state from the layout "packed" to "qkv".
 
     Args:
         module: a torch.nn.MultiheadAttention.
-        into: MultiheadAttention; or, for a module with neither kdim, vdim, add_bias_kv nor add_zero_attn,
-            CausalSelfAttention, which masks the future by itself and takes (batch, tokens, features).
 
     Returns:
-        A module of the class ``into``.
+        A MultiheadAttention that computes the same.
 
     Raises:
-        TypeError: module or into is of another class.
-        ValueError: ``into`` cannot hold the module; the text says why.
+        TypeError: module is of another class.
+        ValueError: a MultiheadAttention cannot hold the module; the text says why.
 
     Examples:
         >>> theirs = torch.nn.MultiheadAttention(6, 3)
@@ -403,85 +396,12 @@ def from_torch(module: nn.MultiheadAttention, into: type[nn.Module] = MultiheadA
         >>> torch.allclose(from_torch(theirs)(x, x, x)[0], theirs(x, x, x)[0], atol=1e-6)
         True
     """
-    _refuse_others(module, "from_torch takes a torch.nn.MultiheadAttention", MultiheadAttention, nn.MultiheadAttention)
-    if into is MultiheadAttention:
-        return _rebuild(module, MultiheadAttention)
-    if into is not CausalSelfAttention:
-        raise TypeError(f"into is {into}; choose MultiheadAttention or CausalSelfAttention")
-    for option, given, why in (
-        ("kdim or vdim", module.in_proj_weight is None, "reads query, key and value off one input"),
-        ("add_bias_kv", module.bias_k is not None, "appends no key"),
-        ("add_zero_attn", module.add_zero_attn, "appends no key"),
-    ):
-        if given:
-            raise ValueError(
-                f"module was made with {option}; CausalSelfAttention {why}: copy it into MultiheadAttention"
-            )
-    ours = CausalSelfAttention(
-        module.embed_dim,
-        module.embed_dim,
-        module.num_heads,
-        dropout=module.dropout,
-        qkv_bias=module.in_proj_bias is not None,
-        out_bias=module.out_proj.bias is not None,
-        device="meta",
-    )
-    return _fill(ours, module, "in_proj_", "qkv.")
-
-
-def to_torch(module: MultiheadAttention | CausalSelfAttention) -> nn.MultiheadAttention:
-    """Copy one of our modules into a torch.nn.MultiheadAttention that computes the same.
-
-    Args:
-        module: a MultiheadAttention, or a CausalSelfAttention with d_in = d_out, as many key heads as query heads and
-            both biases or neither.
-
-    Returns:
-        A torch.nn.MultiheadAttention. Of a CausalSelfAttention's copy, batch_first is true; it needs the causal
-        attn_mask, and takes any number of tokens.
-
-    Raises:
-        TypeError: module is of another class.
-        ValueError: nn.MultiheadAttention cannot hold the module; the text says why.
-
-    Examples:
-        >>> ours = CausalSelfAttention(6, 6, num_heads=3, qkv_bias=True)
-        >>> x, future = torch.randn(2, 5, 6), torch.ones(5, 5, dtype=torch.bool).triu(1)
-        >>> torch.allclose(to_torch(ours)(x, x, x, attn_mask=future)[0], ours(x), atol=1e-6)
-        True
-    """
-    takes = "to_torch takes this package's MultiheadAttention or CausalSelfAttention"
-    _refuse_others(module, takes, MultiheadAttention, CausalSelfAttention)
-    if isinstance(module, MultiheadAttention):
-        return _rebuild(module, nn.MultiheadAttention)
-    for a, b in (("d_in", "d_out"), ("num_kv_heads", "num_heads")):
-        if getattr(module, a) != getattr(module, b):
-            raise ValueError(
-                f"{a} is {getattr(module, a)} and {b} {getattr(module, b)}; in nn.MultiheadAttention they agree"
-            )
-    has_bias = module.qkv.bias is not None
-    if has_bias != (module.out_proj.bias is not None):
-        raise ValueError("nn.MultiheadAttention has all biases or none; qkv_bias and out_bias differ")
-    theirs = nn.MultiheadAttention(
-        module.d_out, module.num_heads, dropout=module.dropout, bias=has_bias, batch_first=True, device="meta"
-    )
-    return _fill(theirs, module, "qkv.", "in_proj_")
-
-
-def _refuse_others(module: nn.Module, takes: str, *known: type[nn.Module]) -> None:
-    """Refuse what is no layer of these classes, and options of theirs that a copy would not have."""
+    known = (MultiheadAttention, nn.MultiheadAttention)
     if (cls := class_of(module, *known)) is None:
-        name = kind_of(module, *known)
-        if name == "MultiheadAttention":  # PyTorch's has the name of ours
-            name = f"{type(module).__module__}.{name}"
-        raise TypeError(f"module is a {name}; {takes}")
+        raise TypeError(f"module is a {kind_of(module, *known)}; from_torch takes a torch.nn.MultiheadAttention")
     if odd := unknown_options(module, cls, _OPTIONS):
         raise ValueError(f"module was made with {odd[0]}, which nn.MultiheadAttention does not have: use it as it is")
-
-
-def _rebuild(module: nn.MultiheadAttention, cls: type[Module]) -> Module:
-    # On the meta device nothing is initialised, so that a copy does not move the random generator.
-    copy = cls(
+    copy = MultiheadAttention(
         module.embed_dim,
         module.num_heads,
         dropout=module.dropout,
@@ -491,35 +411,30 @@ def _rebuild(module: nn.MultiheadAttention, cls: type[Module]) -> Module:
         kdim=module.kdim,
         vdim=module.vdim,
         batch_first=module.batch_first,
-        device="meta",
+        device="meta",  # where nothing is initialised, so that a copy does not move the random generator
     )
-    return _fill(copy, module)
-
-
-def _fill(copy: Module, original: nn.Module, old: str = "", new: str = "") -> Module:
-    """Give the copy clones of the original's parameters, those named with ``old`` by the name with ``new``."""
-    state = {name.replace(old, new): tensor for name, tensor in original.state_dict(keep_vars=True).items()}
+    state = module.state_dict(keep_vars=True)
     shapes, own = ({name: x.shape for name, x in each.items()} for each in (copy.state_dict(), state))
-    if odd := {name for name, _ in shapes.items() ^ own.items()}:
+    if odd := sorted({name for name, _ in shapes.items() ^ own.items()}):
         raise ValueError(
-            f"module and a new {type(copy).__name__} differ in {', '.join(sorted(odd))}; undo what changed module's "
+            f"module and a new MultiheadAttention differ in {', '.join(odd)}; undo what changed module's "
             "parameters (a parametrization, pruning, a bias set to None, another shape)"
         )
     clones = {x: nn.Parameter(x.detach().clone()) for x in state.values()}  # tied ones stay tied
     copy.load_state_dict({name: clones[x] for name, x in state.items()}, assign=True)
     for name, x in state.items():
         copy.get_parameter(name).requires_grad_(x.requires_grad)
-    return copy.train(original.training)
+    return copy.train(module.training)
 
 
 def _prefix(state: Mapping[str, Tensor], family: Family, layer: int | str | None) -> str:
-    """What stands before the names of the layer that is meant."""
+    """Return the part before the names of the layer that is meant."""
 
     def prefixes(family: Family) -> list[str]:
         first = f"{_FAMILIES[family].inputs[0]}.weight"
         return [name.removesuffix(first) for name in state if f".{name}".endswith(f".{first}")]
 
-    if not (found := prefixes(family)):
+    if not (all_prefixes := prefixes(family)):
         looks = [other for other in _FAMILIES if prefixes(other)]
         hint = f"; they look like those of family {looks[0]!r}" if looks else ""
         if not looks and (layout := layout_of(state)):
@@ -527,47 +442,16 @@ def _prefix(state: Mapping[str, Tensor], family: Family, layer: int | str | None
         ends = f"{_FAMILIES[family].inputs[0]}.weight"
         raise ValueError(f"no name in state ends with {ends!r}, as those of family {family!r} do{hint}")
     if isinstance(layer, str):
-        fits = [prefix for prefix in found if prefix == f"{layer.rstrip('.')}." or prefix == layer == ""]
+        fits = [prefix for prefix in all_prefixes if prefix == f"{layer.rstrip('.')}." or prefix == layer == ""]
     elif layer is not None:
-        fits = [prefix for prefix in found if _numbers(prefix)[-1:] == [str(layer)]]
+        fits = [prefix for prefix in all_prefixes if _indices(prefix)[-1:] == [str(layer)]]
     else:
-        fits = found
+        fits = all_prefixes
     if len(fits) == 1:
         return fits[0]
-    those = f"one attention layer, {found[0]!r}"
-    if len(found) > 1:
-        those = f"{len(found)} attention layers, from {found[0]!r} to {found[-1]!r}"
-    told = f"layer is {layer!r}, and state has {those}"
-    raise ValueError(f"{told}; pass the number of one, or what stands before its names")
-
-
-def _check_shared(own: Mapping[str, Tensor], prefix: str, names: _Names, num_heads: int, num_kv_heads: int) -> None:
-    require_divides("num_heads", num_heads, "num_kv_heads", num_kv_heads)
-    query, key, value = (f"{name}.weight" for name in names.inputs)
-    rows_of_query = own[query].size(0)
-    if rows_of_query % num_heads:
-        raise ValueError(
-            f"{prefix}{query} has {rows_of_query} rows, which {num_heads} heads cannot share evenly; correct num_heads"
-        )
-    head_dim = rows_of_query // num_heads
-    for name in (key, value):
-        if (rows := own[name].size(0)) != num_kv_heads * head_dim:
-            raise ValueError(
-                f"{prefix}{name} has {rows} rows, {rows / head_dim:g} heads of {head_dim} features, but num_kv_heads "
-                f"is {num_kv_heads}"
-            )
-    output = f"{names.output}.weight"
-    for name in (query, key, value, output):
-        shape, width = tuple(own[name].shape), rows_of_query if name == output else own[query].size(-1)
-        if len(shape) != 2 or shape[1] != width:
-            raise ValueError(f"{prefix}{name} has shape {shape}; it must have two axes, and read {width} features")
-    for name in (query, key, value, output):
-        bias, rows = name.replace(".weight", ".bias"), own[name].size(0)
-        if bias in own and own[bias].shape != (rows,):
-            raise ValueError(
-                f"{prefix}{bias} has shape {tuple(own[bias].shape)}; beside a weight of {rows} rows it must be "
-                f"({rows},)"
-            )
-    biases = [f"{name}.bias" for name in names.inputs]
-    if 0 < sum(name in own for name in biases) < 3:
-        raise ValueError(f"state holds some but not all of {', '.join(prefix + name for name in biases)}")
+    layers = f"one attention layer, {all_prefixes[0]!r}"
+    if len(all_prefixes) > 1:
+        layers = f"{len(all_prefixes)} attention layers, from {all_prefixes[0]!r} to {all_prefixes[-1]!r}"
+    raise ValueError(
+        f"layer is {layer!r}, and state has {layers}; pass the number of one, or what stands before its names"
+    )

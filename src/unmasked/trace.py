@@ -85,7 +85,7 @@ class Trace(Tabular):
 
 
 def trace(function: Callable[..., Any], /, *args: Any, axes: Mapping[str, int] | None = None, **kwargs: Any) -> Trace:
-    """Runs a module or function and records its operations as they are written in its source.
+    """Run a module or function, and record its operations as they are written in its source.
 
     Operations inside PyTorch's own Python code are not opened: `torch.nn.Linear` is one "linear", and
     `torch.nn.MultiheadAttention` one "multi_head_attention_forward".
@@ -182,8 +182,8 @@ def _axis_names(axes: Mapping[str, int]) -> dict[int, str]:
         for group in combinations(terms, count):
             if len(axes.keys() & set(group)) >= max(1, count - 1):
                 level.setdefault(math.prod(terms[term] for term in group), []).append("·".join(group))
-        for size, found in level.items():
-            names.setdefault(size, found[0] if len(found) == 1 else str(size))
+        for size, products in level.items():
+            names.setdefault(size, products[0] if len(products) == 1 else str(size))
     return names
 
 

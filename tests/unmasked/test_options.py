@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from unmasked import CausalSelfAttention, LatentAttention, MultiheadAttention, bypass_, bypassed, is_bypassed
-from unmasked.layouts import from_torch, to_torch
+from unmasked.layouts import from_torch
 from unmasked.parallel import HeadParallel
 from unmasked.positions import Rotary
 
@@ -93,12 +93,8 @@ class Taker(NamedTuple):
 TAKERS = {
     "bypass_": Taker(lambda layer, x: run(bypass_(layer), x), lambda layer, x: plain(x)),
     "bypassed": Taker(within, lambda layer, x: plain(x)),
-    "to_torch": Taker(lambda layer, x: run(to_torch(layer), x), classes=(CausalSelfAttention, MultiheadAttention)),
     "from_torch": Taker(lambda layer, x: run(from_torch(layer), x), classes=(nn.MultiheadAttention,)),
-    "from_torch, causal": Taker(
-        lambda layer, x: run(from_torch(layer, CausalSelfAttention), x), classes=(nn.MultiheadAttention,)
-    ),
-    "HeadParallel": Taker(lambda layer, x: HeadParallel(layer, is_causal=True)(x)),
+    "HeadParallel": Taker(lambda layer, x: HeadParallel(layer)(x), classes=(CausalSelfAttention,)),
 }
 
 
@@ -143,7 +139,7 @@ def test_an_option_that_is_added_tomorrow_is_refused_by_all(
     now = signature.replace(parameters=[*signature.parameters.values(), more])
     monkeypatch.setattr(cls, "__signature__", now, raising=False)
     layer.tomorrow = 7
-    told = "tomorrow=7" if isinstance(layer, TAKERS[taker].classes) else f"module is a .*{cls.__name__}; "
+    told = "tomorrow=7" if isinstance(layer, TAKERS[taker].classes) else f"(module|layer) is a .*{cls.__name__}[;,] "
     with pytest.raises((TypeError, ValueError), match=told):
         TAKERS[taker].take(layer, x)
 
@@ -206,7 +202,7 @@ def test_a_class_that_computes_otherwise_is_refused_with_what_is_its_own(
 ) -> None:
     layer, x = make(), torch.randn(2, T, E, dtype=torch.float64)
     name = told.partition(" ")[0]
-    with pytest.raises(TypeError, match=f" is a {told}|(module|layer) is a {name}; (from|to)_torch takes"):
+    with pytest.raises(TypeError, match=f" is a {told}|(module|layer) is a {name}(; from_torch takes|, which cannot)"):
         TAKERS[taker].take(layer, x)
 
 
@@ -218,7 +214,7 @@ class Named(CausalSelfAttention):
 
 
 @pytest.mark.usefixtures("alone")
-@pytest.mark.parametrize("taker", ["bypass_", "bypassed", "to_torch", "HeadParallel"])
+@pytest.mark.parametrize("taker", ["bypass_", "bypassed", "HeadParallel"])
 def test_a_class_that_computes_the_same_is_taken(taker: str) -> None:
     layer, x = shaken(Named(E)), torch.randn(2, T, E, dtype=torch.float64)
     take, expected, _ = TAKERS[taker]

@@ -15,11 +15,7 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.tensor.experimental import context_parallel
-from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
-import unmasked
 from unmasked import CausalSelfAttention
 from unmasked.parallel import (
     HeadParallel,
@@ -32,7 +28,7 @@ from unmasked.parallel import (
 )
 from unmasked.parallel import __main__ as command
 from unmasked.parallel import ring as _ring
-from unmasked.parallel.ranks import agree, joined
+from unmasked.parallel.ranks import agree, process_group
 from unmasked.positions import Rotary
 
 from ..refusals import refused
@@ -133,8 +129,6 @@ def layers() -> dict[str, Callable[[], nn.Module]]:
         "grouped": lambda: CausalSelfAttention(7, d_out, heads, num_kv_heads=heads // 2, out_bias=False),
         "rotary": lambda: CausalSelfAttention(7, d_out, heads, rotary=Rotary(dim)),
         "capped": lambda: CausalSelfAttention(7, d_out, heads, scale=0.3, softcap=2.0, sinks=True),
-        "PyTorch's": lambda: nn.MultiheadAttention(d_out, heads, batch_first=True),
-        "ours": lambda: unmasked.MultiheadAttention(d_out, heads, bias=False, batch_first=True),
     }
 
 
@@ -150,8 +144,7 @@ def heads() -> dict[object, object]:
         x = torch.randn(2, 5, width, dtype=torch.float64, generator=torch.Generator().manual_seed(7))
         gradient = torch.randn(2, 5, shared.out_weight.size(0), generator=torch.Generator().manual_seed(8)).double()
         x.requires_grad_()
-        is_causal = isinstance(layer, CausalSelfAttention)
-        right = layer(x) if is_causal else layer(x, x, x, need_weights=False)[0]
+        right = layer(x)
         of_x, *expected = torch.autograd.grad(right, [x, *layer.parameters()], gradient)
         gradients = deepcopy(layer)
         for parameter, each in zip(gradients.parameters(), expected, strict=True):
@@ -170,49 +163,6 @@ def heads() -> dict[object, object]:
             both()
         formula = head_bytes(2, 5, width, gradient.size(-1), dtype=torch.float64, backward=True)
         found[name, "bytes"] = (transferred(both)[1], sent.reduced, sent.to_next, formula)
-    return found
-
-
-class Projections(nn.Module):
-    """A layer with one projection for each of query, key, value and output, as PyTorch's styles share them out."""
-
-    def __init__(self, layer: CausalSelfAttention) -> None:
-        super().__init__()
-        self.head_dim = layer.head_dim
-        for name, weight in zip(("wq", "wk", "wv"), layer.qkv.weight.chunk(3), strict=True):
-            setattr(self, name, nn.Linear(layer.d_in, layer.d_out, bias=False))
-            getattr(self, name).weight = nn.Parameter(weight.detach().clone())
-        self.wo = nn.Linear(layer.d_out, layer.d_out)
-        self.wo.load_state_dict(layer.out_proj.state_dict())
-
-    def forward(self, x: Tensor) -> Tensor:
-        q, k, v = (w(x).unflatten(-1, (-1, self.head_dim)).transpose(1, 2) for w in (self.wq, self.wk, self.wv))
-        context = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        output: Tensor = self.wo(context.transpose(1, 2).flatten(2))
-        return output
-
-
-def beside_pytorch() -> dict[object, object]:
-    found: dict[object, object] = {}
-    ranks = dist.get_world_size()
-    mesh = init_device_mesh("cpu", (ranks,))
-    torch.manual_seed(1)
-    layer = CausalSelfAttention(8, 4 * 3 * ranks, 2 * ranks)
-    plan = {name: ColwiseParallel() for name in ("wq", "wk", "wv")} | {"wo": RowwiseParallel()}
-    theirs, ours = parallelize_module(Projections(layer), mesh, plan), HeadParallel(layer)
-    x = torch.randn(2, 5, 8, requires_grad=True)
-    cotangent = torch.randn(2, 5, layer.d_out)
-    outputs = [theirs(x), ours(x)]
-    gradients = [torch.autograd.grad(output, x, cotangent)[0] for output in outputs]
-    found["tensor parallel"] = max((a - b).abs().max().item() for a, b in (outputs, gradients))
-
-    q, k, v, _ = tensors(torch.float32)
-    k, v = (x.repeat_interleave(HEADS // KV_HEADS, dim=1) for x in (k, v))
-    try:
-        with context_parallel(mesh, buffers=[q, k, v], buffer_seq_dims=[2, 2, 2]):
-            F.scaled_dot_product_attention(q, k, v, is_causal=True)
-    except NotImplementedError as error:
-        found["context parallel"] = str(error)
     return found
 
 
@@ -247,8 +197,7 @@ def said_by_all() -> dict[str, str]:
 
 def everything() -> dict[object, object]:
     torch.manual_seed(0)
-    found = rings() | heads() | {("refused", name): text for name, text in said_by_all().items()}
-    return found | (beside_pytorch() if dist.get_world_size() == 2 else {})
+    return rings() | heads() | {("refused", name): text for name, text in said_by_all().items()}
 
 
 @cache  # the processes are started once for all tests
@@ -293,7 +242,7 @@ def test_the_ring_sends_the_bytes_of_its_formula(ranks: int, dtype: torch.dtype)
 
 
 @both
-@pytest.mark.parametrize("name", ["all biases", "grouped", "rotary", "capped", "PyTorch's", "ours"])
+@pytest.mark.parametrize("name", ["all biases", "grouped", "rotary", "capped"])
 def test_heads_in_parallel_equal_the_whole_with_all_gradients(ranks: int, name: str) -> None:
     for each in found(ranks):
         assert each[name] < 1e-12
@@ -301,14 +250,6 @@ def test_heads_in_parallel_equal_the_whole_with_all_gradients(ranks: int, name: 
         assert each[name, "bytes"][2] == 0
     numbers = {each[name, "numbers"] for each in found(ranks)}
     assert len(numbers) == 1, "each rank has as many parameters"
-
-
-def test_pytorchs_tensor_parallel_gives_the_same_and_its_context_parallel_does_not_run_on_a_cpu() -> None:
-    for each in found(2):
-        assert each["tensor parallel"] < 1e-5
-        # Once this is no longer raised, the page has to say that it runs.
-        assert "_scaled_dot_product_flash_attention_for_cpu" in each["context parallel"]
-        assert "sharding strategy" in each["context parallel"]
 
 
 @pytest.mark.parametrize(
@@ -487,7 +428,7 @@ def test_a_rank_that_never_comes_is_not_waited_for_for_ever(tmp_path: Path) -> N
     """One that failed before all others had joined is told as the cause, since they only say that they lost it."""
     with (
         pytest.raises(RuntimeError, match=r"^while the group was formed: .* has lost another rank, .* longer than 1 s"),
-        joined(1.0, backend="gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=2),
+        process_group(1.0, backend="gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=2),
     ):
         pass
 
@@ -524,12 +465,7 @@ def ring_of(query: tuple[int, ...], key: tuple[int, ...], value: tuple[int, ...]
     return partial(ring_attention, *map(torch.ones, (query, key, value)), **options)
 
 
-def shared_out(*sizes: int, **options: object) -> Callable[[], object]:
-    return lambda: HeadParallel(nn.MultiheadAttention(*sizes, **options))
-
-
 Q = (2, 4, 8, 5)
-OWN = "which HeadParallel does not know: use the layer as it is"
 test_tensors_and_layers_that_do_not_fit_are_refused = pytest.mark.usefixtures("alone")(
     refused(
         {
@@ -547,11 +483,6 @@ test_tensors_and_layers_that_do_not_fit_are_refused = pytest.mark.usefixtures("a
                     ring_of(Q, Q, Q, layout="zebra"),
                     partial(positions_of_rank, 8, rank=0, ranks=2, layout="zebra"),
                 ),
-                "layer has batch_first=False, and takes (tokens, batch, features); HeadParallel takes (batch, tokens, "
-                "features): make the layer with batch_first=True": shared_out(6, 2),
-                f"layer was made with kdim=3, {OWN}": shared_out(6, 2, kdim=3, batch_first=True),
-                f"layer was made with add_bias_kv=True, {OWN}": shared_out(6, 2, add_bias_kv=True),
-                f"layer was made with add_zero_attn=True, {OWN}": shared_out(6, 2, add_zero_attn=True),
                 "dropout is 0.1; each rank would drop other weights: set layer.dropout to 0": lambda: HeadParallel(
                     CausalSelfAttention(6, 6, 2, dropout=0.1)
                 ),
@@ -574,26 +505,14 @@ test_tensors_and_layers_that_do_not_fit_are_refused = pytest.mark.usefixtures("a
                 "value is torch.float64 but query is torch.float32; cast one to the other": partial(
                     ring_attention, torch.ones(Q), torch.ones(Q), torch.ones(Q).double()
                 ),
-                "layer is a Linear, which cannot be shared out; give a CausalSelfAttention or an "
-                "nn.MultiheadAttention": lambda: HeadParallel(nn.Linear(3, 4)),
-                "layer is a str, which cannot be shared out; give a CausalSelfAttention or an "
-                "nn.MultiheadAttention": lambda: HeadParallel("layer"),
-                "is_causal is 'no', a str; it must be True or False": lambda: HeadParallel(
-                    CausalSelfAttention(6, 6, 2), is_causal="no"
+                "layer is a Linear, which cannot be shared out; give a CausalSelfAttention": lambda: HeadParallel(
+                    nn.Linear(3, 4)
                 ),
+                "layer is a str, which cannot be shared out; give a CausalSelfAttention": lambda: HeadParallel("layer"),
             },
         }
     )
 )
-
-
-@pytest.mark.usefixtures("alone")
-def test_a_causal_drop_in_is_told_to_be_so() -> None:
-    layer, x = unmasked.MultiheadAttention(6, 2, batch_first=True), torch.randn(2, 5, 6)
-    for is_causal in (False, True):
-        expected = layer(x, x, x, is_causal=is_causal)[0]
-        torch.testing.assert_close(HeadParallel(layer, is_causal=is_causal)(x), expected)
-    torch.testing.assert_close(HeadParallel(layer)(x), layer(x, x, x)[0])
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3])

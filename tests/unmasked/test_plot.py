@@ -42,7 +42,7 @@ def inches(figure: Figure, axes: Axes) -> list[float]:
 
 
 def test_a_heat_map_writes_its_values_under_named_axes() -> None:
-    figure = plot.heatmap(WEIGHTS, queries=["my", "ship"], keys=["go", "back", "to"], title="Weights")
+    figure = plot.heatmap({"Weights": WEIGHTS}, queries=["my", "ship"], keys=["go", "back", "to"])
     axes = figure.axes[0]
     assert texts(figure) == ["0.25", "0.75", "0.00", "0.50", "0.12", "0.38"]
     assert labels(figure) == (["go", "back", "to"], ["my", "ship"])
@@ -68,20 +68,17 @@ def test_large_matrices_are_drawn_without_values_and_fit_a_page() -> None:
 
 @pytest.mark.parametrize("shape", [(1, 30), (1, 15), (2, 9), (20, 3), (20, 1), (6, 6)])
 @pytest.mark.parametrize("panels", [1, 2])
-def test_the_colour_bar_is_no_taller_than_the_panels_and_the_title_stands_on_them(
-    shape: tuple[int, int], panels: int
-) -> None:
-    figure = plot.heatmap({name: torch.rand(shape) for name in "ab"[:panels]}, title="T")
+def test_the_colour_bar_is_no_taller_than_the_panels(shape: tuple[int, int], panels: int) -> None:
+    figure = plot.heatmap({name: torch.rand(shape) for name in "ab"[:panels]})
     *_, (_, low, _, high) = boxes = [inches(figure, axes) for axes in figure.axes]
     assert boxes[0][1] - 0.05 < low
     assert low + high < boxes[0][1] + boxes[0][3] + 0.05
-    assert figure.get_size_inches()[1] * figure._suptitle.get_position()[1] < boxes[0][1] + boxes[0][3] + 0.7
 
 
 def test_a_dollar_sign_in_a_label_or_title_is_a_dollar_sign() -> None:
     names = ["$\\frac$", "a$b$"]
-    for weights in (torch.eye(2), {"$\\frac$": torch.eye(2), "$b$": torch.eye(2)}):
-        figure = plot.heatmap(weights, queries=names, title="$\\frac$")
+    for titles in (["$\\frac$"], ["$\\frac$", "$b$"]):
+        figure = plot.heatmap(dict.fromkeys(titles, torch.eye(2)), queries=names)
         figure._repr_svg_()
         assert labels(figure) == (names, names)
         dollars = [text for text in figure.findobj(Text) if "$" in text.get_text()]
@@ -93,21 +90,13 @@ def test_a_boolean_heat_map_writes_numbers() -> None:
     assert texts(plot.heatmap(torch.eye(2).bool())) == ["1.00", "0.00", "0.00", "1.00"]
 
 
-def test_heads_share_one_scale_and_outer_labels() -> None:
-    figure = plot.heads(torch.stack([WEIGHTS * scale for scale in (1, 2, 3, 4, 5)]), queries=["my", "ship"], title="T")
-    assert [axes.get_title() for axes in figure.axes[:5]] == [f"head {number}" for number in range(5)]
+def test_several_matrices_share_one_scale_and_outer_labels() -> None:
+    panels = {f"head {number}": WEIGHTS * (number + 1) for number in range(5)}
+    figure = plot.heatmap(panels, queries=["my", "ship"])
+    assert [axes.get_title() for axes in figure.axes[:5]] == list(panels)
     assert {axes.collections[0].get_clim() for axes in figure.axes[:5]} == {(0.0, 3.75)}
     assert [axes.get_ylabel() for axes in figure.axes[:5]] == ["queries", "", "", "queries", ""]
     assert [axes.get_xlabel() for axes in figure.axes[:5]] == ["", "", "keys", "keys", "keys"]
-    assert figure.get_suptitle() == "T"
-
-
-def test_a_mask_crosses_out_what_is_blocked_and_says_so_beside() -> None:
-    figure = plot.mask({"causal": torch.ones(2, 2).tril().bool(), "none": torch.ones(2, 2).bool()})
-    assert texts(figure) == ["", "×", "", ""]
-    assert [label.get_text() for label in figure.axes[-1].get_yticklabels()] == ["blocked ×", "visible"]
-    large = plot.mask(torch.ones(64, 64).tril().bool())  # without crosses
-    assert [label.get_text() for label in large.axes[-1].get_yticklabels()] == ["blocked", "visible"]
 
 
 def test_signs_are_shown_symmetrically_around_zero_and_masked_scores_as_infinite() -> None:
@@ -123,7 +112,7 @@ def test_signs_are_shown_symmetrically_around_zero_and_masked_scores_as_infinite
 
 def test_values_are_legible_on_every_cell() -> None:
     ramp = torch.linspace(-1, 1, 200).view(10, 20)
-    for figure in (plot.heatmap(ramp.abs()), plot.signed(ramp), plot.mask(ramp > 0), plot.signed(ramp.log())):
+    for figure in (plot.heatmap(ramp.abs()), plot.signed(ramp), plot.signed(ramp.log())):
         figure.canvas.draw()
         cells = figure.axes[0].collections[0].get_facecolors()
         assert len(cells) == 200
@@ -132,7 +121,7 @@ def test_values_are_legible_on_every_cell() -> None:
 
 
 def test_text_and_lines_take_the_colour_of_the_page_and_as_a_file_stand_off_both_pages() -> None:
-    svg = plot.heads(torch.rand(3, 2, 4), title="T")._repr_svg_()
+    svg = plot.heatmap(dict(zip("abc", torch.rand(3, 2, 4), strict=True)))._repr_svg_()
     assert svg.count(INK) == 1
     assert f"<style>svg:root{{color:{INK}}}</style>" in svg
     for colour in set(re.findall(r"stroke: (#\w+|\w+)", svg)):
@@ -221,7 +210,7 @@ def test_drawing_leaves_pyplot_alone_and_importing_leaves_matplotlib_alone() -> 
     program = """
 import sys, torch, unmasked.plot
 assert "matplotlib" not in sys.modules
-unmasked.plot.heads(torch.ones(2, 3, 4))._repr_svg_()
+unmasked.plot.heatmap(torch.ones(3, 4))._repr_svg_()
 assert "matplotlib.pyplot" not in sys.modules
 """
     subprocess.run([sys.executable, "-c", program], check=True)
@@ -231,22 +220,15 @@ test_a_wrong_shape_is_named_with_its_remedy = refused(
     {
         ValueError: {
             "weights has shape (2, 3, 4), expected (queries, keys): "
-            "pick one item of a batch and one head, or draw all heads with plot.heads...": lambda: plot.heatmap(
+            "pick one item of a batch and one head, or show all heads with plot.show...": lambda: plot.heatmap(
                 torch.ones(2, 3, 4)
             ),
             "matrix 'a' has shape (3,), expected (queries, keys)...": lambda: plot.signed({"a": torch.ones(3)}),
             "weights has shape (0, 3), expected (queries, keys)...": lambda: plot.heatmap(torch.ones(0, 3)),
-            "weights has shape (2, 3), expected (heads, queries, keys): "
-            "pick one item of a batch, and ask for weights that are not averaged over heads...": lambda: plot.heads(
-                torch.ones(2, 3)
-            ),
             "weights must hold matrices of one shape to share their labels, not {'a': (2, 3), 'b': (3, "
             "2)}...": lambda: plot.heatmap({"a": torch.ones(2, 3), "b": torch.ones(3, 2)}),
-            "allowed is torch.float32, expected torch.bool, True where a query may...": lambda: plot.mask(
-                torch.ones(2, 3)
-            ),
             "queries has 1 labels, but weights is (2, 3): pass 2...": lambda: plot.heatmap(WEIGHTS, queries=["a"]),
-            "keys has 1 labels, but allowed is (2, 3): pass 3...": lambda: plot.mask(WEIGHTS > 0, keys=["a"]),
+            "keys has 1 labels, but matrix is (2, 3): pass 3...": lambda: plot.signed(WEIGHTS, keys=["a"]),
             "weights is an empty dict, expected a tensor (queries, keys) or a dict of them under their "
             "titles...": lambda: plot.heatmap({}),
             "weights is a list, expected a tensor (queries, keys) or a dict of them under their titles...": lambda: (

@@ -1,6 +1,7 @@
 """What is refused changes nothing: caches, layers and process groups are as they were, and go on as if not asked."""
 
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from unmasked import (
     is_bypassed,
     masks,
 )
-from unmasked.layouts import from_torch, to_torch
+from unmasked.layouts import from_torch
 from unmasked.parallel import HeadParallel
 from unmasked.positions import Rotary
 from unmasked_lessons.embeddings import common_vectors
@@ -252,12 +253,18 @@ LAYERS: dict[str, Callable[[], nn.Module]] = {
     "appended": lambda: MultiheadAttention(E, H, add_bias_kv=True),
     "two widths": lambda: nn.MultiheadAttention(E, H, kdim=5),
 }
+
+
+def dropping(layer: Any) -> Any:
+    layer.dropout = 0.5
+    return layer
+
+
 TAKERS: dict[str, Callable[[Any], object]] = {
     "bypass_": bypass_,
     "bypassed": lambda layer: bypassed(layer).__enter__(),
-    "to_torch": to_torch,
-    "from_torch": lambda layer: from_torch(layer, CausalSelfAttention),
-    "HeadParallel": lambda layer: HeadParallel(layer, is_causal="no"),  # type: ignore[arg-type]
+    "from_torch": from_torch,
+    "HeadParallel": lambda layer: HeadParallel(dropping(layer)),
 }
 
 
@@ -265,8 +272,10 @@ TAKERS: dict[str, Callable[[Any], object]] = {
 @pytest.mark.parametrize(
     ("name", "taker"),
     [
-        (name, taker) for name in LAYERS for taker in TAKERS if (name, taker) != ("appended", "to_torch")
-    ],  # which takes it
+        (name, taker)
+        for name, taker in product(LAYERS, TAKERS)
+        if taker != "from_torch" or name not in ("appended", "two widths")  # which it takes
+    ],
 )
 def test_a_layer_that_is_refused_is_as_it_was_and_so_is_the_group(name: str, taker: str) -> None:
     layer = shaken(LAYERS[name]())
@@ -283,9 +292,10 @@ def test_a_layer_that_is_refused_is_as_it_was_and_so_is_the_group(name: str, tak
 
 
 def test_layers_are_bypassed_and_copied_under_another_default_device() -> None:
+    theirs = nn.MultiheadAttention(E, H)
     for layer in (CausalSelfAttention(E, E, H, qkv_bias=True), MultiheadAttention(E, H)):
         with torch.device("meta"):
-            copy: Any = to_torch(layer)
+            copy: Any = from_torch(theirs)
             bypass_(layer)
             assert is_bypassed(layer)
         assert torch.equal(layer.out_proj.weight, torch.eye(E))

@@ -2,7 +2,7 @@
 
 The processes of a `torch.distributed` group, its *ranks*, compute one attention together; outputs and gradients are
 those of the whole. Heads in parallel need all tokens on every rank, and a head for each rank at least. A ring needs
-neither: it sends the keys and values around, and merges what each rank found in them.
+neither: it sends the keys and values around, and merges the contexts of each rank.
 
 Both are written to be read, and held to PyTorch's own where that runs. In production take
 `torch.distributed.tensor.parallel` and `torch.distributed.tensor.experimental.context_parallel`, as the page says.

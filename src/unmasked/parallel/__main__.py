@@ -1,17 +1,15 @@
-"""What ``python -m unmasked.parallel`` runs: attention on several ranks, beside the whole."""
+"""``python -m unmasked.parallel``: attention on several ranks, beside the whole."""
 
 from __future__ import annotations
 
 import argparse
 import os
 import sys
-from datetime import timedelta
 from typing import get_args
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed.rendezvous import rendezvous
 
 from unmasked.causal import CausalSelfAttention
 from unmasked.functional import attend
@@ -24,14 +22,14 @@ from unmasked.parallel import (
     ring_attention,
     ring_bytes,
 )
-from unmasked.parallel.ranks import joined, lost
-from unmasked.parallel.ring import Layout
+from unmasked.parallel.ranks import lost, process_group
+from unmasked.parallel.ring import RingLayout
 
 __all__ = ["demonstrate", "main"]
 
 
 def demonstrate(tokens: int) -> list[tuple[str, float, float, int, int]]:
-    """Compare heads in parallel, and a ring of each layout, with the whole: what, off by, gradients off by, bytes."""
+    """Compare heads in parallel, and a ring of each layout, with the whole: a name, two errors, and bytes twice."""
     rank, ranks = dist.get_rank(), dist.get_world_size()
     device = "cuda" if dist.get_backend() == "nccl" else "cpu"
     torch.manual_seed(0)
@@ -56,7 +54,7 @@ def demonstrate(tokens: int) -> list[tuple[str, float, float, int, int]]:
     cotangent = torch.randn_like(q)
     right = attend(q, k, v, is_causal=True).context
     whole = torch.autograd.grad(right, (q, k, v), cotangent)
-    for layout in get_args(Layout):
+    for layout in get_args(RingLayout):
         mine = positions_of_rank(tokens, rank=rank, ranks=ranks, layout=layout, device=device)
         with count_bytes() as sent:
             output = ring_attention(*(each[:, :, mine] for each in (q, k, v)), is_causal=True, layout=layout)
@@ -67,9 +65,9 @@ def demonstrate(tokens: int) -> list[tuple[str, float, float, int, int]]:
     return rows
 
 
-def _off(given: Tensor, right: Tensor) -> float:
+def _off(x: Tensor, right: Tensor) -> float:
     """Return the largest difference that any rank has, against the largest number that is right."""
-    largest = torch.stack([(given - right).abs().max(), right.abs().max()]).detach()
+    largest = torch.stack([(x - right).abs().max(), right.abs().max()]).detach()
     with lost("the demonstration", "another rank", None):
         dist.all_reduce(largest, op=dist.ReduceOp.MAX)
     return (largest[0] / largest[1]).item()
@@ -85,30 +83,22 @@ def main() -> int:
     parser.add_argument("--tokens", type=int, default=48, help="a multiple of twice the ranks (default: 48)")
     parser.add_argument("--timeout", type=float, default=20.0, help="seconds to wait for another rank (default: 20)")
     options = parser.parse_args()
-    told = False
+    rank = int(os.environ.get("RANK", 0))
     try:
         if "RANK" not in os.environ:
             rows = launch(demonstrate, options.tokens, ranks=2, timeout=options.timeout)[0]
         else:
-            local = int(os.environ["LOCAL_RANK"])
             on_gpus = torch.cuda.device_count() >= int(os.environ["LOCAL_WORLD_SIZE"])
             if on_gpus:
-                torch.cuda.set_device(local)
-            store, rank, ranks = next(rendezvous("env://", timeout=timedelta(seconds=options.timeout)))
-            with joined(
-                options.timeout, backend="nccl" if on_gpus else "gloo", store=store, rank=rank, world_size=ranks
-            ):
-                try:
-                    rows = demonstrate(options.tokens)
-                except (RuntimeError, ValueError):
-                    told = store.add("told", 1) > 1  # whoever notices first tells
-                    raise
-            if rank:
-                return 0
+                torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+            with process_group(options.timeout, backend="nccl" if on_gpus else "gloo"):
+                rows = demonstrate(options.tokens)
     except (ImportError, RuntimeError, ValueError) as error:
-        if not told:
+        if rank == 0:
             print(f"unmasked.parallel: {error}", file=sys.stderr)
         return 1
+    if rank:
+        return 0
     header = ("", "output off by", "gradient off by", "bytes sent", "by the formula")
     print("{:20}{:>15}{:>17}{:>12}{:>16}".format(*header))
     for name, off, gradient_off, sent, formula in rows:

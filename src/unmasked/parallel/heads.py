@@ -9,23 +9,20 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.autograd.function import FunctionCtx, once_differentiable
+from torch.autograd.function import once_differentiable
 
-from unmasked._checks import checked, flag, require_divides, require_values
+from unmasked._checks import checked, require_divides, require_values
 from unmasked._layers import class_of, kind_of, refuse_script, require_input, require_room, turned, unknown_options
 from unmasked._shapes import Float
 from unmasked.causal import CausalSelfAttention
 from unmasked.functional import attend
 from unmasked.heads import merge_heads, split_heads
-from unmasked.multihead import MultiheadAttention
 from unmasked.parallel.ranks import agree, lost, tally
 
 __all__ = ["HeadParallel", "head_bytes"]
 
-_KNOWN = (CausalSelfAttention, MultiheadAttention, nn.MultiheadAttention)
 # Options that every rank's part has, or that are refused in words of their own.
 _OPTIONS = {"num_kv_heads", "context_length", "dropout", "rotary", "scale", "softcap", "sinks", "qkv_bias", "out_bias"}
-_OPTIONS |= {"bias", "batch_first"}
 
 
 @checked
@@ -61,14 +58,12 @@ class HeadParallel(nn.Module):
     Args:
         layer: The whole layer, the same on all ranks: what the first rank has is sent to the others, in place. Of
             its parameters, this rank keeps a copy of its part.
-        is_causal: Whether no token sees a later one; None, the default, for what the layer itself does.
         group: The ranks; all that there are by default.
 
     Raises:
         ValueError: The ranks, as many as the group has, do not divide the heads; the layer drops weights, which each
-            rank would draw for itself, has batch_first=False, appends keys, or projects inputs of several widths; or
-            the ranks differ.
-        TypeError: The layer is neither a CausalSelfAttention nor an nn.MultiheadAttention, or is_causal is no bool.
+            rank would draw for itself; or the ranks differ.
+        TypeError: The layer is no CausalSelfAttention.
 
     References:
         Shoeybi et al. (2019), Megatron-LM, section 3.
@@ -82,42 +77,20 @@ class HeadParallel(nn.Module):
         [True, True]
     """
 
-    def __init__(
-        self,
-        layer: CausalSelfAttention | nn.MultiheadAttention,
-        *,
-        is_causal: bool | None = None,
-        group: dist.ProcessGroup | None = None,
-    ) -> None:
+    def __init__(self, layer: CausalSelfAttention, *, group: dist.ProcessGroup | None = None) -> None:
         super().__init__()
         rank, ranks = dist.get_rank(group), dist.get_world_size(group)
         # All that any check below looks at: what one rank refuses, all of them do.
         named = layer.named_parameters() if isinstance(layer, nn.Module) else ()
-        made = {name: getattr(layer, name, None) for name in ("num_heads", "num_kv_heads", *sorted(_OPTIONS))}
-        told = " ".join(f"{name}={_told(value)}" for name, value in made.items() if value is not None)
-        agree("HeadParallel", group, layer=kind_of(layer, *_KNOWN), is_causal=is_causal, options=told, **dict(named))
-        cls = class_of(layer, *_KNOWN)
-        if cls is None:
-            raise TypeError(
-                f"layer is a {kind_of(layer, *_KNOWN)}, which cannot be shared out; give a CausalSelfAttention or an "
-                "nn.MultiheadAttention"
-            )
-        if odd := unknown_options(layer, cls, _OPTIONS):
+        made = {name: getattr(layer, name, None) for name in ("num_heads", *sorted(_OPTIONS))}
+        options = " ".join(f"{name}={_written(value)}" for name, value in made.items() if value is not None)
+        kind = kind_of(layer, CausalSelfAttention)
+        agree("HeadParallel", group, layer=kind, options=options, **dict(named))
+        if class_of(layer, CausalSelfAttention) is None:
+            raise TypeError(f"layer is a {kind}, which cannot be shared out; give a CausalSelfAttention")
+        if odd := unknown_options(layer, CausalSelfAttention, _OPTIONS):
             raise ValueError(f"layer was made with {odd[0]}, which HeadParallel does not know: use the layer as it is")
-        if is_causal is not None:
-            flag("is_causal", is_causal)
-        if isinstance(layer, CausalSelfAttention):
-            heads, kv_heads, dim = layer.num_heads, layer.num_kv_heads, layer.head_dim
-            weight, bias = layer.qkv.weight, layer.qkv.bias
-            is_causal = True if is_causal is None else is_causal
-        else:
-            heads, kv_heads, dim = layer.num_heads, layer.num_heads, layer.head_dim
-            weight, bias = layer.in_proj_weight, layer.in_proj_bias
-        if not getattr(layer, "batch_first", True):
-            raise ValueError(
-                "layer has batch_first=False, and takes (tokens, batch, features); HeadParallel takes (batch, tokens, "
-                "features): make the layer with batch_first=True"
-            )
+        heads, kv_heads, dim = layer.num_heads, layer.num_kv_heads, layer.head_dim
         require_values(**dict(layer.named_parameters()))
         require_divides("num_heads", heads, "the number of ranks", ranks)
         require_divides("num_kv_heads", kv_heads, "the number of ranks", ranks)
@@ -126,23 +99,19 @@ class HeadParallel(nn.Module):
         with torch.no_grad(), lost("HeadParallel", "another rank", group):
             for parameter in layer.parameters():
                 dist.broadcast(parameter, group=group, group_src=0)
-        self.group, self.is_causal = group, bool(is_causal)
-        options: dict[str, Any] = {name: getattr(layer, name, None) for name in _OPTIONS}
-        self.rotary, self.context_length = options["rotary"], options["context_length"]
-        self.scale, self.softcap, sinks = options["scale"], options["softcap"], options["sinks"]
+        self.group, self.rotary, self.context_length = group, layer.rotary, layer.context_length
+        self.scale, self.softcap = layer.scale, layer.softcap
         self.num_heads, self.num_kv_heads = heads // ranks, kv_heads // ranks
-        rows = torch.cat(
-            [
-                start * dim + torch.arange(count * dim, device=weight.device).chunk(ranks)[rank]
-                for start, count in ((0, heads), (heads, kv_heads), (heads + kv_heads, kv_heads))
-            ]
-        )
-        columns = torch.arange(heads * dim, device=weight.device).chunk(ranks)[rank]
-        out_bias = layer.out_proj.bias
-        self.qkv_weight = nn.Parameter(weight.detach()[rows])
-        self.qkv_bias = None if bias is None else nn.Parameter(bias.detach()[rows])
+        bias, out_bias, sinks = layer.qkv.bias, layer.out_proj.bias, layer.sinks
+
+        def own_rows(x: Tensor) -> nn.Parameter:
+            """Take this rank's rows of query, of key and of value."""
+            parts = x.detach().split([count * dim for count in (heads, kv_heads, kv_heads)])
+            return nn.Parameter(torch.cat([part.chunk(ranks)[rank] for part in parts]))
+
+        self.qkv_weight, self.qkv_bias = own_rows(layer.qkv.weight), None if bias is None else own_rows(bias)
         self.sinks = None if sinks is None else nn.Parameter(sinks.detach().chunk(ranks)[rank].clone())
-        self.out_weight = nn.Parameter(layer.out_proj.weight.detach()[:, columns])
+        self.out_weight = nn.Parameter(layer.out_proj.weight.detach().chunk(ranks, dim=1)[rank].clone())
         self.out_bias = None if out_bias is None else nn.Parameter(out_bias.detach().clone())  # all of it, on each rank
 
     __prepare_scriptable__ = refuse_script
@@ -163,24 +132,22 @@ class HeadParallel(nn.Module):
         agree("HeadParallel", self.group, x=x, gradients=torch.is_grad_enabled())
         require_input(x, self.qkv_weight.size(1), self.qkv_weight)
         require_room(x.size(-2), 0, self.context_length)
-        entered: Tensor = _SumBackward.apply(x, self.group)
+        entered: Tensor = _Sum.apply(x, self.group, "backward")
         rows = F.linear(entered, self.qkv_weight, self.qkv_bias)
         heads = [self.num_heads, self.num_kv_heads, self.num_kv_heads]
         q, k, v = split_heads(rows, sum(heads)).split(heads, dim=-3)
         if self.rotary is not None:
             positions = torch.arange(x.size(-2), device=x.device)
             q, k = (turned(self.rotary, each, positions) for each in (q, k))
-        context = attend(
-            q, k, v, is_causal=self.is_causal, scale=self.scale, softcap=self.softcap, sinks=self.sinks
-        ).context
+        context = attend(q, k, v, is_causal=True, scale=self.scale, softcap=self.softcap, sinks=self.sinks).context
         partial = F.linear(merge_heads(context), self.out_weight)
-        output: Tensor = _SumForward.apply(partial, self.group)
+        output: Tensor = _Sum.apply(partial, self.group, "forward")
         return output if self.out_bias is None else output + self.out_bias  # once: not before the sum
 
 
-def _told(value: object) -> str:
-    """An option as it is on every rank alike: not where in memory it lies."""
-    return "given" if isinstance(value, Tensor) else re.sub(r" at 0x\w+", "", repr(value))
+def _written(value: object) -> str:
+    """Write an option as it is on every rank alike: without its place in memory."""
+    return "a tensor" if isinstance(value, Tensor) else re.sub(r" at 0x\w+", "", repr(value))
 
 
 def _summed(x: Tensor, group: dist.ProcessGroup | None) -> Tensor:
@@ -191,28 +158,19 @@ def _summed(x: Tensor, group: dist.ProcessGroup | None) -> Tensor:
     return total
 
 
-class _SumBackward(torch.autograd.Function):
-    """Nothing on the way in; on the way back, the sum of the gradients that come through each rank's heads."""
+class _Sum(torch.autograd.Function):
+    """The sum over the ranks in one of the passes, and nothing in the other one.
+
+    On the way in, every rank has the same tokens, and the gradients that come through each rank's heads are summed. On
+    the way out, outputs are summed, and every rank has the same loss of them, so that its gradient goes back as it is.
+    """
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, group: dist.ProcessGroup | None) -> Tensor:
-        ctx.group = group
-        return x.view_as(x)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        return _summed(gradient, ctx.group), None
-
-
-class _SumForward(torch.autograd.Function):
-    """The sum over the ranks; every rank has the same loss of it, so that its gradient goes back as it is."""
-
-    @staticmethod
-    def forward(ctx: FunctionCtx, x: Tensor, group: dist.ProcessGroup | None) -> Tensor:
-        return _summed(x, group)
+    def forward(ctx: Any, x: Tensor, group: dist.ProcessGroup | None, where: str) -> Tensor:
+        ctx.group, ctx.where = group, where
+        return _summed(x, group) if where == "forward" else x.view_as(x)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: FunctionCtx, gradient: Tensor) -> tuple[Tensor, None]:
-        return gradient, None
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        return _summed(gradient, ctx.group) if ctx.where == "backward" else gradient, None, None

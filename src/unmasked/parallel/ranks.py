@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import multiprocessing
 import os
 import pickle
@@ -21,7 +20,7 @@ from multiprocessing import connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from pkgutil import resolve_name
-from tempfile import TemporaryDirectory, gettempdir
+from tempfile import TemporaryDirectory
 from types import CodeType, ModuleType
 from typing import Any, TypeVar
 
@@ -29,29 +28,29 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from unmasked import _private
 from unmasked._checks import number, require_positive
 
-__all__ = ["Traffic", "agree", "count_bytes", "joined", "launch", "lost", "tally"]
+__all__ = ["Traffic", "agree", "count_bytes", "launch", "lost", "process_group", "tally"]
 
 T = TypeVar("T")
-_SOCKETS = 103 - len("/pymp-12345678/listener-12345678")  # characters for the folder of the server's socket, on macOS
 _GRACE = 2.0  # seconds for the other ranks to end by themselves once one has failed
 
 
-def launch(work: Callable[..., T], *given: object, ranks: int = 2, timeout: float = 60.0) -> list[T]:
+def launch(work: Callable[..., T], *args: object, ranks: int = 2, timeout: float = 60.0) -> list[T]:
     """Run a function in several processes of this machine that form one gloo group, and return what each returned.
 
     It is for trying things out, on a CPU, as tests and notebooks do; torchrun starts what is meant to last. If one
     process fails or dies, all are ended within seconds.
 
     The processes are fresh: nothing of the caller's is there, such as a GPU in use, threads, or the state of random
-    numbers, but the function, with all that it names, of a notebook too, and what it is given. These travel by value,
+    numbers, but the function, with all that it names, of a notebook too, and its arguments. These travel by value,
     by cloudpickle; what can be imported is imported there. What they print goes where the program's output goes: of a
     notebook, to the terminal that started it.
 
     Args:
         work: Called in each process, in which `torch.distributed` is initialised.
-        given: The arguments of each call.
+        args: The arguments of each call.
         ranks: Number of processes.
         timeout: Seconds for which a process waits for another at the most.
 
@@ -61,7 +60,7 @@ def launch(work: Callable[..., T], *given: object, ranks: int = 2, timeout: floa
     Raises:
         ValueError: ranks is less than 1, or timeout is not positive.
         ImportError: cloudpickle is missing.
-        TypeError: work, or what it names or is given, cannot be copied to another process.
+        TypeError: work, or something that it names or is given, cannot be copied to another process.
         RuntimeError: A process failed, died, or was not heard of in time; the message says which and why.
 
     Examples:
@@ -72,7 +71,7 @@ def launch(work: Callable[..., T], *given: object, ranks: int = 2, timeout: floa
         raise TypeError(f"work is of the type {type(work).__name__}; pass a function")
     require_positive(ranks=ranks)
     number("timeout", timeout, "be a positive number of seconds", above=0)
-    sent = _by_value("work, or what it names or is given,", work, given)
+    sent = _by_value("work, or what it names or is given,", work, args)
     context = _context()
     with TemporaryDirectory() as folder:
         receivers: list[connection.Connection] = []
@@ -81,7 +80,7 @@ def launch(work: Callable[..., T], *given: object, ranks: int = 2, timeout: floa
             receiver, sender = context.Pipe(duplex=False)
             where = (sent, rank, ranks, str(Path(folder, "store")), timeout, sender)
             process = context.Process(target=_work, args=where, daemon=True)
-            with _no_program():
+            with _private.without_program():
                 process.start()
             sender.close()  # so that the end of the process ends the pipe
             receivers.append(receiver)
@@ -95,16 +94,15 @@ def launch(work: Callable[..., T], *given: object, ranks: int = 2, timeout: floa
 
 
 def _context() -> Any:
-    """How processes start that are no forks of this one: quickly, by a server that has this module and torch."""
-    long = len(os.fsencode(gettempdir())) > _SOCKETS
-    if long or "forkserver" not in multiprocessing.get_all_start_methods():
+    """Return how to start processes that are no forks of this one: by a server that has this module and torch."""
+    if not _private.has_room_for_sockets() or "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__])
     return context
 
 
-def _by_value(what: str, first: object, rest: object) -> bytes:
+def _by_value(subject: str, first: object, rest: object) -> bytes:
     """Pickle for another process, that has nothing of this one: what it cannot import goes by value."""
     try:
         import cloudpickle
@@ -117,9 +115,11 @@ def _by_value(what: str, first: object, rest: object) -> bytes:
         def reducer_override(self, thing: Any) -> Any:
             if isinstance(thing, ModuleType) and thing.__name__.startswith("torch."):  # some are made, not imported
                 return resolve_name, (thing.__name__,)
-            if isinstance(thing, CodeType):  # cloudpickle may leave out its file, and who is told of a fault the line
-                make, given = self.dispatch_table[CodeType](thing)
-                return make, tuple(thing.co_filename if each == "<dynamic-code>" else each for each in given)
+            if isinstance(
+                thing, CodeType
+            ):  # cloudpickle may leave out its file, and a reader of a traceback wants the line
+                make, values = self.dispatch_table[CodeType](thing)
+                return make, tuple(thing.co_filename if each == "<dynamic-code>" else each for each in values)
             return super().reducer_override(thing)
 
     file, home = io.BytesIO(), _home(first)
@@ -129,7 +129,7 @@ def _by_value(what: str, first: object, rest: object) -> bytes:
         Pickler(file).dump((first, rest))
     except (TypeError, pickle.PicklingError) as error:
         raise TypeError(
-            f"{what} cannot be copied to another process ({error}): let work make files, locks and the like itself"
+            f"{subject} cannot be copied to another process ({error}): let work make files, locks and the like itself"
         ) from error
     finally:
         if home:
@@ -145,16 +145,6 @@ def _home(work: object) -> ModuleType | None:
     return None if PathFinder.find_spec(module.__name__.partition(".")[0]) else module
 
 
-@contextmanager
-def _no_program() -> Iterator[None]:
-    """Hide the caller's program from multiprocessing, which would run it anew in each process."""
-    program, sys.modules["__main__"] = sys.modules["__main__"], ModuleType("__main__")
-    try:
-        yield
-    finally:
-        sys.modules["__main__"] = program
-
-
 def _work(sent: bytes, rank: int, ranks: int, path: str, timeout: float, sender: connection.Connection) -> None:
     threading.Thread(target=_end_with_caller, daemon=True).start()
     torch.set_num_threads(1)  # ranks share the cores
@@ -162,14 +152,14 @@ def _work(sent: bytes, rank: int, ranks: int, path: str, timeout: float, sender:
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # all are here: nothing depends on the machine's name
     try:
         store = dist.FileStore(path, ranks)  # type: ignore[attr-defined]  # no address, in which a name could mean something else
-        with joined(timeout, backend="gloo", store=store, rank=rank, world_size=ranks):
-            work, given = pickle.loads(sent)
-            answer = (True, work(*given))
-        told = _by_value("what work returned", *answer)
+        with process_group(timeout, backend="gloo", store=store, rank=rank, world_size=ranks):
+            work, args = pickle.loads(sent)
+            answer = (True, work(*args))
+        answer_sent = _by_value("what work returned", *answer)
     except BaseException as error:
-        told = pickle.dumps((False, (f"{type(error).__name__}: {error}", traceback.format_exc())))
-    sys.stdout.flush()  # who called ends this process as soon as it has heard
-    sender.send_bytes(told)
+        answer_sent = pickle.dumps((False, (f"{type(error).__name__}: {error}", traceback.format_exc())))
+    sys.stdout.flush()  # the caller ends this process as soon as it has the answer
+    sender.send_bytes(answer_sent)
 
 
 def _end_with_caller() -> None:
@@ -216,7 +206,7 @@ def _results(receivers: list[connection.Connection], processes: list[BaseProcess
 
 
 @contextmanager
-def joined(timeout: float, **where: Any) -> Iterator[None]:
+def process_group(timeout: float, **where: Any) -> Iterator[None]:
     """Form a process group, and leave it at the end."""
     try:
         dist.init_process_group(timeout=timedelta(seconds=timeout), **where)
@@ -231,28 +221,28 @@ def joined(timeout: float, **where: Any) -> Iterator[None]:
 
 
 @contextmanager
-def lost(what: str, peers: str, group: dist.ProcessGroup | None) -> Iterator[None]:
-    """Say of whom nothing came, where a transfer fails."""
+def lost(call: str, peers: str, group: dist.ProcessGroup | None) -> Iterator[None]:
+    """Name the ranks from which nothing came, where a transfer fails."""
     try:
         yield
     except RuntimeError as error:
-        raise _lost(f"{what}: rank {dist.get_rank(group)} has lost {peers}", "the group's timeout", error) from error
+        raise _lost(f"{call}: rank {dist.get_rank(group)} has lost {peers}", "the group's timeout", error) from error
 
 
-def _lost(told: str, timeout: str, error: RuntimeError) -> RuntimeError:
+def _lost(loss: str, timeout: str, error: RuntimeError) -> RuntimeError:
     reason = str(error).strip().splitlines()[0]
-    return RuntimeError(f"{told}, which died, ended, or takes longer than {timeout} ({reason})")
+    return RuntimeError(f"{loss}, which died, ended, or takes longer than {timeout} ({reason})")
 
 
 def agree(
-    what: str, group: dist.ProcessGroup | None, check: Callable[[], object] = lambda: None, /, **told: object
+    call: str, group: dist.ProcessGroup | None, check: Callable[[], object] = lambda: None, /, **values: object
 ) -> None:
-    """Let every rank check its call and tell what it is about to do; refuse on all ranks alike where one does or must.
+    """Let every rank check its call and send its values to all; refuse on all ranks alike where one does or must.
 
-    Tensors are told by shape and dtype, and by their device if that is no CPU. It is two collectives of a few hundred
-    bytes: how much each tells, and that. Without it, a tensor of another size would be received in part, end a process
-    in the middle of a transfer, or be waited for until a timeout; and a rank that refuses its call would leave the
-    others waiting.
+    Tensors are described by shape and dtype, and by their device if that is no CPU. It is two collectives of a few
+    hundred bytes: how long each rank's values are in writing, and the writing. Without it, a tensor of another size
+    would be received in part, end a process in the middle of a transfer, or be waited for until a timeout; and a rank
+    that refuses its call would leave the others waiting.
     """
     if group is not None and not isinstance(group, dist.ProcessGroup):
         raise TypeError(f"group is of the type {type(group).__name__}; pass a process group, or None for all ranks")
@@ -261,17 +251,10 @@ def agree(
         check()
     except (TypeError, ValueError) as error:
         refused = error
-    described = {name: _described(value) for name, value in told.items()}
-    mine = json.dumps({"call": what} | described | {"refused": refused and str(refused)}).encode()
-    device = "cuda" if dist.get_backend(group) == "nccl" else "cpu"
-    with lost(what, "another rank", group):
-        lengths = torch.zeros(dist.get_world_size(group), dtype=torch.int64, device=device)
-        dist.all_gather(list(lengths.split(1)), torch.tensor([len(mine)], device=device), group=group)
-        longest = int(lengths.max())
-        sent = torch.tensor(list(mine.ljust(longest)), dtype=torch.uint8, device=device)
-        received = [torch.empty_like(sent) for _ in lengths]
-        dist.all_gather(received, sent, group=group)
-    ranks = [json.loads(bytes(each.tolist())) for each in received]
+    mine = {"call": call} | {name: _described(value) for name, value in values.items()}
+    ranks: list[Any] = [None] * dist.get_world_size(group)
+    with lost(call, "another rank", group):
+        dist.all_gather_object(ranks, mine | {"refused": refused and str(refused)}, group=group)
     reasons = [each.pop("refused") for each in ranks]
     for name in {name: None for each in ranks for name in each}:  # in their order
         by_value: dict[str, list[int]] = {}
@@ -279,13 +262,13 @@ def agree(
             by_value.setdefault(each.get(name, "missing"), []).append(rank)
         if len(by_value) > 1:
             differ = "; ".join(f"{value} on rank {', '.join(map(str, on))}" for value, on in by_value.items())
-            what = ranks[0]["call"]  # the same words everywhere
-            raise ValueError(f"{what}: the ranks differ in {name}: {differ}. All ranks must make the same calls")
+            call = ranks[0]["call"]  # the same words everywhere
+            raise ValueError(f"{call}: the ranks differ in {name}: {differ}. All ranks must make the same calls")
     if refused is not None:
         raise refused
     for rank, reason in enumerate(reasons):
         if reason is not None:
-            raise ValueError(f"{what}: rank {rank} refuses its call, and so do all: {reason}")
+            raise ValueError(f"{call}: rank {rank} refuses its call, and so do all: {reason}")
 
 
 def _described(value: object) -> str:
@@ -297,7 +280,7 @@ def _described(value: object) -> str:
 
 @dataclass
 class Traffic:
-    """What a rank has sent while it was counted, see `count_bytes`.
+    """The bytes that a rank has sent while they were counted, see `count_bytes`.
 
     Attributes:
         to_next: Bytes that were sent to the next rank of a ring.

@@ -1,4 +1,4 @@
-"""Tokens on more than one rank: keys and values go around a ring, and what is found in them is merged."""
+"""Tokens on more than one rank: keys and values go around a ring, and contexts are merged."""
 
 from __future__ import annotations
 
@@ -14,20 +14,21 @@ from torch.autograd.function import once_differentiable
 from unmasked import masks
 from unmasked._arguments import _check
 from unmasked._checks import checked, choice, flag, require_positive, require_values
+from unmasked._private import flash_attention, flash_attention_backward
 from unmasked._shapes import Float, Int
 from unmasked.functional import _scale
 from unmasked.gradients import attention_backward
 from unmasked.parallel.ranks import agree, lost, tally
 from unmasked.tiles import attention, merge
 
-__all__ = ["Layout", "positions_of_rank", "ring_attention", "ring_bytes"]
+__all__ = ["RingLayout", "positions_of_rank", "ring_attention", "ring_bytes"]
 
-Layout = Literal["zigzag", "striped", "contiguous"]
+RingLayout = Literal["zigzag", "striped", "contiguous"]
 
 
 @checked
 def positions_of_rank(
-    tokens: int, *, rank: int, ranks: int, layout: Layout = "zigzag", device: torch.device | str | None = None
+    tokens: int, *, rank: int, ranks: int, layout: RingLayout = "zigzag", device: torch.device | str | None = None
 ) -> Int[Tensor, "tokens"]:
     """Say which tokens of a sequence a rank has, in their order.
 
@@ -119,7 +120,7 @@ def ring_attention(
     value: Float[Tensor, "batch kv_heads keys value_dim"],
     *,
     is_causal: bool = False,
-    layout: Layout = "zigzag",
+    layout: RingLayout = "zigzag",
     scale: float | None = None,
     group: dist.ProcessGroup | None = None,
 ) -> Float[Tensor, "batch heads queries value_dim"]:
@@ -170,7 +171,7 @@ def ring_attention(
     def check() -> None:
         _check(query, key, value)
         flag("is_causal", is_causal)
-        choice("layout", layout, *get_args(Layout))
+        choice("layout", layout, *get_args(RingLayout))
         if query.dim() != 4:
             raise ValueError(f"query has shape {tuple(query.shape)}; it must be (batch, heads, tokens, head_dim)")
         require_values(query=query, key=key, value=value)
@@ -213,7 +214,7 @@ class _Ring:
     group: dist.ProcessGroup | None
     rank: int
     ranks: int
-    causal_layout: Layout | None
+    causal_layout: RingLayout | None
     scale: float
 
     def pass_on(self, sent: Tensor) -> Callable[[], Tensor]:
@@ -312,11 +313,11 @@ class _RingAttention(torch.autograd.Function):
                 grad_query[:, :, rows] += dq
                 grad_held[0][:, :, columns] += dk
                 grad_held[1][:, :, columns] += dv
-            if step == 0:  # what is found at home stays there
+            if step == 0:  # the gradients of its own keys and values stay there
                 own = _packed(*grad_held)
                 continue
             travelling = _packed(*grad_held)
-            if arriving is not None:  # what the ranks before have found in the same keys and values
+            if arriving is not None:  # the gradients that ranks before have for the same keys and values
                 travelling += arriving()
             arriving = ring.pass_on(travelling)
         if arriving is not None:  # the last rank that they visit is the one before their own
@@ -336,16 +337,13 @@ def _around(ring: _Ring, key: Tensor, value: Tensor) -> Iterator[tuple[Tensor, .
 
 
 def _runs_fused(query: Tensor, key: Tensor, value: Tensor) -> bool:
-    """Whether the kernel takes them: it divides by numbers of heads and tokens, and ends the process where one is 0."""
+    """Tell whether the kernel takes them: it divides by heads and tokens, and ends the process where there are none."""
     return query.device.type == "cpu" and query.size(-1) == value.size(-1) and query.numel() > 0 and key.numel() > 0
 
 
 def _attend(query: Tensor, key: Tensor, value: Tensor, causal: bool, scale: float) -> tuple[Tensor, Tensor]:
     """Attend to the keys at hand; return the contexts and the log-sum-exp of each query's scores."""
-    if _runs_fused(query, key, value):  # the operator below F.scaled_dot_product_attention, which hides the log-sum-exp
-        fused: tuple[Tensor, Tensor] = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
-            query, key, value, 0.0, causal, scale=scale
-        )
+    if _runs_fused(query, key, value) and (fused := flash_attention(query, key, value, 0.0, causal, scale=scale)):
         return fused
     return attention(query, key, value, is_causal=causal, scale=scale)
 
@@ -362,10 +360,9 @@ def _attend_backward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the gradients that come through the keys at hand, of a softmax over more keys than these."""
     if _runs_fused(query, key, value):
-        fused: tuple[Tensor, Tensor, Tensor] = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward(
-            gradient, query, key, value, context, logsumexp, 0.0, causal, scale=scale
-        )
-        return fused
+        inputs = (gradient, query, key, value, context, logsumexp)
+        if fused := flash_attention_backward(*inputs, 0.0, causal, scale=scale):
+            return fused
     allowed = masks.causal(query.size(2), key.size(2), device=query.device) if causal else None
-    given = (x.to(logsumexp.dtype) for x in (gradient, query, key, value))
-    return attention_backward(*given, allowed=allowed, scale=scale, saved=(context, logsumexp))
+    widened = (x.to(logsumexp.dtype) for x in (gradient, query, key, value))
+    return attention_backward(*widened, allowed=allowed, scale=scale, saved=(context, logsumexp))

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from unmasked._checks import require_values, tensor
 from unmasked._shapes import Shaped
+from unmasked.plot.tables import aligned, html_table
 
 __all__ = ["Grid", "Labels", "Matrices", "digits_of", "grid"]
 
@@ -29,7 +30,7 @@ class Grid:
     """Matrices of numbers whose cells are as strong in colour as their values are large.
 
     Attributes:
-        title: What they are.
+        title: A name for the numbers.
         shape: The tensor's shape.
         panels: The matrices under their titles, row by row; whole numbers are written without decimals.
         rows: The names of the rows.
@@ -53,9 +54,7 @@ class Grid:
                 [" / ".join(self.axes or ()), *self.columns],
                 *([name, *row] for name, row in zip(self.rows, matrix, strict=True)),
             ]
-            widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-            lines += [title] * bool(title)
-            lines += ["  ".join(map(str.rjust, line, widths)) for line in cells]
+            lines += [title] * bool(title) + aligned(cells, str.rjust)
         return "\n".join(lines)
 
     __repr__ = __str__
@@ -63,26 +62,21 @@ class Grid:
     def _repr_html_(self) -> str:
         values = [abs(value) for _, matrix in self.panels for row in matrix for value in row if math.isfinite(value)]
         largest = float(max(values, default=0)) or 1.0
-        head = "".join(f'<th scope="col">{escape(name)}</th>' for name in self.columns)
+        corner = f"{escape(self.axes[0])} ↓<br>{escape(self.axes[1])} →" if self.axes else ""
         panels = []
         for (title, matrix), texts in zip(self.panels, self._written, strict=True):
-            cells = [
-                "".join(_cell(value, text, largest) for value, text in zip(row, line, strict=True))
-                for row, line in zip(matrix, texts, strict=True)
+            rows = [
+                (name, "".join(_cell(value, text, largest) for value, text in zip(values, line, strict=True)))
+                for name, values, line in zip(self.rows, matrix, texts, strict=True)
             ]
-            body = "".join(
-                f'<tr><th scope="row">{escape(name)}</th>{row}</tr>' for name, row in zip(self.rows, cells, strict=True)
-            )
-            above = f"{self.title} {title}".strip() if title else self._caption
-            corner = f"{escape(self.axes[0])} ↓<br>{escape(self.axes[1])} →" if self.axes else ""
-            top = f'<thead><tr><td class="axes">{corner}</td>{head}</tr></thead>'
-            panels.append(f'<table class="tensor"><caption>{escape(above)}</caption>{top}<tbody>{body}</tbody></table>')
+            caption = f"{self.title} {title}".strip() if title else self._caption
+            panels.append(html_table('class="tensor"', caption, f'<td class="axes">{corner}</td>', self.columns, rows))
         inside, group = "".join(panels), f' role="group" aria-label="{escape(self._caption)}"'
         return f'<style>{_STYLE}</style><div class="tensors"{group * (len(panels) > 1)}>{inside}</div>'
 
     @property
     def _written(self) -> list[list[list[str]]]:
-        """What stands in the cells of each panel."""
+        """The text of each cell of each panel."""
         plain = self.axes != ("queries", "keys")
         texts = [
             [[digits_of(value) if plain or value else "" for value in row] for row in matrix]
@@ -131,18 +125,18 @@ def drawable(name: str, x: Tensor) -> Tensor:
     return x.detach().cpu()
 
 
-def require_labels(axis: str, labels: Labels, size: int, told: str) -> None:
+def require_labels(axis: str, labels: Labels, size: int, kind: str) -> None:
     """Refuse labels that are not one for each row or column."""
     if labels is not None and not hasattr(labels, "__len__"):
         raise TypeError(
             f"{axis} is of the type {type(labels).__name__}; pass a text for each, as sentence.split() makes"
         )
     if labels is not None and len(labels) != size:
-        raise ValueError(f"{axis} has {len(labels)} {told}: pass {size}")
+        raise ValueError(f"{axis} has {len(labels)} {kind}: pass {size}")
 
 
 def digits_of(value: float | int) -> str:
-    """A number in two decimals, if it is no whole one; what rounds to zero has no sign."""
+    """Write a number in two decimals, if it is no whole one, without a sign where that rounds to zero."""
     return f"{value:{'d' if isinstance(value, int) else 'z.2f'}}".replace("inf", "∞").replace("-", "−")
 
 
@@ -162,7 +156,7 @@ def grid(
     Args:
         values: Up to 256 numbers, or several tensors of one shape under their titles. The last two axes are rows and
             columns; each place on the axes before them is a panel of its own, as a head of (heads, queries, keys) is.
-        name: What the numbers are.
+        name: A name for the numbers.
         rows: The names of the rows; by default their places.
         columns: The names of the columns.
         queries: The names of the rows of attention weights or of a boolean mask. The axes then say that rows are
@@ -185,14 +179,14 @@ def grid(
               0      1
         0  1.00  −0.50
     """
-    given = {"": values} if isinstance(values, Tensor) else values
-    shapes = {title: tuple(x.shape) for title, x in given.items()}
+    tensors = {"": values} if isinstance(values, Tensor) else values
+    shapes = {title: tuple(x.shape) for title, x in tensors.items()}
     if len(set(shapes.values())) != 1:
         raise ValueError(f"values must hold tensors of one shape to share their names, not {shapes}")
     (shape,) = set(shapes.values())
-    if not 0 < len(given) * math.prod(shape) <= 256:
+    if not 0 < len(tensors) * math.prod(shape) <= 256:
         raise ValueError(
-            f"values has {len(given) * math.prod(shape)} numbers, shape {shape}, expected 1 to 256: "
+            f"values has {len(tensors) * math.prod(shape)} numbers, shape {shape}, expected 1 to 256: "
             "cut out a part, or draw it with plot.heatmap"
         )
     *outer, height, width = (1, 1, *shape)[-max(2, len(shape)) :]
@@ -203,16 +197,16 @@ def grid(
         keys = queries if keys is None and height == width else keys
         rows, columns = (None if names is None else list(map(str, names)) for names in (queries, keys))
         axes = ("queries", "keys")
-        boolean = all(x.dtype == torch.bool for x in given.values())
-        allowed = given if allowed is None and boolean else allowed
+        boolean = all(x.dtype == torch.bool for x in tensors.values())
+        allowed = tensors if allowed is None and boolean else allowed
     named = ("queries", "keys") if attention else ("rows", "columns")
     for axis, names, size in zip(named, (rows, columns), (height, width), strict=True):
         require_labels(axis, names, size, f"names, but values is {shape}")
-    masks = dict.fromkeys(given, allowed) if allowed is None or isinstance(allowed, Tensor) else dict(allowed)
-    if masks.keys() != given.keys():
-        raise ValueError(f"allowed has the titles {list(masks)}, expected those of values, {list(given)}")
+    masks = dict.fromkeys(tensors, allowed) if allowed is None or isinstance(allowed, Tensor) else dict(allowed)
+    if masks.keys() != tensors.keys():
+        raise ValueError(f"allowed has the titles {list(masks)}, expected those of values, {list(tensors)}")
     panels, shown = [], []
-    for title, x in given.items():
+    for title, x in tensors.items():
         mask = masks[title]
         if mask is not None and (mask.dtype != torch.bool or mask.shape not in (shape, (height, width))):
             raise ValueError(

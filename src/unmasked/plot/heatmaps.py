@@ -1,4 +1,4 @@
-"""Heat maps of weights, of several heads, of masks, and of numbers with signs."""
+"""Heat maps of weights, and of numbers with signs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from unmasked._checks import tensor
-from unmasked._shapes import Shaped
 from unmasked.plot.grids import Labels, Matrices, digits_of, drawable, require_labels
 
 if TYPE_CHECKING:
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 else:
     Figure = Any
 
-__all__ = ["figure", "heads", "heatmap", "mask", "signed"]
+__all__ = ["figure", "heatmap", "signed"]
 
 # The site's colours. From little to much: deep teal to sand; with signs: amber, paper, teal.
 _AMOUNTS = ["#0b3a41", "#14636b", "#3f9290", "#a3c4a0", "#f7dfa6"]
@@ -68,14 +67,13 @@ def figure(width: float, height: float) -> Iterator[Figure]:
         yield PageFigure(width, height)
 
 
-def heatmap(weights: Matrices, *, queries: Labels = None, keys: Labels = None, title: str | None = None) -> Figure:
+def heatmap(weights: Matrices, *, queries: Labels = None, keys: Labels = None) -> Figure:
     """A heat map of attention weights, from zero up, with the values written in where there is room.
 
     Args:
         weights: (queries, keys), or several of one shape under their titles, drawn side by side on one scale.
         queries: The tokens of the rows.
         keys: The tokens of the columns; by default the queries', where the matrix is square.
-        title: A line above.
 
     Returns:
         The figure.
@@ -92,47 +90,10 @@ def heatmap(weights: Matrices, *, queries: Labels = None, keys: Labels = None, t
     panels = _panels("weights", weights)
     finite = _finite(panels)
     low, high = min(finite.min().item(), 0.0), finite.max().item()
-    return _draw("weights", panels, queries, keys, title, _AMOUNTS, (low, high if high > low else low + 1))
+    return _draw("weights", panels, queries, keys, _AMOUNTS, (low, high if high > low else low + 1))
 
 
-def heads(
-    weights: Shaped[Tensor, "..."], *, queries: Labels = None, keys: Labels = None, title: str | None = None
-) -> Figure:
-    """The heat maps of all heads in a grid, on one scale.
-
-    Arguments as for `heatmap`, and errors; weights is (heads, queries, keys).
-
-    Examples:
-        >>> [axes.get_title() for axes in heads(torch.ones(2, 3, 4)).axes[:2]]
-        ['head 0', 'head 1']
-    """
-    tensor("weights", weights)
-    if weights.ndim != 3 or not weights.numel():
-        raise ValueError(
-            f"weights has shape {tuple(weights.shape)}, expected (heads, queries, keys): "
-            "pick one item of a batch, and ask for weights that are not averaged over heads"
-        )
-    panels = {f"head {number}": matrix for number, matrix in enumerate(weights)}
-    return heatmap(panels, queries=queries, keys=keys, title=title)
-
-
-def mask(allowed: Matrices, *, queries: Labels = None, keys: Labels = None, title: str | None = None) -> Figure:
-    """Who may see whom: visible cells are light, blocked cells dark with a cross.
-
-    Arguments as for `heatmap`, and errors; allowed is boolean, True where the query may attend.
-
-    Examples:
-        >>> [text.get_text() for text in mask(torch.ones(2, 2).tril().bool()).axes[0].texts]
-        ['', '×', '', '']
-    """
-    panels = _panels("allowed", allowed)
-    for matrix in panels.values():
-        if matrix.dtype != torch.bool:
-            raise ValueError(f"allowed is {matrix.dtype}, expected torch.bool, True where a query may attend")
-    return _draw("allowed", panels, queries, keys, title, None, (0.0, 1.0))
-
-
-def signed(matrix: Matrices, *, queries: Labels = None, keys: Labels = None, title: str | None = None) -> Figure:
+def signed(matrix: Matrices, *, queries: Labels = None, keys: Labels = None) -> Figure:
     """A heat map of numbers with signs, such as scores or gradients: pale is zero, the scale symmetric around it.
 
     Arguments as for `heatmap`, and errors, with matrix for its weights. Cells that are not finite are grey.
@@ -143,20 +104,20 @@ def signed(matrix: Matrices, *, queries: Labels = None, keys: Labels = None, tit
     """
     panels = _panels("matrix", matrix)
     bound = _finite(panels).abs().max().item() or 1.0
-    return _draw("matrix", panels, queries, keys, title, _SIGNS, (-bound, bound))
+    return _draw("matrix", panels, queries, keys, _SIGNS, (-bound, bound))
 
 
 def _panels(name: str, matrices: Tensor | Mapping[str, Tensor]) -> dict[str, Tensor]:
     panels = {"": matrices} if isinstance(matrices, Tensor) else matrices
     if not isinstance(panels, Mapping) or not panels:
-        given = "an empty dict" if isinstance(panels, Mapping) else f"a {type(panels).__name__}"
-        raise ValueError(f"{name} is {given}, expected a tensor (queries, keys) or a dict of them under their titles")
+        kind = "an empty dict" if isinstance(panels, Mapping) else f"a {type(panels).__name__}"
+        raise ValueError(f"{name} is {kind}, expected a tensor (queries, keys) or a dict of them under their titles")
     for title, matrix in panels.items():
         tensor(f"{name}{title and f' {title!r}'}", matrix)
         if matrix.ndim != 2 or not matrix.numel():
             raise ValueError(
                 f"{name}{title and f' {title!r}'} has shape {tuple(matrix.shape)}, expected (queries, keys): "
-                "pick one item of a batch and one head, or draw all heads with plot.heads"
+                "pick one item of a batch and one head, or show all heads with plot.show"
             )
     shapes = {title: tuple(matrix.shape) for title, matrix in panels.items()}
     if len(set(shapes.values())) != 1:
@@ -175,8 +136,7 @@ def _draw(
     panels: Mapping[str, Tensor],
     queries: Labels,
     keys: Labels,
-    title: str | None,
-    colours: Sequence[str] | None,
+    colours: Sequence[str],
     limits: tuple[float, float],
 ) -> Figure:
     rows, columns = next(iter(panels.values())).shape
@@ -196,18 +156,15 @@ def _draw(
     extent = across * max(1.6, columns * cell) + 1.6, down * (max(1.0, height) + 0.5) + 0.8
     with figure(*extent) as drawing:
         from matplotlib import rcParams
-        from matplotlib.colors import Colormap, LinearSegmentedColormap, ListedColormap
+        from matplotlib.colors import LinearSegmentedColormap
 
         rcParams["text.parse_math"] = False  # "$" may be a token
-        colourmap: Colormap = ListedColormap([_AMOUNTS[0], _AMOUNTS[-1]])
-        if colours:
-            colourmap = LinearSegmentedColormap.from_list("unmasked", colours)
-        colourmap = colourmap.with_extremes(bad="#9a9a9a")
+        colourmap = LinearSegmentedColormap.from_list("unmasked", colours).with_extremes(bad="#9a9a9a")
         places = drawing.subplots(down, across, squeeze=False, sharex=True, sharey=True)
         for spare in places.flat[len(panels) :]:
             spare.remove()
         drawn = list(places.flat[: len(panels)])
-        for number, (axes, (panel, matrix)) in enumerate(zip(drawn, panels.items(), strict=True)):
+        for index, (axes, (panel, matrix)) in enumerate(zip(drawn, panels.items(), strict=True)):
             edges = [[position - 0.5 for position in range(size + 1)] for size in (columns, rows)]
             values = matrix.double().masked_fill(~matrix.isfinite(), math.nan).tolist()
             image = axes.pcolormesh(*edges, values, cmap=colourmap, vmin=limits[0], vmax=limits[1])
@@ -216,26 +173,21 @@ def _draw(
                 linewidth=0.3,
                 rasterized=rows * columns > 10_000,
             )
-            left, lowest = number % across == 0, number + across >= len(panels)
-            axes.set(title=panel or title, aspect="equal" if even else "auto", ylim=(rows - 0.5, -0.5))
+            left, lowest = index % across == 0, index + across >= len(panels)
+            axes.set(title=panel, aspect="equal" if even else "auto", ylim=(rows - 0.5, -0.5))
             axes.set(xlabel="keys" if lowest else "", ylabel="queries" if left else "")
             _label(axes.xaxis, keys, columns)
             _label(axes.yaxis, queries, rows)
             axes.tick_params(labelbottom=lowest, labelleft=left)
             for row, column in product(range(rows), range(columns)) if written else ():
-                value = float(matrix[row, column])
-                text = digits_of(value) if colours else "" if value else "×"
-                points = 14.0 if text == "×" else 9.0 if len(text) < 5 else 7.5
+                text = digits_of(float(matrix[row, column]))
+                points = 9.0 if len(text) < 5 else 7.5
                 red, green, blue, _ = image.to_rgba(values[row][column])
                 ink = "black" if _luminance(red, green, blue) > 0.179 else "white"  # where both reach 4.58 to 1
                 # Within its cell, it needs no room of its own.
                 axes.text(column, row, text, color=ink, ha="center", va="center", fontsize=points).set_in_layout(False)
-        label = name if name == "weights" and "" in panels else None
-        bar = drawing.colorbar(image, ax=drawn, label=label, shrink=high / (high + 0.25), aspect=max(3.0, 6 * high))
-        if not colours:
-            bar.set_ticks([0.25, 0.75], labels=["blocked ×" if written else "blocked", "visible"])
-        if title and "" not in panels:
-            drawing.suptitle(title)
+        label = name if name == "weights" and len(panels) == 1 else None
+        drawing.colorbar(image, ax=drawn, label=label, shrink=high / (high + 0.25), aspect=max(3.0, 6 * high))
     return drawing
 
 

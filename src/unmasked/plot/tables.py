@@ -2,11 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
-__all__ = ["Table", "Tabular", "table"]
+__all__ = ["Table", "Tabular", "aligned", "html_table", "table"]
+
+
+def aligned(lines: Sequence[Sequence[str]], justify: Callable[[str, int], str] = str.ljust) -> list[str]:
+    """Write cells in columns, as wide as their widest cell."""
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return ["  ".join(map(justify, line, widths)) for line in lines]
+
+
+def html_table(
+    attributes: str, caption: str, corner: str, header: Sequence[str], rows: Iterable[tuple[str, str]]
+) -> str:
+    """Write a table of titles, and of rows that are a name and the HTML of its cells, under the HTML of the corner."""
+    above = f"<caption>{escape(caption)}</caption>" if caption else ""
+    head = corner + "".join(f'<th scope="col">{escape(title)}</th>' for title in header)
+    body = "".join(f'<tr><th scope="row">{escape(name)}</th>{cells}</tr>' for name, cells in rows)
+    return f"<table {attributes}>{above}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
 @dataclass(frozen=True)
@@ -27,9 +43,7 @@ class Table:
     rows: Sequence[Sequence[str]]
 
     def __str__(self) -> str:
-        lines = [self.header, *self.rows]
-        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-        return "\n".join("  ".join(map(str.ljust, line, widths)).rstrip() for line in lines)
+        return "\n".join(map(str.rstrip, aligned([self.header, *self.rows])))
 
     __repr__ = __str__
 
@@ -49,21 +63,18 @@ class Table:
         return self._html('style="text-align:left"')
 
     def _html(self, attributes: str, caption: str = "") -> str:
-        above = f"<caption>{escape(caption)}</caption>" if caption else ""
-        head = "".join(f'<th scope="col">{escape(title)}</th>' if title else "<td></td>" for title in self.header)
-        body = "".join(
-            f'<tr><th scope="row">{escape(name)}</th>' + "".join(f"<td>{escape(cell)}</td>" for cell in cells) + "</tr>"
-            for name, *cells in self.rows
-        )
-        return f"<table {attributes}>{above}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+        corner, *titles = self.header
+        first = f'<th scope="col">{escape(corner)}</th>' if corner else "<td></td>"
+        rows = ((name, "".join(f"<td>{escape(cell)}</td>" for cell in cells)) for name, *cells in self.rows)
+        return html_table(attributes, caption, first, titles, rows)
 
 
 class Tabular:
-    """What prints as its `table`, with its notes below, and is shown so by a notebook."""
+    """A result that prints as its `table`, with its notes below, and is shown so by a notebook."""
 
     @property
     def table(self) -> Table:
-        """What it says, as text."""
+        """The result as text."""
         raise NotImplementedError
 
     def _notes(self) -> Sequence[str]:
@@ -105,9 +116,9 @@ def table(
         fused  1e-07  3.0 s
     """
     lines = [(name, *cells) for name, cells in rows.items()] if isinstance(rows, Mapping) else list(rows)
-    for number, line in enumerate(lines):
+    for index, line in enumerate(lines):
         if len(line) != len(header):
-            raise ValueError(f"rows[{number}] has {len(line)} cells, {list(line)}: header has {len(header)} titles")
+            raise ValueError(f"rows[{index}] has {len(line)} cells, {list(line)}: header has {len(header)} titles")
     forms = [form] * (len(header) - 1) if isinstance(form, str) else list(form)
     if len(forms) != len(header) - 1:
         raise ValueError(f"form has {len(forms)} items, {forms}: pass one text, or {len(header) - 1}, one a column")

@@ -29,7 +29,7 @@ _ROWS, _COLUMNS = 24, 16  # of the table without JavaScript
 
 @runtime_checkable
 class _Watched(Protocol):
-    """What `unmasked.watch` saw: it knows its weights, and what to call them."""
+    """Calls that `unmasked.watch` saw: they know their weights, and a title."""
 
     def _shown(self) -> tuple[Tensor, str]: ...
 
@@ -40,7 +40,7 @@ class Viewer:
 
     Attributes:
         weights: (batch, heads, queries, keys), float32.
-        shape: The shape that was given.
+        shape: Their shape before axes were added.
         queries: The names of the rows.
         keys: The names of the columns.
         title: A line above.
@@ -59,14 +59,14 @@ class Viewer:
 
     def _repr_html_(self) -> str:
         numbers = self.weights.flatten().tolist()
-        told = {
+        content = {
             "title": self.title,
             "shape": list(self.weights.shape),
             "queries": list(self.queries),
             "keys": list(self.keys),
             "weights": base64.b64encode(struct.pack(f"<{len(numbers)}f", *numbers)).decode(),
         }
-        data = json.dumps(told, ensure_ascii=False)
+        data = json.dumps(content, ensure_ascii=False)
         mark = hashlib.sha256(data.encode()).hexdigest()[:16]
         script = Path(__file__).with_suffix(".js").read_text(encoding="utf-8")
         # Scripts of outputs run wherever they please, so that this one finds its place by its mark.
@@ -115,20 +115,20 @@ class Viewer:
         return path
 
     def _table(self) -> str:
-        """The first head of the first item, or its corner, for who has no JavaScript."""
+        """Write the first head of the first item, or its corner, for a reader without JavaScript."""
         _, _, rows, columns = self.weights.shape
         shown = self.weights[0, 0, :_ROWS, :_COLUMNS].tolist()
-        said = [f"{self.title} {self.shape}: rows are queries, columns are keys"]
+        notes = [f"{self.title} {self.shape}: rows are queries, columns are keys"]
         if len(self.shape) > 2:
-            said.append("item 0, head 0" if len(self.shape) > 3 else "head 0")
+            notes.append("item 0, head 0" if len(self.shape) > 3 else "head 0")
         if rows > _ROWS or columns > _COLUMNS:
-            said.append(
+            notes.append(
                 f"the first {min(rows, _ROWS)} of {rows} rows and {min(columns, _COLUMNS)} of {columns} columns"
             )
         if any(weight == 0 for row in shown for weight in row):
-            said.append("0 is exactly zero, as blocked weights are")
+            notes.append("0 is exactly zero, as blocked weights are")
         lines = [(name, *map(_write, row)) for name, row in zip(self.queries, shown, strict=False)]
-        return Table(("", *self.keys[:_COLUMNS]), lines)._html('class="tensor"', "; ".join(said))
+        return Table(("", *self.keys[:_COLUMNS]), lines)._html('class="tensor"', "; ".join(notes))
 
 
 def show(
@@ -148,7 +148,7 @@ def show(
             them, whose first sequence is shown, an item for each call.
         queries: The tokens of the rows; by default their places.
         keys: The tokens of the columns; by default the queries', where the matrices are square.
-        title: What the numbers are; without one "weights", or the name of the module that was watched.
+        title: A name for the numbers; without one "weights", or the name of the module that was watched.
 
     Returns:
         What a notebook shows live, as a cell's last expression. ``.save("weights.html")`` writes it as a page.
@@ -161,13 +161,13 @@ def show(
         >>> show(torch.eye(3).expand(2, 3, 3), queries=["to", "my", "ship"])
         weights: 2 heads, 3 queries, 3 keys; a notebook shows them live, and .save('weights.html') writes a page
     """
-    named = "weights"
+    name = "weights"
     if isinstance(weights, _Watched):
-        weights, named = weights._shown()
+        weights, name = weights._shown()
     if not isinstance(weights, Tensor):
-        given = "None" if weights is None else f"a {type(weights).__name__}"
+        kind = "None" if weights is None else f"a {type(weights).__name__}"
         raise TypeError(
-            f"weights is {given}; pass one layer's tensor, (heads, queries, keys). nn.MultiheadAttention returns it "
+            f"weights is {kind}; pass one layer's tensor, (heads, queries, keys). nn.MultiheadAttention returns it "
             "with need_weights=True and average_attn_weights=False"
         )
     if weights.is_complex():
@@ -191,7 +191,7 @@ def show(
         require_labels(axis, names, size, f"names, but weights is {shape}, with {size} {axis}")
     four = drawable("weights", weights).to(torch.float32).reshape(*(1,) * (4 - len(shape)), *shape)
     of_rows, of_columns = (list(map(str, names or range(n))) for names, n in ((queries, rows), (keys, columns)))
-    return Viewer(four, shape, of_rows, of_columns, named if title is None else title)
+    return Viewer(four, shape, of_rows, of_columns, name if title is None else title)
 
 
 def _write(weight: float) -> str:

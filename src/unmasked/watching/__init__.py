@@ -1,10 +1,10 @@
-"""Watching a model attend: every call of attention with its weights, heads switched off, and weights rolled out.
+"""Watch a model attend: every call of attention with its weights, heads switched off, and weights rolled out.
 
 A model that runs `torch.nn.functional.scaled_dot_product_attention` never makes its table of weights, so it has none to
-return. `watch` keeps what went into each call, and computes the weights when they are asked for.
+return. `watch` keeps the inputs of each call, and computes the weights when they are asked for.
 """
 
-from unmasked.watching.calls import Call, Seen
+from unmasked.watching.calls import AttentionCall, AttentionCalls
 from unmasked.watching.models import ablate, rollout, watch
 
-__all__ = ["Call", "Seen", "ablate", "rollout", "watch"]
+__all__ = ["AttentionCall", "AttentionCalls", "ablate", "rollout", "watch"]

@@ -1,25 +1,39 @@
-"""A call of attention as it was heard, and all calls of a run."""
+"""A call of attention with its inputs and weights, and all calls of a run."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches
-from typing import Any, overload
+from functools import wraps
+from typing import Any, TypeVar, cast, overload
 
 import torch
 from torch import Tensor
 
-from unmasked import functional
+from unmasked import _private, functional
 from unmasked._shapes import Bool, Float
 from unmasked.plot.tables import Table, Tabular
-from unmasked.watching.heard import Inputs, allowed_of
+from unmasked.watching.heard import Inputs, allowed_of, weights_of
 
-__all__ = ["Call", "Seen", "near"]
+__all__ = ["AttentionCall", "AttentionCalls", "nearest"]
+
+Method = TypeVar("Method", bound=Callable[[Any], Any])
 
 
-class Call:
-    """One call of attention: what went in, and the weights that it averaged the values with.
+def _computed(method: Method) -> Method:
+    """Compute without gradients, and unseen by whoever watches."""
+
+    @wraps(method)
+    def computed(self: Any) -> Any:
+        with torch.no_grad(), _private.unwatched():
+            return method(self)
+
+    return cast(Method, computed)
+
+
+class AttentionCall:
+    """One call of attention: its inputs, and the weights that it averaged the values with.
 
     The axes are (batch, heads, tokens, features), whatever the call had: a call without heads has one.
 
@@ -45,9 +59,8 @@ class Call:
 
     def __init__(self, module: str, inputs: Inputs, *, fast_path: bool = False) -> None:
         self.module, self.kernel, self.fast_path = module, inputs.kernel, fast_path
-        self._weigh = inputs.weigh
         self._values = {name: x.detach() if isinstance(x, Tensor) else x for name, x in inputs.values.items()}
-        self._versions = {name: _version(x) for name, x in self._values.items()}
+        self._versions = {name: _private.version(x) for name, x in self._values.items()}
         self._weights: Tensor | None = None
         self._allowed: Tensor | None = None
         query: Tensor = self._values["query"]
@@ -59,94 +72,84 @@ class Call:
     @property
     def query(self) -> Float[Tensor, "batch heads queries head_dim"]:
         """The queries, before the scale."""
-        query: Tensor = self._read("query")["query"]
-        return query
+        return self._read("query")["query"]  # type: ignore[no-any-return]
 
     @property
     def key(self) -> Float[Tensor, "batch kv_heads keys head_dim"]:
         """The keys; fewer heads than the queries where heads share them."""
-        key: Tensor = self._read("key")["key"]
-        return key
+        return self._read("key")["key"]  # type: ignore[no-any-return]
 
     @property
     def value(self) -> Float[Tensor, "batch kv_heads keys value_dim"]:
         """The values."""
-        value: Tensor = self._read("value")["value"]
-        return value
+        return self._read("value")["value"]  # type: ignore[no-any-return]
 
     @property
+    @_computed
     def allowed(self) -> Bool[Tensor, "..."] | None:
-        """Who may see whom, True = may see: a mask, -inf in a bias, is_causal; None where all may see all."""
+        """True where a query may see a key: by a mask, -inf in a bias, is_causal; None where all may see all."""
         if self._allowed is None and self._values:
-            with torch.no_grad(), torch._C.DisableTorchFunction():
-                self._allowed = allowed_of(self._read("query", "key", "allowed", "bias"))
+            self._allowed = allowed_of(self._read("query", "key", "allowed", "bias"))
         return self._allowed
 
     @property
+    @_computed
     def bias(self) -> Float[Tensor, "..."] | None:
-        """What was added to the scores; None where that was nothing, or only zeros and -inf."""
+        """The numbers that were added to the scores; None where they were none, or only zeros and -inf."""
         bias: Tensor | None = self._read("bias")["bias"]
-        with torch._C.DisableTorchFunction():
-            return None if bias is None or ((bias == 0) | (bias == -torch.inf)).all() else bias
+        return None if bias is None or ((bias == 0) | (bias == -torch.inf)).all() else bias
 
     @property
+    @_computed
     def weights(self) -> Float[Tensor, "batch heads queries keys"]:
         """The weights, before dropout, in float32 or wider: computed when first asked for, and kept."""
         if self._weights is None:
-            with torch.no_grad(), torch._C.DisableTorchFunction():
-                self._weights = self._weigh(self._read("query", "key", "allowed", "bias"))
+            self._weights = weights_of(self._read("query", "key", "allowed", "bias"))
         return self._weights
 
     @property
+    @_computed
     def entropy(self) -> Float[Tensor, "heads"]:
         """Each head's entropy in nats, the mean over the queries that see a key: zero where one key takes all."""
-        with torch._C.DisableTorchFunction():
-            entropy = torch.special.entr(self.weights).sum(-1).masked_fill(self.blind, 0.0)  # batch heads queries
-            each: Tensor = entropy.sum((0, 2)) / (~self.blind).sum((0, 2))
-            return each
+        entropy = torch.special.entr(self.weights).sum(-1).masked_fill(self.blind, 0.0)  # batch heads queries
+        each: Tensor = entropy.sum((0, 2)) / (~self.blind).sum((0, 2))
+        return each
 
     @property
+    @_computed
     def blind(self) -> Bool[Tensor, "batch heads queries"]:
         """The queries that may see no key."""
-        with torch._C.DisableTorchFunction():
-            if (allowed := self.allowed) is None:
-                return torch.zeros(self.shape[:-1], dtype=torch.bool, device=self._device)
-            return (~allowed.any(-1)).expand(self.shape[:-1])
+        if (allowed := self.allowed) is None:
+            return torch.zeros(self.shape[:-1], dtype=torch.bool, device=self._device)
+        return (~allowed.any(-1)).expand(self.shape[:-1])
 
     @property
+    @_computed
     def nan(self) -> Bool[Tensor, "batch heads queries"]:
         """The queries with NaN among their weights."""
-        with torch._C.DisableTorchFunction():
-            return self.weights.isnan().any(-1)
+        return self.weights.isnan().any(-1)
 
     def _read(self, *names: str) -> dict[str, Any]:
-        """What went in, if it is still what it was."""
+        """Return the inputs, unless those of these names are gone or were written to."""
         if not self._values:
-            raise ValueError(f'{names[0]} was not kept: watch(model, keep="inputs") keeps what went into each call')
+            raise ValueError(
+                f'{names[0]} was not kept: watch(model, keep="inputs") keeps what went into each call, and a copy of a '
+                "call has its weights alone"
+            )
         for name in names:
-            if not self._unwritten(name):
+            if _private.version(self._values[name]) != self._versions[name]:
                 raise ValueError(
                     f"{name} of the call in {self.module!r} has been written to since (is it a cache?): "
                     'watch(model, keep="weights") computes the weights at once'
                 )
         return self._values
 
-    def _unwritten(self, name: str) -> bool:
-        return _version(self._values[name]) == self._versions[name]
-
     def __getstate__(self) -> dict[str, Any]:
-        """What a copy takes along: the numbers of versions are those of the tensors here, and not of its own."""
-        if "flex" in self._values:  # functions of the caller's, which may not go to another process
-            kept: dict[str, Any] = {"_weights": self.weights, "_allowed": self.allowed, "_values": {}, "_versions": {}}
-            return vars(self) | kept
-        return vars(self) | {"_versions": {name: self._unwritten(name) for name in self._values}}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state)
-        self._versions = {name: _version(self._values[name]) if same else -1 for name, same in self._versions.items()}
+        """Copy the weights alone: a copy of an input does not tell whether the input has been written to."""
+        return vars(self) | {"_allowed": self.allowed, "_weights": self.weights, "_values": {}, "_versions": {}}
 
     def _keep_weights(self) -> None:
-        self._allowed, self._weights, self._values = self.allowed, self.weights, {}
+        vars(self).update(self.__getstate__())
 
     def _shown(self) -> tuple[Tensor, str]:
         return self.weights, self.module or "weights"
@@ -160,8 +163,8 @@ class Call:
             "fast path": self.fast_path,
         }
         seen = "all" if allowed is None else f"{allowed.double().mean():.0%}"
-        told = ", ".join(note for note, holds in notes.items() if holds)
-        return [self.module or "(the model)", self.kernel, *map(str, self.shape), seen, told]
+        note = ", ".join(note for note, holds in notes.items() if holds)
+        return [self.module or "(the model)", self.kernel, *map(str, self.shape), seen, note]
 
     def __repr__(self) -> str:
         heads = [(f"head {head}", f"{entropy:.3f}") for head, entropy in enumerate(self.entropy.tolist())]
@@ -173,11 +176,11 @@ class Call:
 _COLUMNS = ("module", "kernel", "batch", "heads", "queries", "keys", "sees", "note")
 
 
-class Seen(Tabular, Sequence[Call]):
+class AttentionCalls(Tabular, Sequence[AttentionCall]):
     """The calls of a run, in their order: a sequence that prints as a table.
 
     Attributes:
-        missed: What looked like attention and could not be recorded, and how often.
+        missed: Calls that looked like attention and could not be recorded, and how often each came.
 
     Examples:
         >>> from unmasked import watch
@@ -191,22 +194,22 @@ class Seen(Tabular, Sequence[Call]):
 
     def __init__(self) -> None:
         self.missed: Counter[str] = Counter()
-        self._calls: list[Call] = []
+        self._calls: list[AttentionCall] = []
 
     def __len__(self) -> int:
         return len(self._calls)
 
     @overload
-    def __getitem__(self, index: int) -> Call: ...
+    def __getitem__(self, index: int) -> AttentionCall: ...
     @overload
-    def __getitem__(self, index: slice | str) -> list[Call]: ...
-    def __getitem__(self, index: int | slice | str) -> Call | list[Call]:
-        """One call by its number, several by a slice, or all calls of a module by its name."""
+    def __getitem__(self, index: slice | str) -> list[AttentionCall]: ...
+    def __getitem__(self, index: int | slice | str) -> AttentionCall | list[AttentionCall]:
+        """One call by its index, several by a slice, or all calls of a module by its name."""
         if isinstance(index, str):
-            found = [call for call in self._calls if call.module == index]
-            if not found:
-                raise KeyError(f"no call came from {index!r}; {near(index, (call.module for call in self._calls))}")
-            return found
+            calls = [call for call in self._calls if call.module == index]
+            if not calls:
+                raise KeyError(f"no call came from {index!r}; {nearest(index, (call.module for call in self._calls))}")
+            return calls
         if not self._calls:
             raise IndexError(self._empty())
         if isinstance(index, int) and not -len(self) <= index < len(self):
@@ -222,18 +225,18 @@ class Seen(Tabular, Sequence[Call]):
         return super().__repr__() if self._calls else self._empty()
 
     def _notes(self) -> list[str]:
-        notes = [f"not recorded: {what}, {count} times" for what, count in self.missed.items()]
+        notes = [f"not recorded: {call}, {count} times" for call, count in self.missed.items()]
         if any(call.fast_path for call in self._calls):
             notes.append("fast path: unwatched, PyTorch runs other code there, which reads a floating mask otherwise")
         return notes
 
     def _empty(self) -> str:
-        told = "".join(f" Not recorded: {what}, {count} times." for what, count in self.missed.items())
+        missed = "".join(f" Not recorded: {call}, {count} times." for call, count in self.missed.items())
         return (
             "no call of attention was recorded. watch sees torch.nn.functional.scaled_dot_product_attention, "
             "nn.MultiheadAttention, flex_attention and this library's, called by model inside the with; it cannot see "
             "attention written out (of transformers: load with attn_implementation='sdpa'), kernels of other libraries "
-            f"(flash_attn, xformers), scripted or exported code.{told}"
+            f"(flash_attn, xformers), scripted or exported code.{missed}"
         )
 
     def _shown(self) -> tuple[Tensor, str]:
@@ -245,12 +248,8 @@ class Seen(Tabular, Sequence[Call]):
         return torch.stack([call.weights[0] for call in self]), f"{len(self)} calls, sequence 0"
 
 
-def near(name: str, names: Iterable[str]) -> str:
-    """What to choose in the place of a name that is not there."""
+def nearest(name: str, names: Iterable[str]) -> str:
+    """Say which names to choose in the place of one that is not there."""
     known = list(dict.fromkeys(names))
     close = get_close_matches(name, known, n=3, cutoff=0.3) or known[:3]
     return f"choose {' or '.join(map(repr, close))}" if close else "no call of attention was made at all"
-
-
-def _version(x: Any) -> int | None:
-    return x._version if isinstance(x, Tensor) and not x.is_inference() else None

@@ -1,12 +1,12 @@
-"""How the calls of attention are found among all calls that a model makes, and what goes into each of them."""
+"""Finds the calls of attention among all calls that a model makes, and reads the inputs of each."""
 
 from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from types import CodeType, FrameType, FunctionType
+from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
 import torch
@@ -14,31 +14,28 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from unmasked import functional, masks
+from unmasked import _private, functional, masks
 from unmasked._modes import uncompiled
-from unmasked.kernels import _choose
+from unmasked.kernels import kernel_name
 
 __all__ = [
     "MATMULS",
     "SOFTMAXES",
-    "Event",
+    "FunctionCall",
     "Inputs",
-    "Listener",
     "allowed_of",
     "contexts_of",
     "inputs_of",
-    "listening",
     "names_of",
+    "watching",
+    "weights_of",
 ]
 
 SDPA, MHA = F.scaled_dot_product_attention, F.multi_head_attention_forward
 PRODUCTS = {torch.bmm, torch.baddbmm}
 MATMULS = {torch.matmul, Tensor.matmul, Tensor.__matmul__}
 SOFTMAXES = {F.softmax, torch.softmax, Tensor.softmax, torch.special.softmax}
-# PyTorch's function hands itself over as a whole to whoever listens. This is its code, which does not ask who listens,
-# so that the calls within it are heard.
-_OPENED = FunctionType(MHA.__code__, {**vars(F), "has_torch_function": lambda *_: False}, MHA.__name__)
-_OPENED.__defaults__, _OPENED.__kwdefaults__ = MHA.__defaults__, MHA.__kwdefaults__
+_OPENED = _private.opened(MHA)
 _OURS = inspect.signature(functional.attend).parameters
 _THREE = ("query", "key", "value")
 
@@ -46,24 +43,24 @@ Values = Mapping[str, Any]
 
 
 class Inputs(NamedTuple):
-    """What goes into a call: axes are (batch, heads, tokens, features), and a mask stands by what it means.
+    """The kernel and the arguments of a call: axes are (batch, heads, tokens, features), a mask is boolean or a bias.
 
     The values are query, key, value, allowed, bias, scale, dropout_p; diagonal, to which a causal mask keeps its ones,
-    or None; and what else it takes to weigh them.
+    or None; is_nan, whether a query that sees nothing has weights of NaN; and further options of the call.
     """
 
     kernel: str
     values: dict[str, Any]
-    weigh: Callable[[Values], Tensor]
 
 
-class Event(NamedTuple):
+class FunctionCall(NamedTuple):
     """A call of a function of PyTorch."""
 
     func: Any
     args: Any
     kwargs: Any
-    module: nn.Module | None  # the innermost of the model that is running
+    name: str | None  # of the innermost module of the model that is running; None where none is
+    module: nn.Module | None  # the same
     inside: FrameType | None  # the function of attention that this call is a part of, PyTorch's or ours
     fast: bool  # whether PyTorch's layer would have taken its fast path, had nobody listened
 
@@ -77,45 +74,44 @@ class Event(NamedTuple):
         """Whether the function of attention is this library's."""
         return self.inside is not None and self.inside.f_code is not MHA.__code__
 
-    def given(self, place: int, name: str, default: Any = None) -> Any:
+    def argument(self, index: int, name: str, default: Any = None) -> Any:
         """An argument, by its place or its name."""
-        return self.args[place] if len(self.args) > place else self.kwargs.get(name, default)
+        return self.args[index] if len(self.args) > index else self.kwargs.get(name, default)
 
     def run(self) -> Any:
-        """What the function returns."""
+        """Call the function, and return what it returns."""
         return self.func(*self.args, **self.kwargs)
 
 
-class Listener(TorchFunctionMode):
-    """Hears of every call, and asks `hear` about those of attention; names are those of the model's modules, by id."""
-
-    heard: frozenset[Any] = frozenset({SDPA, MHA, *PRODUCTS})
-
-    def __init__(self, names: Mapping[int, str]) -> None:
+class _Watcher(TorchFunctionMode):
+    def __init__(self, names: Mapping[int, str], functions: frozenset[Any], run: Callable[[FunctionCall], Any]) -> None:
         super().__init__()
-        self.names = names
-        if "torch.nn.attention.flex_attention" in sys.modules:
-            self.heard = self.heard | {torch.ops.higher_order.flex_attention}
+        self.names, self.functions, self.run = names, functions, run
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Pass a call on: most have nothing to do with attention, and must not wait."""
-        if func not in self.heard:
+        if func not in self.functions:
             return func(*args, **kwargs) if kwargs else func(*args)
         kwargs = kwargs or {}
         if func is MHA:
             with self:
                 return _OPENED(*args, **kwargs)
-        return self.hear(Event(func, args, kwargs, *_callers(sys._getframe(1), self.names)))
-
-    def hear(self, event: Event) -> Any:
-        """Run a call that may be one of attention, and return what it gives."""
-        raise NotImplementedError
+        module, inside, fast = _callers(sys._getframe(1), self.names)
+        name = None if module is None else self.names[id(module)]
+        return self.run(FunctionCall(func, args, kwargs, name, module, inside, fast))
 
 
 @contextmanager
-def listening(listener: Listener) -> Iterator[None]:
-    """Let a listener hear of what this thread runs."""
-    with uncompiled(), listener:  # compiled code calls nothing that could be heard, and flex_attention compiles itself
+def watching(names: Mapping[int, str], run: Callable[[FunctionCall], Any], more: Iterable[Any] = ()) -> Iterator[None]:
+    """Let `run` make the calls of this thread that may be of attention, and return what they give.
+
+    Names are those of the model's modules, by id; functions are watched for beyond those that begin or end attention.
+    """
+    functions = {SDPA, MHA, *PRODUCTS, *more}
+    if "torch.nn.attention.flex_attention" in sys.modules:
+        functions.add(torch.ops.higher_order.flex_attention)
+    # Compiled code calls nothing that could be heard, and flex_attention compiles itself.
+    with uncompiled(), _Watcher(names, frozenset(functions), run):
         yield
 
 
@@ -123,42 +119,40 @@ def names_of(model: nn.Module) -> dict[int, str]:
     """The qualified names of a model's modules, by their ids."""
     if not isinstance(model, nn.Module):
         raise TypeError(f"model is a {type(model).__name__}; pass the torch.nn.Module whose calls are meant")
-    model = getattr(model, "_orig_mod", model)  # of torch.compile
-    return {id(module): name for name, module in model.named_modules()}
+    return {id(module): name for name, module in _private.uncompiled_module(model).named_modules()}
 
 
-def inputs_of(event: Event) -> Inputs | str | None:
-    """What goes into a call of attention; None where the event begins none, or why it cannot be told."""
-    if event.func is SDPA:
-        return _sdpa(event)
-    if event.func in SOFTMAXES:
-        return Inputs("eager", _our_values(event.local), _weigh_ours) if event.is_ours else None
-    if event.func in PRODUCTS:
-        begins = event.inside is not None and not event.is_ours and "attn_output_weights" not in event.local
-        return _mha(event.local) if begins else None
-    query, key, value, score_mod, block_mask, scale, _, *buffers = event.args
+def inputs_of(call: FunctionCall) -> Inputs | str | None:
+    """The inputs of a call of attention; None where this call begins none, or the reason why they cannot be read."""
+    if call.func is SDPA:
+        return _sdpa(call)
+    if call.func in SOFTMAXES:
+        return Inputs("eager", _our_values(call.local)) if call.is_ours else None
+    if call.func in PRODUCTS:
+        begins = call.inside is not None and not call.is_ours and "attn_output_weights" not in call.local
+        return _mha(call.local) if begins else None
+    query, key, value, score_mod, block_mask, scale, _, *buffers = call.args
     values = {"query": query, "key": key, "value": value, "allowed": None, "bias": None, "diagonal": None}
-    values |= {"scale": scale, "flex": (score_mod, block_mask, scale, {}, *buffers)}
-    return Inputs("flex", values, _weigh_flex)
+    return Inputs("flex", values | {"scale": scale, "flex": (score_mod, block_mask, scale, {}, *buffers)})
 
 
-def contexts_of(event: Event, result: Any) -> tuple[int, ...] | None:
-    """The shape (..., heads, queries, features) of what a call gives; None where the event does not end one."""
-    local, given = event.local, event.given(0, "input")
-    if event.func in PRODUCTS:
-        ends = not event.is_ours and local.get("attn_output_weights") is given
+def contexts_of(call: FunctionCall, result: Any) -> tuple[int, ...] | None:
+    """The shape (..., heads, queries, features) of the contexts; None where this call does not end one of attention."""
+    local = call.local
+    if call.func in PRODUCTS:
+        ends = not call.is_ours and local.get("attn_output_weights") is call.argument(0, "input")
         return (local["bsz"], local["num_heads"], *result.shape[-2:]) if ends else None
-    if event.func in MATMULS and not (event.is_ours and local.get("value") is event.given(1, "other")):
+    if call.func in MATMULS and not (call.is_ours and local.get("value") is call.argument(1, "other")):
         return None
     context = result[0] if isinstance(result, tuple) else result
     if context.dim() < 3:
         raise ValueError(f"a call gives {tuple(context.shape)}, which has no axis of heads to switch off")
-    groups = _packed(event.module, context) if event.func is SDPA else 1
+    groups = _groups(call.module, context) if call.func is SDPA else 1
     return (*context.shape[:-3], context.size(-3) * groups, context.size(-2) // groups, context.size(-1))
 
 
 def allowed_of(values: Values) -> Tensor | None:
-    """Who may see whom, by a mask, by -inf in a bias and by the causal option; None where all may see all."""
+    """Return True where a query may see a key, by a mask, -inf in a bias and the causal option; None for everywhere."""
     allowed, bias, diagonal = values["allowed"], values["bias"], values["diagonal"]
     queries, keys = values["query"].size(-2), values["key"].size(-2)
     if "flex" in values:
@@ -171,48 +165,41 @@ def allowed_of(values: Values) -> Tensor | None:
     return None if allowed is None or allowed.all() else allowed
 
 
-def _sdpa(event: Event) -> Inputs | str:
-    """Of PyTorch's function, called by whomever: ours keeps its own masks, of which it makes one for the kernel."""
-    query, key, value = (event.given(place, name) for place, name in enumerate(_THREE))
+def _sdpa(call: FunctionCall) -> Inputs | str:
+    """Read a call of PyTorch's function; if ours makes it, the masks are those that ours was called with."""
+    query, key, value = (call.argument(index, name) for index, name in enumerate(_THREE))
     if query.is_nested:
         return "a call with nested tensors"
-    mask, dropout_p = event.given(3, "attn_mask"), event.given(4, "dropout_p", 0.0)
-    is_causal, scale = event.given(5, "is_causal", False), event.kwargs.get("scale")
-    try:
-        grouped = event.kwargs.get("enable_gqa", False)
-        inputs = (query, key, value, mask, dropout_p, is_causal)
-        kernel = _choose(*inputs, scale=scale, enable_gqa=grouped).name.removesuffix("_ATTENTION").lower()
-    except NotImplementedError:  # a device without fused kernels
-        kernel = "math"
-    except (RuntimeError, IndexError, ValueError):  # the call itself will say why
-        kernel = "unknown"
-    if event.is_ours:
-        return Inputs(kernel, _our_values(event.local), _weigh_ours)
-    values = _four_axes(query, key, value, mask, _packed(event.module, query))
-    values |= {"diagonal": 0 if is_causal else None, "scale": scale, "dropout_p": dropout_p}
-    return Inputs(kernel, values, _weigh)
+    mask, dropout_p = call.argument(3, "attn_mask"), call.argument(4, "dropout_p", 0.0)
+    is_causal, scale = call.argument(5, "is_causal", False), call.kwargs.get("scale")
+    grouped = call.kwargs.get("enable_gqa", False)
+    kernel = kernel_name(query, key, value, mask, dropout_p, is_causal, scale=scale, enable_gqa=grouped)
+    if call.is_ours:
+        return Inputs(kernel, _our_values(call.local))
+    values = _with_four_axes(query, key, value, mask, _groups(call.module, query))
+    return Inputs(kernel, values | {"diagonal": 0 if is_causal else None, "scale": scale, "dropout_p": dropout_p})
 
 
 def _mha(local: Values) -> Inputs:
-    """Of nn.MultiheadAttention with need_weights=True, where it multiplies queries by keys."""
+    """Read a call of nn.MultiheadAttention with need_weights=True, where it multiplies queries by keys."""
     by_head = (local["bsz"], local["num_heads"])
     query, key, value = (local[name].unflatten(0, by_head) for name in "qkv")
     mask = local["attn_mask"]
     mask = mask.unflatten(0, by_head) if mask is not None and mask.size(0) > 1 else mask
-    values = _four_axes(query, key, value, mask)
-    return Inputs("eager", values | {"diagonal": None, "scale": None, "dropout_p": local["dropout_p"]}, _weigh_to_nan)
+    values = _with_four_axes(query, key, value, mask) | {"diagonal": None, "scale": None, "is_nan": True}
+    return Inputs("eager", values | {"dropout_p": local["dropout_p"]})
 
 
 def _our_values(local: Values) -> dict[str, Any]:
     """The arguments of this library's function, whose causal option is aligned at the bottom right."""
-    given = {name: local[name] for name in _OURS if name in local}
-    query, key, value = (given[name] for name in _THREE)
-    diagonal = key.size(-2) - query.size(-2) if given["is_causal"] else None
-    masked = {name: _four_axes(query, key, value, given[name])[name] for name in ("allowed", "bias")}
-    return given | _four_axes(query, key, value, None) | masked | {"diagonal": diagonal}
+    arguments = {name: local[name] for name in _OURS if name in local}
+    query, key, value = (arguments[name] for name in _THREE)
+    diagonal = key.size(-2) - query.size(-2) if arguments["is_causal"] else None
+    masked = {name: _with_four_axes(query, key, value, arguments[name])[name] for name in ("allowed", "bias")}
+    return arguments | _with_four_axes(query, key, value, None) | masked | {"diagonal": diagonal}
 
 
-def _four_axes(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, groups: int = 1) -> dict[str, Any]:
+def _with_four_axes(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, groups: int = 1) -> dict[str, Any]:
     def four(x: Tensor) -> Tensor:
         if x.dim() > 4:
             x = x.expand(*torch.broadcast_shapes(query.shape[:-3], key.shape[:-3]), *x.shape[-3:])
@@ -230,54 +217,38 @@ def _four_axes(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, g
     return {"query": query, "key": key, "value": value, "allowed": allowed, "bias": bias}
 
 
-def _packed(module: nn.Module | None, query: Tensor) -> int:
-    """How many heads stand in the place of queries: so transformers packs those that share a key, for one query."""
+def _groups(module: nn.Module | None, query: Tensor) -> int:
+    """Count the heads in the place of queries: so transformers packs those that share a key, for one query."""
     groups: int = getattr(module, "num_key_value_groups", 1)
     heads = getattr(getattr(module, "config", None), "num_attention_heads", None)
     return groups if query.dim() == 4 and query.size(2) == groups and query.size(1) * groups == heads else 1
 
 
-def _weigh(values: Values) -> Tensor:
-    query, key = values["query"], values["key"]
-    scores = functional.attention_scores(query, functional._shared(key, query), scale=values["scale"])
-    return functional.attention_weights(scores, allowed=allowed_of(values), bias=values["bias"])
-
-
-def _weigh_to_nan(values: Values) -> Tensor:
-    """The weights of code whose softmax makes NaN of a row that sees nothing."""
-    weights, allowed = _weigh(values), allowed_of(values)
-    return weights if allowed is None else weights.masked_fill(~allowed.any(-1, keepdim=True), torch.nan)
-
-
-def _weigh_ours(values: Values) -> Tensor:
-    """The weights by this library's function itself, whatever options it has."""
-    given = {name: values[name] for name in _OURS if name in values}
-    dtype = torch.promote_types(values["query"].dtype, torch.float32)
-    given |= {name: values[name].to(dtype) for name in _THREE}
-    given |= {"allowed": allowed_of(values), "is_causal": False, "dropout_p": 0.0}
-    given |= {"need_weights": True, "implementation": "eager"}
-    weights = functional.attend(**given).weights
+def weights_of(values: Values) -> Tensor:
+    """The weights, before dropout and in float32 or wider, by this library's function with the options of the call."""
+    if "flex" in values:
+        scores = _flex_scores(values)
+        return functional.attention_weights(scores, allowed=scores != -torch.inf)
+    allowed, dtype = allowed_of(values), torch.promote_types(values["query"].dtype, torch.float32)
+    query, key = values["query"].to(dtype), values["key"].to(dtype)
+    options: dict[str, Any] = {name: values.get(name) for name in ("bias", "scale", "softcap", "sinks")}
+    # Any values will do, since the context is not asked for.
+    weights = functional.attend(query, key, key, allowed=allowed, need_weights=True, **options).weights
     assert weights is not None
+    if values.get("is_nan") and allowed is not None:  # of code whose softmax makes NaN of a row that sees nothing
+        return weights.masked_fill(~allowed.any(-1, keepdim=True), torch.nan)
     return weights
 
 
-def _weigh_flex(values: Values) -> Tensor:
-    scores = _flex_scores(values)
-    return functional.attention_weights(scores, allowed=scores != -torch.inf)
-
-
 def _flex_scores(values: Values) -> Tensor:
-    """The scores after score_mod and mask_mod, as FlexAttention's own reference makes them."""
-    from torch._higher_order_ops.flex_attention import _math_attention_inner
-
     query, key, value = (values[name] for name in _THREE)
-    return _math_attention_inner(query, functional._shared(key, query), value, *values["flex"])[1]
+    return _private.flex_scores(query, functional._shared(key, query), value, *values["flex"])
 
 
 def _callers(frame: FrameType | None, names: Mapping[int, str]) -> tuple[nn.Module | None, FrameType | None, bool]:
-    """Whose call it is: module, inside and fast of an `Event`.
+    """Read module, inside and fast of a `FunctionCall` off the stack.
 
-    The stack tells, so that no module needs a hook, which would have to be taken away again.
+    So no module needs a hook, which would have to be taken away again.
     """
     module, inside, fast = None, None, False
     while frame is not None:
@@ -299,7 +270,7 @@ def _is_attention(code: CodeType) -> bool:
 
 
 def _is_fast(local: Values) -> bool:
-    """Whether PyTorch's layer gives the listener as the reason why it leaves its fast path, and has no other."""
+    """Tell whether PyTorch's layer gives the watcher as the reason why it leaves its fast path, and has no other."""
     why = local.get("why_not_fast_path") or local.get("why_not_sparsity_fast_path")
     if why != "some Tensor argument has_torch_function":
         return False

@@ -1,11 +1,11 @@
-"""What is asked of a whole model: its calls of attention, what a head is worth, and what reaches what."""
+"""Questions to a whole model: its calls of attention, the effect of a head, and which tokens reach which."""
 
 from __future__ import annotations
 
 import warnings
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from unmasked._checks import checked, size
 from unmasked._shapes import Float
-from unmasked.watching.calls import Call, Seen, near
-from unmasked.watching.heard import MATMULS, SOFTMAXES, Event, Listener, contexts_of, inputs_of, listening, names_of
+from unmasked.watching.calls import AttentionCall, AttentionCalls, nearest
+from unmasked.watching.heard import MATMULS, SOFTMAXES, FunctionCall, contexts_of, inputs_of, names_of, watching
 
 __all__ = ["ablate", "rollout", "watch"]
 
@@ -25,8 +25,8 @@ def watch(
     model: nn.Module,
     *,
     keep: Literal["inputs", "weights"] = "inputs",
-    only: Callable[[Call], bool] | None = None,
-) -> Iterator[Seen]:
+    only: Callable[[AttentionCall], bool] | None = None,
+) -> Iterator[AttentionCalls]:
     """Record every call of attention that a model makes, in any code that PyTorch lets be watched.
 
     That is `torch.nn.functional.scaled_dot_product_attention`, as models of transformers call it by default,
@@ -36,13 +36,14 @@ def watch(
     Attention that is written out (a product, a softmax, a product) cannot be seen, nor can kernels of other libraries
     such as FlashAttention's own, or scripted and exported code: where nothing is recorded, a warning says so.
 
-    PyTorch's layers leave their fast path while somebody watches, as they do for hooks: see `unmasked.watching.Call`.
+    PyTorch's layers leave their fast path while somebody watches, as they do for hooks: see
+    `unmasked.watching.AttentionCall`.
 
     Args:
         model: the model; calls that none of its modules makes are left out.
         keep: "inputs" keeps references to queries, keys, values and masks, and computes weights when they are asked
             for. "weights" computes them at once and keeps nothing else: for a cache, which is written to again.
-        only: a function of a `Call` that says whether to keep it.
+        only: a function of an `AttentionCall` that says whether to keep it.
 
     Yields:
         The calls, as they come.
@@ -65,8 +66,8 @@ def watch(
     """
     if keep not in ("inputs", "weights"):
         raise ValueError(f'keep is {keep!r}; choose "inputs" or "weights"')
-    seen = Seen()
-    with listening(_Watching(names_of(model), seen, keep == "weights", only)):
+    seen = AttentionCalls()
+    with watching(names_of(model), partial(_record, seen=seen, keep=keep, only=only), SOFTMAXES):
         yield seen
     if not seen:
         dropped = " only= kept none of the calls." if only else ""
@@ -83,7 +84,7 @@ def ablate(model: nn.Module, heads: Mapping[str, Iterable[int]]) -> Iterator[Non
 
     Args:
         model: the model.
-        heads: the numbers of the heads, by the qualified name of the module that makes the call, as `watch` tells it.
+        heads: the indices of the heads, by the qualified name of the module that makes the call, as `watch` gives it.
 
     Yields:
         Nothing; inside, the model runs without those heads.
@@ -103,30 +104,30 @@ def ablate(model: nn.Module, heads: Mapping[str, Iterable[int]]) -> Iterator[Non
         False
     """
     names = names_of(model)
-    for name, numbers in heads.items():
+    for name, indices in heads.items():
         if not isinstance(name, str):
             raise TypeError(f"heads names {name!r}; pass the qualified names of modules, as watch tells them")
-        if isinstance(numbers, str) or not isinstance(numbers, Iterable):
-            raise TypeError(f"heads[{name!r}] is {numbers!r}; pass the numbers of its heads, as [0, 1] holds them")
+        if isinstance(indices, str) or not isinstance(indices, Iterable):
+            raise TypeError(f"heads[{name!r}] is {indices!r}; pass the numbers of its heads, as [0, 1] holds them")
     chosen = {
-        name: sorted({size(f"a head of heads[{name!r}]", each, least=0) for each in numbers})
-        for name, numbers in heads.items()
+        name: sorted({size(f"a head of heads[{name!r}]", each, least=0) for each in indices})
+        for name, indices in heads.items()
     }
     for name in chosen:
         if name not in names.values():
-            raise ValueError(f"heads names {name!r}, but model has no such module; {near(name, names.values())}")
-    mode = _Ablating(names, chosen)
-    with listening(mode):
+            raise ValueError(f"heads names {name!r}, but model has no such module; {nearest(name, names.values())}")
+    came: set[str] = set()
+    with watching(names, partial(_switch_off, heads=chosen, came=came), MATMULS):
         yield
-    if idle := [name for name in chosen if not mode.came[name]]:
+    if idle := [name for name in chosen if name not in came]:
         raise ValueError(
             f"heads names {idle[0]!r}, but no call of attention came from it, so that nothing was switched off there; "
-            f"{near(idle[0], mode.came)}"
+            f"{nearest(idle[0], came)}"
         )
 
 
 @checked
-def rollout(calls: Sequence[Call], *, residual: bool = True) -> Float[Tensor, "batch tokens tokens"]:
+def rollout(calls: Sequence[AttentionCall], *, residual: bool = True) -> Float[Tensor, "batch tokens tokens"]:
     """Multiply the layers' weights, averaged over heads: how much of each input token may have reached each output.
 
     With the residual connection, a layer's matrix is the mean of its weights and the identity; its rows sum to 1.
@@ -152,9 +153,11 @@ def rollout(calls: Sequence[Call], *, residual: bool = True) -> Float[Tensor, "b
         True
     """
     if not len(calls):
-        raise ValueError(calls._empty() if isinstance(calls, Seen) else "calls is empty: pass what watch(model) saw")
+        raise ValueError(
+            calls._empty() if isinstance(calls, AttentionCalls) else "calls is empty: pass what watch(model) saw"
+        )
     for call in calls:
-        if not isinstance(call, Call):
+        if not isinstance(call, AttentionCall):
             raise TypeError(f"calls holds what is of the type {type(call).__name__}; pass what watch(model) saw")
     tokens = calls[0].shape[-1]
     rolled: Tensor | None = None
@@ -178,57 +181,40 @@ def rollout(calls: Sequence[Call], *, residual: bool = True) -> Float[Tensor, "b
     return rolled
 
 
-class _Watching(Listener):
-    heard = Listener.heard | SOFTMAXES
+def _record(call: FunctionCall, seen: AttentionCalls, keep: str, only: Callable[[AttentionCall], bool] | None) -> Any:
+    """Run a call, and add it to what was seen if it is one of attention."""
+    inputs, recorded = inputs_of(call), None
+    by_hand = call.func in SOFTMAXES and call.inside is None and call.argument(0, "input").dim() > 2
+    if inputs is not None and call.name is None:
+        seen.missed["a call of attention outside of model"] += 1
+    elif isinstance(inputs, str):
+        seen.missed[f"{inputs} in {call.name!r}"] += 1
+    elif inputs is not None and call.name is not None:
+        recorded = AttentionCall(call.name, inputs, fast_path=call.fast)
+    elif by_hand and call.name is not None:
+        shape = tuple(call.argument(0, "input").shape)
+        seen.missed[f"a softmax over {shape} in {call.name!r}, which may be attention written out"] += 1
+    result = call.run()
+    if recorded is not None and (only is None or only(recorded)):
+        if keep == "weights":
+            recorded._keep_weights()
+        seen._calls.append(recorded)
+    return result
 
-    def __init__(
-        self, names: Mapping[int, str], seen: Seen, weights: bool, only: Callable[[Call], bool] | None
-    ) -> None:
-        super().__init__(names)
-        self.seen, self.weights, self.only = seen, weights, only
 
-    def hear(self, event: Event) -> Any:
-        name = None if event.module is None else self.names[id(event.module)]
-        inputs, call = inputs_of(event), None
-        if inputs is not None and name is None:
-            self.seen.missed["a call of attention outside of model"] += 1
-        elif isinstance(inputs, str):
-            self.seen.missed[f"{inputs} in {name!r}"] += 1
-        elif inputs is not None and name is not None:
-            call = Call(name, inputs, fast_path=event.fast)
-        elif (
-            event.func in SOFTMAXES and event.inside is None and name is not None and event.given(0, "input").dim() > 2
-        ):
-            shape = tuple(event.given(0, "input").shape)
-            self.seen.missed[f"a softmax over {shape} in {name!r}, which may be attention written out"] += 1
-        result = event.run()
-        if call is not None and (self.only is None or self.only(call)):
-            if self.weights:
-                call._keep_weights()
-            self.seen._calls.append(call)
+def _switch_off(call: FunctionCall, heads: Mapping[str, list[int]], came: set[str]) -> Any:
+    """Run a call, with zeros in the place of what these heads of its module give."""
+    result = call.run()
+    if call.name is None or (shape := contexts_of(call, result)) is None:
         return result
-
-
-class _Ablating(Listener):
-    heard = Listener.heard | MATMULS
-
-    def __init__(self, names: Mapping[int, str], heads: Mapping[str, list[int]]) -> None:
-        super().__init__(names)
-        self.heads, self.came = heads, Counter[str]()
-
-    def hear(self, event: Event) -> Any:
-        result = event.run()
-        if event.module is None or (shape := contexts_of(event, result)) is None:
-            return result
-        name = self.names[id(event.module)]
-        self.came[name] += 1
-        heads = self.heads.get(name, [])
-        for head in heads:
-            if not 0 <= head < shape[-3]:
-                raise ValueError(
-                    f"heads names head {head} of {name!r}; its call has {shape[-3]} heads, numbered from 0"
-                )
-        context: Tensor = result[0] if isinstance(result, tuple) else result
-        which = torch.tensor(heads, dtype=torch.long, device=context.device)
-        context = context.reshape(shape).index_fill(-3, which, 0.0).reshape(context.shape)
-        return (context, *result[1:]) if isinstance(result, tuple) else context
+    came.add(call.name)
+    off = heads.get(call.name, [])
+    for head in off:
+        if head >= shape[-3]:
+            raise ValueError(
+                f"heads names head {head} of {call.name!r}; its call has {shape[-3]} heads, numbered from 0"
+            )
+    context: Tensor = result[0] if isinstance(result, tuple) else result
+    index = torch.tensor(off, dtype=torch.long, device=context.device)
+    context = context.reshape(shape).index_fill(-3, index, 0.0).reshape(context.shape)
+    return (context, *result[1:]) if isinstance(result, tuple) else context

@@ -6,12 +6,12 @@ import torch
 from torch import Tensor
 
 from unmasked.parallel import head_bytes, positions_of_rank, ring_bytes
-from unmasked.parallel.ring import Layout
+from unmasked.parallel.ring import RingLayout
 
 
 def pairs(tokens: int, ranks: int) -> dict[str, Tensor]:
     """The pairs of a query and a key that each rank of a causal ring computes at each step, (ranks, steps)."""
-    layouts: tuple[Layout, ...] = ("contiguous", "zigzag", "striped")
+    layouts: tuple[RingLayout, ...] = ("contiguous", "zigzag", "striped")
     counts: dict[str, Tensor] = {}
     for layout in layouts:
         at = [positions_of_rank(tokens, rank=rank, ranks=ranks, layout=layout) for rank in range(ranks)]
