@@ -21,6 +21,8 @@ from typing import Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origi
 import torch
 from torch import Tensor
 
+from unmasked._private import is_transformed, tracing_state
+
 __all__ = [
     "broadcasts",
     "checked",
@@ -322,7 +324,7 @@ def _plain(name: str, value: Any, must: str, kind: type, symbol: type) -> Any:
     if isinstance(value, symbol | torch.SymInt) or _is_traced(value):
         return value
     if isinstance(value, Tensor) and value.dim() == 0 and (kind is numbers.Real or not value.is_floating_point()):
-        wrapped = torch._C._functorch.is_functorch_wrapped_tensor(value)
+        wrapped = is_transformed(value)
         if value.requires_grad or wrapped or torch.autograd.forward_ad.unpack_dual(value).tangent is not None:
             raise TypeError(
                 f"{name} is a tensor with a derivative, which an option would lose; pass a number, {name}.item(), or "
@@ -336,7 +338,7 @@ def _plain(name: str, value: Any, must: str, kind: type, symbol: type) -> Any:
 
 def _is_traced(value: object) -> bool:
     """Whether a number is a tensor because a trace is made, in which every size is one."""
-    return isinstance(value, Tensor) and torch._C._get_tracing_state() is not None
+    return isinstance(value, Tensor) and tracing_state() is not None
 
 
 def _shown(value: object) -> str:

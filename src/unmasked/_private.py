@@ -1,4 +1,7 @@
-"""Names that other packages keep to themselves: each in a function that says why, and what is done where it is gone."""
+"""Names that other packages keep to themselves: why each is needed, and what is done where it is missing.
+
+They may change with any release. No other module of the library has one: this is the one place to look after a change.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,10 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from operator import attrgetter
 from tempfile import gettempdir
 from types import FunctionType, ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -17,17 +21,44 @@ from torch.utils import _python_dispatch
 __all__ = [
     "DispatchMode",
     "allocations",
+    "dispatch_modes",
     "flash_attention",
     "flash_attention_backward",
     "flex_scores",
     "fused_choice",
     "has_room_for_sockets",
+    "is_transformed",
     "opened",
+    "tracing_state",
     "uncompiled_module",
     "unwatched",
     "version",
     "without_program",
 ]
+
+T = TypeVar("T")
+
+
+def _of_torch(name: str, otherwise: T) -> T:
+    """Look a name up below torch, or take what is done where it is missing."""
+    try:
+        value: T = attrgetter(name)(torch)
+    except AttributeError:
+        return otherwise
+    return value
+
+
+# torch.jit.trace makes tensors of sizes and options, and follows no decision on values; None where nothing is traced.
+# Where it is missing: as if all were traced, so that no mask is looked at, and an option that is a tensor is taken.
+tracing_state: Callable[[], object] = _of_torch("_C._get_tracing_state", lambda: True)
+
+# How many dispatch modes there are: one may trace numbers, as make_fx does, and follows no decision on values.
+# Where it is missing: as if there were one, so that no mask is looked at.
+dispatch_modes: Callable[[], int] = _of_torch("_C._len_torch_dispatch_stack", lambda: 1)
+
+# Whether a tensor is of vmap, grad or jvp, which may lie in one another: it is neither looked at nor changed in place.
+# Where it is missing: as if every tensor were, so that masks take longer, and an option that is a tensor is refused.
+is_transformed: Callable[[Tensor], bool] = _of_torch("_C._functorch.is_functorch_wrapped_tensor", lambda x: True)
 
 DispatchMode = _python_dispatch.TorchDispatchMode  # PyTorch documents the class, in a module that it calls private
 

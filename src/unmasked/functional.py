@@ -16,6 +16,7 @@ from torch import Tensor
 from unmasked import masks
 from unmasked._arguments import _check, _check_masks, _refuse_kinds
 from unmasked._checks import broadcasts, checked, choice, flag, number, require_axes, tensor
+from unmasked._private import dispatch_modes, is_transformed, tracing_state
 from unmasked._shapes import Bool, Float
 
 __all__ = [
@@ -145,10 +146,9 @@ def attention_weights(
     tensor("scores", scores, "Float")
     require_axes("scores", scores, "queries", "keys")
     flag("is_causal", is_causal)
-    queries, keys = scores.shape[-2:]
     if allowed is not None or bias is not None or sinks is not None:
         _check_masks(allowed, bias, sinks, scores, tuple(scores.shape))
-    mask, blind = _additive(queries, keys, allowed, bias, is_causal, scores.dtype, scores.device)
+    mask, blind, _ = _mask(scores, scores.size(-1), allowed, bias, is_causal)
     return _weights(scores, mask, blind, sinks)
 
 
@@ -235,23 +235,17 @@ def attend(
     flag("need_weights", need_weights)
     scale, softcap, dropout_p = _scale(query, scale), _softcap(softcap), _probability(dropout_p)
     bias = None if bias is None else bias.to(query.dtype)  # both implementations add the same numbers
-    if _is_causal_mask(allowed, bias, query, key):  # the kernel's own, which costs half of a mask
-        allowed, bias, is_causal = None, None, True
     only_eager = need_weights or softcap is not None or sinks is not None
     if implementation is None:
         implementation = "eager" if only_eager else "fused"
     if not isinstance(implementation, str) or implementation not in ("fused", "eager"):
         choice("implementation", implementation, "fused", "eager", None)
-    is_fused, queries, keys = implementation == "fused", query.size(-2), key.size(-2)
+    is_fused = implementation == "fused"
     if is_fused and only_eager:
         asked = "need_weights=True" if need_weights else "sinks" if softcap is None else f"softcap={softcap}"
         raise ValueError(f'{asked} needs implementation="eager": no fused kernel does it')
-    # In a branch: compiled for any size, sizes are symbols, and the kernel takes no symbolic truth. Unless the scale is
-    # positive, the kernel's own future is NaN.
-    by_kernel = False
-    if is_fused and is_causal and allowed is None and bias is None and queries == keys and scale > 0:
-        by_kernel = True
-    mask, blind = _additive(queries, keys, allowed, bias, is_causal and not by_kernel, query.dtype, query.device)
+    kernel_scale = scale if is_fused else None
+    mask, blind, by_kernel = _mask(query, key.size(-2), allowed, bias, is_causal, kernel_scale=kernel_scale)
     if is_fused:
         context = _fused(query, key, value, mask, by_kernel, scale, dropout_p)
         return Attention(context if blind is None else context.masked_fill(blind, 0.0), None)
@@ -452,7 +446,7 @@ def _weights(
     if mask is not None:
         # vmap over the mask alone: what is not batched cannot take in what is. A compiler saves the copy by itself.
         in_place = in_place and not torch.compiler.is_compiling()
-        in_place = in_place and not torch._C._functorch.is_functorch_wrapped_tensor(mask)
+        in_place = in_place and not is_transformed(mask)
         scores = scores.add_(mask) if in_place else scores + mask
     if sinks is None:
         weights = scores.softmax(-1)
@@ -462,53 +456,72 @@ def _weights(
     return weights if blind is None else weights.masked_fill(blind, 0.0)
 
 
-def _additive(
-    queries: int,
+class _Mask(NamedTuple):
+    """All that shuts keys out, as it joins the scores; nothing does where all is left out."""
+
+    added: Tensor | None = None  # to the scores
+    blind: Tensor | None = None  # the rows that see nothing, (..., queries, 1); None where there is none
+    by_kernel: bool = False  # the future is hidden, and nothing else: the kernel's own option
+
+
+_NO_MASK, _BY_KERNEL = _Mask(), _Mask(by_kernel=True)
+
+
+def _mask(
+    x: Tensor,
     keys: int,
     allowed: Tensor | None,
     bias: Tensor | None,
     is_causal: bool,
-    dtype: torch.dtype,
-    device: torch.device,
-) -> tuple[Tensor | None, Tensor | None]:
-    """Make one mask to add to the scores of all that shuts keys out, and say which rows of it see nothing.
+    *,
+    kernel_scale: float | None = None,
+) -> _Mask:
+    """Make one mask, for the scores or the query x, of all that shuts keys out, or leave it to a kernel with a scale.
 
-    A softmax over -inf alone is NaN, forward and backward, or what else a kernel makes of it. So such rows see
-    everything in the mask, and are to be zeroed afterwards: (..., queries, 1), or None where there is none.
+    A softmax over -inf alone is NaN, forward and backward, or what else a kernel makes of it. So rows that see nothing
+    see everything in the mask, and are to be zeroed afterwards.
+
+    The values of masks are looked at to save time, and change no result: a kernel hides the future for half of what a
+    mask costs, and most masks have no row to be zeroed. `_can_be_read` says where Python may look: where no device is
+    waited for, and where what is decided on values is not lost to a trace, to vmap or to a derivative.
     """
+    if not is_causal and allowed is None and bias is None:
+        return _NO_MASK
+    queries = x.size(-2)
     can_be_blind = allowed is not None or queries > keys  # causal alone leaves each query its own key
+    if kernel_scale is not None and (allowed is None or bias is None):
+        mask = allowed if bias is None else bias
+        is_future = is_causal if mask is None else _can_be_read(mask) and _hides_the_future(mask, queries, keys)
+        # In a branch: compiled for any size, sizes are symbols, and the kernel takes no symbolic truth. Unless the
+        # scale is positive, the kernel's own future is NaN.
+        if is_future and queries == keys and kernel_scale > 0:
+            return _BY_KERNEL
     if is_causal and queries != 1:  # a single query is the newest token, and sees every key
-        allowed = masks.combine(allowed, masks.causal(queries, keys, device=device))
+        allowed = masks.combine(allowed, masks.causal(queries, keys, device=x.device))
+    added, blind = bias, None
     if bias is not None:
-        mask = bias.to(dtype) if allowed is None else torch.where(allowed, bias.to(dtype), -math.inf)
-        blind = _if_any((mask == -math.inf).all(-1, keepdim=True))
-        return mask if blind is None else mask.masked_fill(blind, 0.0), blind
-    if allowed is None:
-        return None, None
-    blind = _if_any(~allowed.any(-1, keepdim=True)) if can_be_blind else None
-    return masks.additive_from_allowed(allowed if blind is None else allowed | blind, dtype), blind
+        added = bias.to(x.dtype) if allowed is None else torch.where(allowed, bias.to(x.dtype), -math.inf)
+        blind = (added == -math.inf).all(-1, keepdim=True)
+    elif allowed is not None and can_be_blind:
+        blind = ~allowed.any(-1, keepdim=True)
+    if blind is not None and _can_be_read(blind) and not blind.any():
+        blind = None
+    if added is not None:
+        added = added if blind is None else added.masked_fill(blind, 0.0)
+    elif allowed is not None:
+        added = masks.additive_from_allowed(allowed if blind is None else allowed | blind, x.dtype)
+    return _Mask(added, blind)
 
 
-def _if_any(rows: Tensor) -> Tensor | None:
-    return None if _can_be_read(rows) and not rows.any() else rows
-
-
-def _is_causal_mask(allowed: Tensor | None, bias: Tensor | None, query: Tensor, key: Tensor) -> bool:
-    """Whether a mask hides the future and nothing else, where its values can be read without waiting for a device."""
-    mask = allowed if bias is None else bias
-    if mask is None or (allowed is not None and bias is not None) or not _can_be_read(mask):
-        return False
-    queries, keys = query.size(-2), key.size(-2)
+def _hides_the_future(mask: Tensor, queries: int, keys: int) -> bool:
+    """Whether a mask, of either kind, hides the future and nothing else."""
     if queries != keys or keys < 2 or mask.numel() != queries * keys or mask.shape[-2:] != (queries, keys):
         return False
-    mask = mask.reshape(queries, keys)
-    hidden = (not mask[0, -1]) if bias is None else mask[0, -1] == -math.inf
-    if not hidden:  # nearly every other mask
+    mask, is_bias = mask.reshape(queries, keys), mask.dtype != torch.bool
+    if mask[0, -1].item() != (-math.inf if is_bias else False):  # of nearly every other mask
         return False
     causal = masks.causal(queries, device=mask.device)
-    if bias is None:
-        return torch.equal(mask, causal)
-    return torch.equal(mask == 0, causal) and torch.equal(mask == -math.inf, ~causal)
+    return torch.equal(mask, masks.additive_from_allowed(causal, mask.dtype) if is_bias else causal)
 
 
 def _can_be_read(x: Tensor) -> bool:
@@ -518,11 +531,11 @@ def _can_be_read(x: Tensor) -> bool:
     """
     return (
         not torch.compiler.is_compiling()
-        and torch._C._get_tracing_state() is None
+        and tracing_state() is None
         and type(x) in (Tensor, torch.nn.Parameter)
         and x.device.type == "cpu"
-        and torch._C._len_torch_dispatch_stack() == 0  # such as make_fx, which traces numbers and not what they decide
+        and dispatch_modes() == 0
         and not x.requires_grad
-        and not torch._C._functorch.is_functorch_wrapped_tensor(x)  # of vmap, grad or jvp, which may lie in one another
+        and not is_transformed(x)
         and torch.autograd.forward_ad.unpack_dual(x).tangent is None  # which vmap could not be asked
     )
