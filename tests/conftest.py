@@ -107,7 +107,9 @@ def site(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
     folder = shared / "site-in-browser"
     with FileLock(f"{folder}.lock"):
         if not folder.exists():
-            build(ROOT, folder.with_suffix(".part"), "--strict").rename(folder)
+            part = folder.with_suffix(".part")
+            build(ROOT, part, "--strict")
+            part.rename(folder)
     return folder
 
 

@@ -90,7 +90,8 @@ def copy_scripts(folder: Path) -> None:
 def build_project(folder: Path, root: Path) -> Path:
     """Copy a small project and build its site, with its own modules."""
     shutil.copytree(folder, root, dirs_exist_ok=True)
-    return build(root, root / "site", PYTHONPATH=str(root))
+    build(root, root / "site", PYTHONPATH=str(root))
+    return root / "site"
 
 
 def write_figures(root: Path, data: dict[str, Any]) -> Path:

@@ -40,7 +40,9 @@ WORKFLOW = (ROOT / ".github/workflows/site.yml").read_text(encoding="utf-8")
 @pytest.fixture(scope="module")
 def known(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The site where the environment says where it belongs."""
-    return build(ROOT, tmp_path_factory.mktemp("known") / "site", "--strict", **GITHUB)
+    folder = tmp_path_factory.mktemp("known") / "site"
+    assert build(ROOT, folder, "--strict", **GITHUB) == ""
+    return folder
 
 
 def found(pattern: str, html: str) -> list[str]:

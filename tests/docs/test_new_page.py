@@ -63,7 +63,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (root / "docs/moved.toml").write_text("[pages]\n[headings]\n")
     nav = f"nav:\n  - index.md\n  - notation.md\n  - PyTorch:\n      - {title()}: pytorch/fresh.py\n\n"
     edit(root / "mkdocs.yml", r"^nav:\n.*?^(?=# What belongs)", nav)
-    edit(root / "pyproject.toml", r"^packages = \[.*\]\ncite_equations = true$", "")  # of the pages that are gone
+    edit(root / "pyproject.toml", r"^packages = \[[^\]]*\]\ncite_equations = true$", "")  # of the pages that are gone
     passes(root, "mkdocs build --strict --quiet")
     return root
 
