@@ -25,7 +25,7 @@ from proofread.keep.processes import FORKS, LINEAGE
 from proofread.programs import Snippet, disagreement
 from proofread.programs.trial import Ran, Trial
 
-ROOT = Path(__file__).parents[1]
+from .running import ROOT, build
 
 # derandomize: a run that fails on a machine of CI fails on every machine. More examples: --hypothesis-profile=thorough.
 settings.register_profile("default", max_examples=50, deadline=None, derandomize=True)
@@ -100,17 +100,15 @@ def unhooked() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def site(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
     """The site, built by the first worker that needs it; the others wait. SITE names one that is built already."""
-    if given := os.environ.get("SITE"):
-        return Path(given)
+    if built := os.environ.get("SITE"):
+        return Path(built)
     temporary = tmp_path_factory.getbasetemp()
     shared = temporary if worker_id == "master" else temporary.parent
     folder = shared / "site-in-browser"
     with FileLock(f"{folder}.lock"):
         if not folder.exists():
             part = folder.with_suffix(".part")
-            command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(part)]
-            built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-            assert built.returncode == 0, built.stderr
+            build(ROOT, part, "--strict")
             part.rename(folder)
     return folder
 

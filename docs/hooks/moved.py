@@ -12,39 +12,31 @@ from mkdocs.structure.pages import Page
 from mkdocs.utils import get_relative_url
 
 TABLE = "moved.toml"
-_pages: dict[str, str] = {}
-_headings: dict[str, dict[str, str]] = {}
-_modules: dict[str, str] = {}
 
 
 def on_files(files: Files, *, config: MkDocsConfig) -> Files:
-    """Read the table.
+    """Read the table, for what comes later: `config.extra["moved"]`.
 
     Raises:
         PluginError: It cannot be read, or leads to what is no page, or from what is one.
     """
     try:
-        told = tomllib.loads(Path(config.docs_dir, TABLE).read_text(encoding="utf-8"))
+        table = tomllib.loads(Path(config.docs_dir, TABLE).read_text(encoding="utf-8"))
     except tomllib.TOMLDecodeError as error:
         raise PluginError(f"{TABLE} is not TOML: {error}") from None
     there = {file.url.removeprefix("./") for file in files.documentation_pages()}
-    for new in [*told["pages"].values(), *told["headings"]]:
+    for new in [*table["pages"].values(), *table["headings"]]:
         if new not in there:
             raise PluginError(f"{TABLE} leads to {new}, which is no page: name the page that has its content now")
-    for old in told["pages"]:
+    for old in table["pages"]:
         if old in there:
             raise PluginError(f"{TABLE} leads away from {old}, which is a page: take the line out")
-    _pages.clear()
-    _pages.update(told["pages"])
-    _headings.clear()
-    _headings.update(told["headings"])
-    _modules.clear()
-    _modules.update(told.get("modules", {}))
+    config.extra["moved"] = {"modules": {}, **table}
     return files
 
 
 def named(html: str, names: dict[str, str], page: str) -> str:
-    """The page, where its headings are found by the names that they had, too.
+    """Return the page, with its headings found by the names that they had, too.
 
     Raises:
         PluginError: It has no such heading.
@@ -59,7 +51,7 @@ def named(html: str, names: dict[str, str], page: str) -> str:
 
 
 def in_modules(html: str, modules: dict[str, str]) -> dict[str, str]:
-    """The names that headings of the reference had, as members of the modules that moved.
+    """Return the names that headings of the reference had, as members of the modules that moved.
 
     >>> in_modules('<h2 id="new.home.f"></h2><h2 id="newer"></h2>', {"old": "new", "old.house": "new.home"})
     {'old.house.f': 'new.home.f'}
@@ -75,11 +67,12 @@ def in_modules(html: str, modules: dict[str, str]) -> dict[str, str]:
 
 def on_page_content(html: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Keep the names that headings had."""
-    return named(html, in_modules(html, _modules) | _headings.get(page.url, {}), page.url)
+    table = config.extra["moved"]
+    return named(html, in_modules(html, table["modules"]) | table["headings"].get(page.url, {}), page.url)
 
 
 def stub(old: str, new: str) -> str:
-    """What stands at an address that a page had: it leads on, to the same heading."""
+    """Return the page at an address that another had: it leads on, to the same heading."""
     address = escape(get_relative_url(new, old))
     return (
         f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<title>Moved</title>\n'
@@ -91,8 +84,8 @@ def stub(old: str, new: str) -> str:
 
 
 def on_post_build(*, config: MkDocsConfig) -> None:
-    """Put something at the addresses that pages had."""
-    for old, new in _pages.items():
+    """Put a page that leads on at each address that a page had."""
+    for old, new in config.extra["moved"]["pages"].items():
         file = Path(config.site_dir, old, "index.html")
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(stub(old, new), encoding="utf-8")

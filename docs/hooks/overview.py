@@ -128,19 +128,17 @@ _PLACE = re.compile(
     re.DOTALL,
 )
 _HERE = re.compile(r'\bdata-here="(?P<name>[^"]*)"')
-_shown: dict[str, str] = {}
 
 
 def on_nav(nav: Navigation, *, config: MkDocsConfig, files: Files) -> Navigation:
-    """Keep in mind which pages the navigation has."""
-    _shown.clear()
-    _shown.update({page.file.src_uri: page.file.url for page in nav.pages})
+    """Note the addresses of the pages of the navigation: `config.extra["addresses"]`."""
+    config.extra["addresses"] = {page.file.src_uri: page.file.url for page in nav.pages}
     return nav
 
 
 def on_page_content(html: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Put the drawing where the page asks for it."""
-    addresses = {uri: get_relative_url(url, page.url) for uri, url in _shown.items()}
+    addresses = {uri: get_relative_url(url, page.url) for uri, url in config.extra["addresses"].items()}
     return placed(html, page.file.src_uri, addresses)
 
 

@@ -14,11 +14,10 @@ ALIASES, INDEX, WORKER = "search.toml", "search/search_index.json", "assets/sear
 _FORM = '<form class="md-search__form" name="search">'
 _WORKER = re.compile(r'("search": ?"[^"]*?assets/)javascripts/workers/[\w.]+\.js"')
 _PLACE = "THEMES_WORKER"
-_urls: dict[str, list[str]] = {}
 
 
 def aliases(text: str, urls: dict[str, str]) -> dict[str, list[str]]:
-    """What else each page is called, by its address.
+    """Return the other names of each page, by its address.
 
     Args:
         text: The data, with a list for each page.
@@ -32,13 +31,13 @@ def aliases(text: str, urls: dict[str, str]) -> dict[str, list[str]]:
     except tomllib.TOMLDecodeError as error:
         raise PluginError(f"{ALIASES} is not TOML: {error}") from None
     if unknown := sorted(called.keys() - urls.keys()):
-        told = "give each the name that its file has now, or take its line out"
-        raise PluginError(f"{ALIASES} names what is no page: {', '.join(unknown)}; {told}")
+        remedy = "give each the name that its file has now, or take its line out"
+        raise PluginError(f"{ALIASES} names what is no page: {', '.join(unknown)}; {remedy}")
     return {urls[name]: words for name, words in called.items()}
 
 
 def named(index: dict[str, Any], called: dict[str, list[str]]) -> None:
-    """Give each page what else it is called, and its sections nothing. A name weighs what a title weighs.
+    """Give each page its other names, and its sections none. A name weighs as much as a title.
 
     More, and pages with few names would be found by none of their words.
     """
@@ -50,11 +49,10 @@ def named(index: dict[str, Any], called: dict[str, list[str]]) -> None:
 
 
 def on_files(files: Files, *, config: MkDocsConfig) -> Files:
-    """Read what pages are called."""
+    """Read the other names of pages, for the index: `config.extra["aliases"]`."""
     urls = {file.src_uri: file.url for file in files.documentation_pages()}
     text = Path(config.docs_dir, ALIASES).read_text(encoding="utf-8")
-    _urls.clear()
-    _urls.update(aliases(text, {k: v.removeprefix("./") for k, v in urls.items()}))
+    config.extra["aliases"] = aliases(text, {name: url.removeprefix("./") for name, url in urls.items()})
     return files
 
 
@@ -92,5 +90,5 @@ def on_post_build(*, config: MkDocsConfig) -> None:
     worker.write_text(asking(script, names), encoding="utf-8")
     file = Path(config.site_dir, INDEX)
     index = json.loads(file.read_text(encoding="utf-8"))
-    named(index, _urls)
+    named(index, config.extra["aliases"])
     file.write_text(json.dumps(index, separators=(",", ":")), encoding="utf-8")

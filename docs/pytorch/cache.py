@@ -492,7 +492,7 @@ for mistake in named.values():
     try:
         test_a_cache_changes_nothing(
             lambda text, cached: (cached or layer)(vectors[text]),
-            lambda mistake=mistake: figures.ByHand(
+            lambda mistake=mistake: experiments.ByHand(
                 layer, mistake, batch=3, max_tokens=12
             ),
             vocabulary=17,

@@ -424,7 +424,7 @@ assert not allowed[:-1, -1].any() and all(
 # `add_bias_kv` does not add a bias to the keys, it appends a key.
 
 # %% tags=["check"]
-constructor, use = figures.CONSTRUCTOR, figures.CALL
+constructor, use = experiments.CONSTRUCTOR, experiments.CALL
 choices = [*constructor.values(), *use.values()]
 every = list(itertools.product(*choices))
 drawn = random.Random(4).sample(every, 200)

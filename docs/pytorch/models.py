@@ -227,7 +227,7 @@ slips = plot.table(
     ["Model", "The line", "Written instead", "The output moves by"],
     [
         (each.model, f"`{each.right}`", f"`{each.wrong}`", moved[each])
-        for each in figures.SLIPS
+        for each in experiments.SLIPS
     ],
     ["{}", "{}", "{:.0%}"],
 )

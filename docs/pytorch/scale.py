@@ -660,14 +660,14 @@ def own_score(scores, d, heads=3):
 candidates = {
     "right": attention_scores,
     "a global d_k": careless_scores,
-    **figures.WRONG_SCALES,
+    **experiments.WRONG_SCALES,
 }
 asked, must_be = (16, 64), torch.tensor([4.0, 8.0])
 own = {
     name: torch.tensor([own_score(scores, d) for d in asked])
     for name, scores in candidates.items()
 }
-by_all_heads = figures.WRONG_SCALES["the width of all heads"]
+by_all_heads = experiments.WRONG_SCALES["the width of all heads"]
 with_one_head = own_score(by_all_heads, 16, heads=1)
 passed = [
     name for name, given in own.items() if must_be.allclose(given, atol=1e-3)

@@ -5,10 +5,7 @@ from __future__ import annotations
 import functools
 import importlib.util
 import json
-import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ..conftest import serve
+from ..running import build
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, FloatRect, Locator, Page
@@ -89,12 +87,10 @@ def copy_scripts(folder: Path) -> None:
     shutil.copytree(LIVE, folder, ignore=shutil.ignore_patterns("*.py*", "__pycache__"))
 
 
-def build_project(root: Path) -> Path:
-    """The site of a small project."""
-    command = [sys.executable, "-m", "mkdocs", "build", "--quiet"]
-    environment = os.environ | {"PYTHONPATH": str(root)}
-    made = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=False)
-    assert made.returncode == 0, made.stderr
+def build_project(folder: Path, root: Path) -> Path:
+    """Copy a small project and build its site, with its own modules."""
+    shutil.copytree(folder, root, dirs_exist_ok=True)
+    build(root, root / "site", PYTHONPATH=str(root))
     return root / "site"
 
 
@@ -176,6 +172,14 @@ def watched(context: BrowserContext, address: str) -> tuple[Page, list[str]]:
 
     page.on("request", lambda request: asked(request.url))
     return page, faults
+
+
+@pytest.fixture
+def tab(browser: Browser) -> Iterator[Page]:
+    """An empty page in which something may go wrong: what a test breaks is no fault there."""
+    page = browser.new_page()
+    yield page
+    page.close()
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from unmasked_lessons.figures.sentence import ask
 from .conftest import DOCS, LIVE, Open, box_of, build_project, copy_scripts, draw_finger, settled
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Locator, Page
+    from playwright.sync_api import Locator, Page
 
 PROJECT = Path(__file__).parent / "live"
 VECTORS = DOCS.parent / "src/unmasked_lessons/data/glove.6B.50d.u8"
@@ -30,13 +30,12 @@ FIGURES = ["sentence", "arrows", "scale", "tiles", "training", "temperature", "p
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small project with the site's own scripts, styles and vectors."""
-    root = tmp_path_factory.mktemp("live") / "project"
-    shutil.copytree(PROJECT, root)
+    root = tmp_path_factory.mktemp("live")
     copy_scripts(root / "docs/live")
     (root / "docs/assets").mkdir()
     for file in (DOCS / "assets/site.css", VECTORS):
         shutil.copy(file, root / "docs/assets")
-    return build_project(root)
+    return build_project(PROJECT, root)
 
 
 @pytest.fixture
@@ -71,13 +70,11 @@ def test_no_other_page_loads_a_script(built: Path):
     assert "live/" not in (built / "index.html").read_text()
 
 
-def test_a_figure_whose_data_do_not_come_stays_as_it_was(browser: Browser, served: str):
-    page = browser.new_page()
-    page.route("**/*.json", lambda route: route.abort())
-    page.goto(f"{served}figures/", wait_until="networkidle")
-    assert page.locator("[data-drawn]").count() == 0
-    assert page.locator("[data-live=sentence] table.tensor").first.is_visible()
-    page.close()
+def test_a_figure_whose_data_do_not_come_stays_as_it_was(tab: Page, served: str):
+    tab.route("**/*.json", lambda route: route.abort())
+    tab.goto(f"{served}figures/", wait_until="networkidle")
+    assert tab.locator("[data-drawn]").count() == 0
+    assert tab.locator("[data-live=sentence] table.tensor").first.is_visible()
 
 
 # --- sentence.js
@@ -240,18 +237,16 @@ def test_long_words_stay_apart_on_a_phone(phone: Page):
         assert line.locator(".live-word").evaluate("each => each.scrollWidth <= each.clientWidth")
 
 
-def test_vectors_that_do_not_come_are_told_of_and_the_rest_works(browser: Browser, served: str):
-    page = browser.new_page()
-    page.route("**/*.u8", lambda route: route.fulfill(status=404))
-    page.goto(f"{served}figures/")
-    settled(page)
-    figure = page.locator("[data-live=sentence]").first
+def test_vectors_that_do_not_come_are_told_of_and_the_rest_works(tab: Page, served: str):
+    tab.route("**/*.u8", lambda route: route.fulfill(status=404))
+    tab.goto(f"{served}figures/")
+    settled(tab)
+    figure = tab.locator("[data-live=sentence]").first
     figure.get_by_label("Or type a sentence").fill("the ship")
     figure.get_by_text("The words could not be loaded. The sentences above work without them.").wait_for()
-    page.unroute("**/*.u8")
+    tab.unroute("**/*.u8")
     figure.get_by_label("Or type a sentence").fill("the ship sails")
-    page.wait_for_function("document.querySelectorAll('[data-live=sentence] .live-word')[2].textContent === 'sails'")
-    page.close()
+    tab.wait_for_function("document.querySelectorAll('[data-live=sentence] .live-word')[2].textContent === 'sails'")
 
 
 def test_the_words_are_reached_by_keys_and_by_touch(page: Page, phone: Page):

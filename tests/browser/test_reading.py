@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from ..running import python
 from .conftest import DRAWN, PHONE, Open, box_of
 
 if TYPE_CHECKING:
@@ -110,22 +109,21 @@ new PerformanceObserver((list) => list.getEntries().forEach((each) => (window.sh
 @pytest.mark.parametrize(
     "where", ["", LESSON, "learn/generating/", "pytorch/scale/", "pytorch/tiles/", "pytorch/heads/", "museum/"]
 )
-def test_nothing_jumps_while_a_page_loads_slowly(browser: Browser, address: str, where: str, width: int):
-    page = browser.new_page(viewport={"width": width, "height": 900})
-    page.add_init_script(SHIFTS)
+def test_nothing_jumps_while_a_page_loads_slowly(tab: Page, address: str, where: str, width: int):
+    tab.set_viewport_size({"width": width, "height": 900})
+    tab.add_init_script(SHIFTS)
     late: list[Route] = []  # what draws a live figure comes once the page is there
-    page.route("**/live/*.js", lambda route: late.append(route))
-    page.goto(address + where, wait_until="commit")
-    page.locator("footer").wait_for()
-    page.evaluate(DRAWN)
-    page.route("**/live/*.js", lambda route: route.continue_())
+    tab.route("**/live/*.js", lambda route: late.append(route))
+    tab.goto(address + where, wait_until="commit")
+    tab.locator("footer").wait_for()
+    tab.evaluate(DRAWN)
+    tab.route("**/live/*.js", lambda route: route.continue_())
     for each in late:
         each.continue_()
-    page.locator("[data-live]:not([data-drawn])").first.wait_for(state="detached")
-    page.wait_for_load_state("networkidle")
-    page.evaluate(DRAWN)
-    assert page.evaluate("window.shifts") < 0.05
-    page.close()
+    tab.locator("[data-live]:not([data-drawn])").first.wait_for(state="detached")
+    tab.wait_for_load_state("networkidle")
+    tab.evaluate(DRAWN)
+    assert tab.evaluate("window.shifts") < 0.05
 
 
 HELD = "window.frames = []; window.requestAnimationFrame = (draw) => window.frames.push(draw)"
@@ -155,10 +153,7 @@ def test_what_is_far_below_waits_for_the_first_frame_unless_a_link_leads_to_it(b
 
 
 def test_the_benchmark_of_long_tasks_tells_of_each_page_how_long_they_are(site: Path):
-    ran = subprocess.run(
-        [sys.executable, BENCHMARK, site, "learn/cross/", "404.html", "--loads", "1"], capture_output=True, text=True
-    )
-    assert ran.returncode == 0, ran.stderr
+    ran = python(BENCHMARK, site, "learn/cross/", "404.html", "--loads", 1)
     rows = re.findall(r"^ +(\d+) ms  \(\1 to \1\)  (?:NOT )?reached +(\S+)$", ran.stdout, re.MULTILINE)
     assert [page for _, page in rows] == ["learn/cross/", "404.html"]
     assert int(rows[0][0]) > int(rows[1][0]) > 0
@@ -226,18 +221,16 @@ def test_each_page_forbids_what_is_not_its_own(site: Path):
         assert html.index(policy) < html.index("<script")
 
 
-def test_a_script_that_is_put_into_a_page_does_not_run(browser: Browser, address: str):
-    page = browser.new_page()
+def test_a_script_that_is_put_into_a_page_does_not_run(tab: Page, address: str):
     told: list[str] = []
-    page.on("console", lambda said: told.append(said.text))
-    page.goto(address)
-    page.evaluate(
+    tab.on("console", lambda said: told.append(said.text))
+    tab.goto(address)
+    tab.evaluate(
         """() => {
           const planted = document.createElement("script")
           planted.textContent = "window.planted = 1"
           document.body.append(planted)
         }"""
     )
-    assert page.evaluate("window.planted") is None
+    assert tab.evaluate("window.planted") is None
     assert any("Content Security Policy" in each for each in told)
-    page.close()

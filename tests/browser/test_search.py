@@ -83,9 +83,8 @@ def test_the_index_is_loaded_when_the_search_gets_the_focus_and_no_page_shows_it
     assert page.locator(".md-search-result__meta").inner_text() != ""
 
 
-def test_a_sign_of_code_is_no_operator_of_the_search(browser: Browser, address: str):
-    page = browser.new_page()
-    page.goto(address)
+def test_a_sign_of_code_is_no_operator_of_the_search(tab: Page, address: str):
+    tab.goto(address)
     pairs = {
         "~attn_mask": "attn_mask",
         "-inf": "inf",
@@ -99,8 +98,7 @@ def test_a_sign_of_code_is_no_operator_of_the_search(browser: Browser, address: 
         "q \\ k ~ rope -- mask": "q k rope mask",
     }
     asked = [*pairs, *pairs.values(), "~", "-", "*", "^", "  ", '""', ":"]
-    answers = dict(zip(asked, page.evaluate(ASK, asked), strict=True))
-    page.close()
+    answers = dict(zip(asked, tab.evaluate(ASK, asked), strict=True))
     for typed, meant in pairs.items():
         assert answers[typed] == answers[meant], typed
         assert answers[typed], typed
@@ -108,15 +106,13 @@ def test_a_sign_of_code_is_no_operator_of_the_search(browser: Browser, address: 
     assert [answers[sign] for sign in asked[-7:]] == [[]] * 7
 
 
-def test_the_worker_runs_nothing_that_its_address_names(browser: Browser, address: str):
-    page = browser.new_page()
-    page.goto(address)
+def test_the_worker_runs_nothing_that_its_address_names(tab: Page, address: str):
+    tab.goto(address)
     asked: list[str] = []
-    page.on("request", lambda request: asked.append(request.url))
+    tab.on("request", lambda request: asked.append(request.url))
     worker = "new Worker('assets/search.js?live/figure.js')"
-    assert page.evaluate(f"new Promise((done) => ({worker}.onmessage = ({{ data }}) => done(data.type)))") == 1
+    assert tab.evaluate(f"new Promise((done) => ({worker}.onmessage = ({{ data }}) => done(data.type)))") == 1
     assert [url for url in asked if url.endswith("live/figure.js") and "?" not in url] == []
-    page.close()
 
 
 def test_after_escape_the_focus_is_where_it_was_and_what_is_found_is_told(opened: Open, on_phone: Open):
@@ -154,29 +150,25 @@ def test_closed_open_and_with_what_it_found_the_search_is_open_to_all(opened: Op
     assert code.evaluate_all("(all) => all.filter((each) => each.scrollWidth > each.clientWidth).length") == 0
 
 
-def test_without_a_server_the_search_says_what_it_needs(browser: Browser, site: Path):
-    page = browser.new_page()
-    page.goto(f"{(site / 'learn/masks/index.html').as_uri()}")
-    page.locator(".md-search__input").focus()
-    page.keyboard.type("mask")
-    told = page.locator(".md-search-result__meta")
+def test_without_a_server_the_search_says_what_it_needs(tab: Page, site: Path):
+    tab.goto(f"{(site / 'learn/masks/index.html').as_uri()}")
+    tab.locator(".md-search__input").focus()
+    tab.keyboard.type("mask")
+    told = tab.locator(".md-search-result__meta")
     told.filter(has_text="python -m http.server").wait_for()
-    page.keyboard.press("Escape")
+    tab.keyboard.press("Escape")
     told.wait_for(state="hidden")
-    page.close()
 
 
-def test_an_index_that_does_not_come_is_told_and_asked_for_again(browser: Browser, address: str):
-    page = browser.new_page()
-    page.route("**/search_index.json", lambda route: route.fulfill(status=500))
-    page.goto(f"{address}learn/masks/")
-    page.locator(".md-search__input").focus()
-    page.keyboard.type("mask")
-    page.locator(".md-search-result__meta").filter(has_text="could not be loaded").wait_for()
-    page.unroute("**/search_index.json")
-    page.keyboard.type("s")
-    page.locator(".md-search-result__item").first.wait_for()
-    page.close()
+def test_an_index_that_does_not_come_is_told_and_asked_for_again(tab: Page, address: str):
+    tab.route("**/search_index.json", lambda route: route.fulfill(status=500))
+    tab.goto(f"{address}learn/masks/")
+    tab.locator(".md-search__input").focus()
+    tab.keyboard.type("mask")
+    tab.locator(".md-search-result__meta").filter(has_text="could not be loaded").wait_for()
+    tab.unroute("**/search_index.json")
+    tab.keyboard.type("s")
+    tab.locator(".md-search-result__item").first.wait_for()
 
 
 def test_on_a_phone_the_search_opens_with_the_cursor_in_it_and_finds_what_is_pasted(on_phone: Open):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,9 +21,7 @@ PROJECT = Path(__file__).parent / "teaching"
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("teaching") / "project"
-    shutil.copytree(PROJECT, root)
-    return build_project(root)
+    return build_project(PROJECT, tmp_path_factory.mktemp("teaching"))
 
 
 @pytest.fixture

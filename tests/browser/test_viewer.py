@@ -17,7 +17,7 @@ from .conftest import Open, box_of
 from .test_site import AXE
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Page
 
 WORDS = ["my", "ship", "and", "crew"]
 
@@ -180,11 +180,10 @@ def test_without_javascript_there_is_a_table(without_scripts: Open):
     assert page.locator("tbody tr").first.inner_text().split() == ["my", "1.00", "0", "0", "0"]
 
 
-def shown(page: Page, html: str, how: str) -> None:
+def shown(page: Page, html: str) -> None:
     page.evaluate(
-        """([html, how]) => {
-          const place = document.body.appendChild(document.createElement("div"))
-          const root = how === "shadow" ? place.attachShadow({ mode: "open" }) : place
+        """(html) => {
+          const root = document.body.appendChild(document.createElement("div"))
           root.innerHTML = html
           // As notebooks do it: scripts of what is set as HTML do not run, and so they are made again.
           for (const old of root.querySelectorAll("script")) {
@@ -193,50 +192,44 @@ def shown(page: Page, html: str, how: str) -> None:
             old.replaceWith(script)
           }
         }""",
-        [html, how],
+        html,
     )
 
 
-def test_a_notebook_shows_each_of_several_and_their_styles_stay_their_own(browser: Browser, faulty: tuple[Path, str]):
+def test_a_notebook_shows_each_of_several_and_their_styles_stay_their_own(tab: Page, faulty: tuple[Path, str]):
     folder, address = faulty
     (folder / "index.html").write_text('<html lang="en"><title>Notebook</title><style>button {display: none}</style>')
-    page = browser.new_page()
-    page.goto(address)
+    tab.goto(address)
     one, other = show(torch.eye(2).expand(2, 2, 2)), show(torch.eye(3).expand(3, 3, 3))
     for viewer in (one, other, one):
-        shown(page, viewer._repr_html_(), "plain")
-    assert page.locator(".told").count() == 3
-    assert page.locator("button:visible").count() == 3 + 4 + 3
-    page.locator(".unmasked-show").nth(1).get_by_role("button", name="head 2").click()
-    assert [text[:7] for text in page.locator(".told").all_inner_texts()] == ["Head 0.", "Head 2.", "Head 0."]
-    page.close()
+        shown(tab, viewer._repr_html_())
+    assert tab.locator(".told").count() == 3
+    assert tab.locator("button:visible").count() == 3 + 4 + 3
+    tab.locator(".unmasked-show").nth(1).get_by_role("button", name="head 2").click()
+    assert [text[:7] for text in tab.locator(".told").all_inner_texts()] == ["Head 0.", "Head 2.", "Head 0."]
 
 
 @pytest.mark.parametrize("sandbox", ["allow-scripts", ""])
 def test_a_frame_that_may_do_nothing_else_shows_it_live_and_one_without_scripts_the_table(
-    browser: Browser, faulty: tuple[Path, str], sandbox: str
+    tab: Page, faulty: tuple[Path, str], sandbox: str
 ):
     folder, address = faulty
     html = show(weights(), queries=WORDS)._repr_html_().replace("&", "&amp;").replace('"', "&quot;")
     (folder / "index.html").write_text(
         f'<meta charset="utf-8"><iframe sandbox="{sandbox}" style="width: 600px; height: 800px" srcdoc="{html}">'
     )
-    page = browser.new_page()
-    page.goto(address)
-    frame = page.frame_locator("iframe")
+    tab.goto(address)
+    frame = tab.frame_locator("iframe")
     if sandbox:
         frame.get_by_role("application").focus()
-        page.keyboard.press("ArrowDown")
+        tab.keyboard.press("ArrowDown")
         assert frame.locator(".told").inner_text().startswith("Head 0. Query 1 “ship” gives key 0 “my” ")
     else:
         assert frame.locator("tbody tr").count() == 4
         assert frame.locator(".told").count() == 0
-    page.close()
 
 
-def test_a_page_that_takes_only_its_own_scripts_and_styles_shows_it_as_it_is(
-    browser: Browser, faulty: tuple[Path, str]
-):
+def test_a_page_that_takes_only_its_own_scripts_and_styles_shows_it_as_it_is(tab: Page, faulty: tuple[Path, str]):
     folder, address = faulty
     html = show(weights(), queries=WORDS)._repr_html_()
     (script,) = re.findall(r"<script>(.*?)</script>", html, re.DOTALL)
@@ -248,12 +241,11 @@ def test_a_page_that_takes_only_its_own_scripts_and_styles_shows_it_as_it_is(
         f'<meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="{policy}">'
         f'<link rel="icon" href="data:,">{html}'
     )
-    page, said = browser.new_page(), []
-    page.on("console", lambda message: said.append(message.text))
-    page.goto(address)
-    assert page.locator(".heads").evaluate("each => getComputedStyle(each).display") == "flex"
+    said = []
+    tab.on("console", lambda message: said.append(message.text))
+    tab.goto(address)
+    assert tab.locator(".heads").evaluate("each => getComputedStyle(each).display") == "flex"
     assert [text for text in said if "style" in text or "script" in text] == []
-    page.close()
 
 
 def test_many_weights_are_drawn_and_scroll(opened: Open):

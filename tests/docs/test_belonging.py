@@ -25,10 +25,10 @@ from mkdocs.exceptions import PluginError
 from PIL import Image, ImageChops
 
 from ..conftest import pages
+from ..running import ROOT, build
 from .hooks import hook
 from .links import Site
 
-ROOT = Path(__file__).parents[2]
 belonging, pictures = hook("belonging"), hook("pictures")
 
 NAME = "attention-unmasked"
@@ -41,10 +41,7 @@ WORKFLOW = (ROOT / ".github/workflows/site.yml").read_text(encoding="utf-8")
 def known(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The site where the environment says where it belongs."""
     folder = tmp_path_factory.mktemp("known") / "site"
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)]
-    made = subprocess.run(command, cwd=ROOT, env=os.environ | GITHUB, capture_output=True, text=True, check=False)
-    assert made.returncode == 0, made.stderr
-    assert made.stdout + made.stderr == ""
+    assert build(ROOT, folder, "--strict", **GITHUB) == ""
     return folder
 
 

@@ -3,20 +3,18 @@
 import json
 import re
 import runpy
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 
+from ..running import python
+
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 
 
 def test_the_benchmark_of_growth_builds_sites_and_edits_them() -> None:
-    command = [sys.executable, BENCHMARKS / "growth.py", "--pages", "2", "--rounds", "1", "--jupyter", "0"]
-    ran = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert ran.returncode == 0, ran.stderr
+    ran = python(BENCHMARKS / "growth.py", "--pages", 2, "--rounds", 1, "--jupyter", 0)
     rows = re.findall(r"^ +2  (plain Markdown|proofread) +([\d. ]+)$", ran.stdout, re.MULTILINE)
     assert [name for name, _ in rows] == ["plain Markdown", "proofread"]
     assert all(len(times.split()) == 4 for _, times in rows)

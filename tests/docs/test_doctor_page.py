@@ -2,14 +2,14 @@
 
 import re
 import shlex
-import subprocess
-import sys
 import textwrap
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+
+from ..running import python
 
 PAGE = Path(__file__).parents[2] / "docs" / "doctor.py"
 TEST = """
@@ -43,10 +43,9 @@ def test_the_workflows_commands_run_and_fail_where_the_module_is_wrong(tmp_path:
     _, *commands = runs(workflow)
     assert len(commands) == 2
     for command in commands:
-        python, *words = shlex.split(command)
-        assert python == "python"
-        done = subprocess.run([sys.executable, *words], cwd=tmp_path, capture_output=True, text=True)
-        assert done.returncode == (0 if scale == "True" else 1), done.stdout + done.stderr
+        program, *words = shlex.split(command)
+        assert program == "python"
+        done = python(*words, cwd=tmp_path, exits=0 if scale == "True" else 1)
         assert ("missing-scale" in done.stdout) == (scale == "False")
 
 

@@ -3,17 +3,15 @@
 It is one page more in a copy of the project. For what a reader sees of it, a site is built of it alone.
 """
 
-import os
 import re
 import shutil
-import subprocess
-import sys
 import textwrap
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from ..running import ROOT, python
+
 COPIED = ("docs", "src", "tests", ".github", "mkdocs.yml", "pyproject.toml", "README.md", "CONTRIBUTING.md", "LICENSE",
           "CITATION.cff")  # fmt: skip
 PAGE = "docs/pytorch/fresh.py"
@@ -65,17 +63,14 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (root / "docs/moved.toml").write_text("[pages]\n[headings]\n")
     nav = f"nav:\n  - index.md\n  - notation.md\n  - PyTorch:\n      - {title()}: pytorch/fresh.py\n\n"
     edit(root / "mkdocs.yml", r"^nav:\n.*?^(?=# What belongs)", nav)
-    edit(root / "pyproject.toml", r"^packages = \[[^\n]*\]\ncite_equations = true$", "")  # of the pages that are gone
+    edit(root / "pyproject.toml", r"^packages = \[[^\]]*\]\ncite_equations = true$", "")  # of the pages that are gone
     passes(root, "mkdocs build --strict --quiet")
     return root
 
 
 def passes(root: Path, command: str, **environment: str) -> None:
     """Run a module of Python in a copy, whose packages it takes."""
-    said = os.environ | {"PYTHONPATH": str(root / "src")} | environment
-    called = [sys.executable, "-m", *command.split()]
-    ran = subprocess.run(called, cwd=root, env=said, capture_output=True, text=True, check=False)
-    assert ran.returncode == 0, ran.stdout + ran.stderr
+    python("-m", *command.split(), cwd=root, PYTHONPATH=str(root / "src"), **environment)
 
 
 @pytest.mark.parametrize("command", ["ruff check docs", "ruff format --check docs"])

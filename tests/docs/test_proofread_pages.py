@@ -1,8 +1,6 @@
 """What the pages about proofread list is what there is, and their examples say what they are said to say."""
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -11,7 +9,8 @@ from proofread import cli
 from proofread.checks.check import check
 from proofread.runs.cache import _KEPT
 
-ROOT = Path(__file__).parents[2]
+from ..running import ROOT, python
+
 PAGES = ROOT / "docs/proofread"
 
 
@@ -78,7 +77,7 @@ def test_the_script_converts_a_page_of_the_first_version(tmp_path: Path):
         "# %%\nimport torch\n\ngap, a = 2.1, torch.tensor([0.1, 0.2])\nb = a.clone()\n\n# %% [markdown]\n"
         + re.sub("(?m)^", "# ", old.replace("torch.equal(a, b)  # to the bit: they are copies", "a.sum() > 0"))
     )
-    subprocess.run([sys.executable, "-c", script, page], check=True)
+    python("-c", script, page)
     assert "<!--= gap -->" in page.read_text()
     assert 'assert gap > 0, "Ours is faster"' in page.read_text()
     assert check([page], root=tmp_path, keep=False).findings == []

@@ -55,6 +55,7 @@ def test_the_theme_meets_no_form_for_which_it_would_load_the_index_at_once():
 def test_a_build_of_what_has_changed_finds_its_worker_as_it_left_it(tmp_path: Path):
     config = MkDocsConfig()
     config.load_dict({"site_name": "Ours", "docs_dir": str(ROOT / "docs"), "site_dir": str(tmp_path)})
+    config.extra["aliases"] = {}
     theirs, index = tmp_path / "assets/javascripts/workers/search.a7.min.js", tmp_path / search.INDEX
     for file in (theirs, index):
         file.parent.mkdir(parents=True)

@@ -3,54 +3,27 @@ says the same."""
 
 from __future__ import annotations
 
-import contextlib
 import inspect
-import io
 import math
-import re
-import sys
 from collections.abc import Callable
-from functools import cache
-from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from unmasked.positions import Rotary
 
-PAGES = Path(__file__).parents[2] / "docs/pytorch"
+from ..running import names_of, prose_of
 
 
-@cache
-def page(name: str) -> SimpleNamespace:
-    """The names of a page."""
-    path = PAGES / f"{name}.py"
-    cells = re.split(r"(?m)^(?=# %%)", path.read_text())
-    module = ModuleType(f"page_{name}")
-    sys.modules[module.__name__] = module  # where FlexAttention looks for the names of a rule
-    with contextlib.redirect_stdout(io.StringIO()), torch.set_grad_enabled(True), torch.random.fork_rng([]):
-        for number, cell in enumerate(cells):
-            above = "\n" * "".join(cells[:number]).count("\n")  # inspect finds a function by its line
-            with contextlib.suppress(*[Exception] * ("#| raises" in cell)):
-                exec(compile(above + cell, path, "exec"), vars(module))
-    return SimpleNamespace(**vars(module))
-
-
-@cache
-def prose(name: str) -> str:
-    text = re.sub(r"(?m)^#\|? *", "", (PAGES / f"{name}.py").read_text())
-    return " ".join(re.sub(r"<!--.*?-->", "", text, flags=re.DOTALL).split())
-
-
-def close(found: torch.Tensor, expected: torch.Tensor, atol: float = 1e-5) -> bool:
-    return torch.allclose(found, expected, atol=atol)
+def close(actual: torch.Tensor, expected: torch.Tensor, atol: float = 1e-5) -> bool:
+    return torch.allclose(actual, expected, atol=atol)
 
 
 def rope(p: SimpleNamespace, model: str, kind: str | None = None) -> Rotary:
     """The rotary of one of the small layers of the page on models."""
-    given = p.experiments.CONFIGS[model]["rope_parameters"]
-    return Rotary.from_config(8, given if kind is None else given[kind])
+    parameters = p.experiments.CONFIGS[model]["rope_parameters"]
+    return Rotary.from_config(8, parameters if kind is None else parameters[kind])
 
 
 def scores_grow_by_the_square(p: SimpleNamespace) -> bool:
@@ -89,8 +62,8 @@ def rules_differ_in_what_they_read(p: SimpleNamespace) -> bool:
         steps = y[between].diff() / x[between].diff()
         return bool(steps.std() < 0.02 * steps.mean().abs())
 
-    number = torch.arange(64.0)
-    return (straight("llama3", p.plain), straight("llama3", number), straight("yarn", number)) == (True, False, True)
+    index = torch.arange(64.0)
+    return (straight("llama3", p.plain), straight("llama3", index), straight("yarn", index)) == (True, False, True)
 
 
 def sees_its_own_slots(p: SimpleNamespace) -> bool:
@@ -185,5 +158,6 @@ SENTENCES: dict[tuple[str, str], Callable[[SimpleNamespace], bool]] = {
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(("name", "sentence"), SENTENCES)
 def test_a_sentence_stands_on_its_page_and_is_true(name: str, sentence: str) -> None:
-    assert sentence in prose(name)
-    assert SENTENCES[name, sentence](page(name))
+    page = f"docs/pytorch/{name}.py"
+    assert sentence in prose_of(name), f"{page} no longer says: {sentence}"
+    assert SENTENCES[name, sentence](names_of(name)), f"{page} computes otherwise than it says: {sentence}"

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import ast
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from unmasked_lessons.teaching import verse
+
+from ..running import python
 
 PAGE = Path(__file__).parents[2] / "docs/learn/generating.py"
 
@@ -31,9 +30,5 @@ def test_alone_in_an_empty_folder_it_learns_to_sing_all_ten_verses_and_needs_tor
     named = {node.module if isinstance(node, ast.ImportFrom) else node.names[0].name for node in imports}
     assert {str(name).partition(".")[0] for name in named} == {"itertools", "torch"}
     (tmp_path / "song.py").write_text(program, encoding="utf-8")
-    alone = os.environ | {"OMP_NUM_THREADS": "1"}  # small matrices are faster so
-    ran = subprocess.run(
-        [sys.executable, "song.py"], cwd=tmp_path, env=alone, capture_output=True, text=True, check=False
-    )
-    assert ran.returncode == 0, ran.stderr
+    ran = python("song.py", cwd=tmp_path, OMP_NUM_THREADS="1")  # small matrices are faster so
     assert ran.stdout.split() == " ".join(verse(number) for number in range(10, 0, -1)).split()

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
-import runpy
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,13 +10,14 @@ import torch.nn.functional as F
 
 from unmasked_lessons.experiments.linear import recalled
 
+from ..running import names_of
+
 theirs = pytest.importorskip("transformers.models.qwen3_next.modeling_qwen3_next", reason="pip install transformers>=5")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def page() -> dict[str, Any]:
-    with contextlib.redirect_stdout(io.StringIO()):
-        return runpy.run_path(str(Path(__file__).parents[2] / "docs/pytorch/linear.py"))
+    return vars(names_of("linear"))
 
 
 @pytest.mark.parametrize("name", ["gated_delta", "gated_delta_loop"])

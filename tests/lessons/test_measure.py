@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,6 +18,7 @@ from unmasked_lessons import measure
 from unmasked_lessons.measure.__main__ import beside, main
 
 from ..elsewhere import elsewhere
+from ..running import python
 
 
 @pytest.fixture(scope="module")
@@ -68,9 +67,7 @@ def test_the_command_prints_both_columns_and_keeps_yours(tmp_path: Path, capsys:
 
 
 def test_python_has_nothing_to_say_of_the_command():
-    command = [sys.executable, "-W", "error::RuntimeWarning", "-m", "unmasked_lessons.measure", "--help"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
+    assert python("-W", "error::RuntimeWarning", "-m", "unmasked_lessons.measure", "--help").stderr == ""
 
 
 def on(kind: str, monkeypatch: pytest.MonkeyPatch, choose: Callable[..., int]) -> tuple[measure.Record, list[Any]]:

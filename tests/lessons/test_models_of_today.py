@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import math
 import re
-import runpy
 from collections.abc import Callable
-from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,8 +15,10 @@ from torch import Tensor, nn
 from unmasked.positions import Rotary
 from unmasked_lessons.experiments import models as experiments
 
+from ..running import PAGES, names_of, prose_of
+
 tf = pytest.importorskip("transformers", reason="pip install transformers>=5")
-PAGE = Path(__file__).parents[2] / "docs/pytorch/models.py"
+PAGE = PAGES / "models.py"
 
 TINY = {
     "vocab_size": 50,
@@ -49,10 +48,9 @@ NAMES = {
 }
 
 
-@pytest.fixture(scope="module")
-def page() -> dict[str, Any]:
-    with contextlib.redirect_stdout(io.StringIO()):
-        return runpy.run_path(str(PAGE))
+@pytest.fixture
+def page() -> SimpleNamespace:
+    return names_of("models")
 
 
 def tiny(model: str) -> nn.Module:
@@ -88,9 +86,9 @@ def with_attention(model: nn.Module, attend: Callable[..., Tensor], config: Any)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", NAMES)
 def test_the_pages_attention_gives_the_logits_of_transformers_own_model_and_no_slip_does(
-    name: str, page: dict[str, Any]
+    name: str, page: SimpleNamespace
 ):
-    function, words = page["FUNCTIONS"][name], torch.randint(3, 50, (2, 11), generator=torch.Generator().manual_seed(1))
+    function, words = page.FUNCTIONS[name], torch.randint(3, 50, (2, 11), generator=torch.Generator().manual_seed(1))
     model = tiny(name)
     theirs = model(words).logits
     assert with_attention(model, function, model.config) == (1 if name == "Qwen3-Next" else 4)
@@ -127,19 +125,18 @@ def test_the_table_has_what_the_configs_say():
     for figure in (window, config.num_attention_heads, config.head_dim, config.hidden_size):
         assert f"{figure:,}<!--~ its config -->" in text
     assert f"{config.num_attention_heads * config.head_dim:,}<!--~ their product -->" in text
-    prose = " ".join(re.sub(r"(?m)^# ?", "", text).split())
     for sentence, model, begins in (
         ("Five layers out of six see only a window", tf.Gemma3TextConfig, ["sliding_attention"] * 5),
         ("Every other layer has a window", tf.GptOssConfig, ["sliding_attention"]),
         ("Three layers out of four have another kind of attention", tf.Qwen3NextConfig, ["linear_attention"] * 3),
     ):
-        assert sentence in prose
+        assert sentence in prose_of("models")
         pattern = [*begins, "full_attention"]
         assert model().layer_types[: 2 * len(pattern)] == 2 * pattern
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_newer_models_attend_as_the_page_says(page: dict[str, Any]):
+def test_newer_models_attend_as_the_page_says(page: SimpleNamespace):
     given = TINY | experiments.CONFIGS["Qwen3-Next"] | LINEAR
     torch.manual_seed(0)
     model = tf.Qwen3_5ForCausalLM(tf.Qwen3_5TextConfig(**given)).eval().requires_grad_(False)
@@ -148,7 +145,7 @@ def test_newer_models_attend_as_the_page_says(page: dict[str, Any]):
         parameter.copy_(spread * torch.randn_like(parameter))
     words = torch.randint(3, 50, (2, 11), generator=torch.Generator().manual_seed(1))
     theirs = model(words).logits
-    assert with_attention(model, page["qwen3_next"], model.config) == 1
+    assert with_attention(model, page.qwen3_next, model.config) == 1
     torch.testing.assert_close(model(words).logits, theirs, rtol=0, atol=1e-5)
     assert tf.models.kimi_k25.configuration_kimi_k25.Kimi_K25Config().text_config.model_type == "deepseek_v3"
     gemma = tf.Gemma4TextConfig(**TINY, hidden_size=24, num_attention_heads=4, num_key_value_heads=2, head_dim=8)
@@ -158,14 +155,14 @@ def test_newer_models_attend_as_the_page_says(page: dict[str, Any]):
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_the_pages_snippet_runs(page: dict[str, Any]):
+def test_the_pages_snippet_runs(page: SimpleNamespace):
     (snippet,) = re.findall(r"```python\n(.*?)```", re.sub(r"(?m)^# ?", "", PAGE.read_text()), flags=re.DOTALL)
-    exec(snippet, {"qwen3": page["qwen3"]})
+    exec(snippet, {"qwen3": page.qwen3})
 
 
-def test_a_slip_in_a_line_that_is_not_there_is_refused(page: dict[str, Any]):
+def test_a_slip_in_a_line_that_is_not_there_is_refused(page: SimpleNamespace):
     with pytest.raises(ValueError, match=r"function has 'no such line' 0 times; a slip changes one place"):
-        experiments.slipped(page["qwen3"], experiments.Slip("Qwen3", "no such line", ""))
+        experiments.slipped(page.qwen3, experiments.Slip("Qwen3", "no such line", ""))
 
 
 ROPES: dict[str, dict[str, Any]] = {
@@ -231,9 +228,6 @@ def test_what_a_config_leaves_empty_is_its_default():
 
 @pytest.mark.filterwarnings("ignore")
 def test_the_pages_name_what_transformers_has():
-    def prose(page: str) -> str:
-        return " ".join(re.sub(r"<!--.*?-->", "", re.sub(r"(?m)^# ?", "", PAGE.with_name(page).read_text())).split())
-
     models = tf.models
     pairings = {
         name: "halves" if code.rotate_half(torch.arange(4.0)).tolist() == [-2, -3, 0, 1] else "interleaved"
@@ -245,7 +239,7 @@ def test_the_pages_name_what_transformers_has():
         }.items()
     }
     assert pairings == {"Llama": "halves", "Cohere": "interleaved", "GLM-4": "interleaved", "GLM-4.5": "halves"}
-    positions, linear = prose("positions.py"), prose("linear.py")
+    positions, linear = prose_of("positions"), prose_of("linear")
     said = "Llama's has halves, those of Cohere and GLM-4 are interleaved, and that of GLM-4.5 has halves"
     assert said in positions
     for turns in (1, 0):

@@ -3,10 +3,6 @@ with distributions and servers that it does not show."""
 
 from __future__ import annotations
 
-import contextlib
-import io
-import re
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,20 +13,14 @@ from unmasked.positions import Rotary
 from unmasked_lessons.experiments.serving import off, pages
 
 from ..refusals import refused
+from ..running import names_of
 
 PARENTS = [-1, 0, 0, -1, 2, 2, 5]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def page() -> dict[str, Any]:
-    """The names of the page, without the cells that must fail."""
-    text = (Path(__file__).parents[2] / "docs/pytorch/serving.py").read_text()
-    cells = [cell for cell in re.split(r"(?m)^(?=# %%)", text) if "#| raises" not in cell]
-    names: dict[str, Any] = {}
-    with contextlib.redirect_stdout(io.StringIO()), torch.no_grad():
-        exec(compile("".join(cells), "serving.py", "exec"), names)
-    torch.set_grad_enabled(True)  # the page switches it off for good
-    return names
+    return vars(names_of("serving"))
 
 
 def ancestors(token: int) -> list[int]:

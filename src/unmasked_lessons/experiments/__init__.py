@@ -1,3 +1,3 @@
-"""What the pages compute: tables, small trainings, and measurements of layers, their own and others'."""
+"""The computations of the pages: tables, small trainings, and measurements of the library's layers and PyTorch's."""
 
 __all__: list[str] = []

@@ -52,8 +52,9 @@ class Block(nn.Module):
     """A block over the words of riddles, whole or without one of its parts.
 
     Args:
-        width: How many features a word has. without: The part that it lacks: "MLP", "residual" (a part's output
-        replaces the words), "norms", or "" for none.
+        width: How many features a word has.
+        without: The part that it lacks: "MLP", "residual" (a part's output replaces the words), "norms", or "" for
+            none.
 
     Raises:
         ValueError: `without` names none of these.
