@@ -78,54 +78,67 @@ def in_text(
 
 
 def quotations(checked: Checked) -> tuple[Mapping[int, list[tuple[int, int]]], list[Finding]]:
-    """Where claims quote each text, by its place among the page's, and what is wrong with what they quote.
+    """Return where claims quote each text, by its place among the page's, and the findings on what they quote.
 
-    How many sentences have nothing that is held is noted, too, and how many captions and alt texts no claim quotes.
+    The page notes how many of its sentences have nothing that is held, and how many captions and alt texts no claim
+    quotes.
     """
     page, places, findings = checked.page, dict[int, list[tuple[int, int]]](), list[Finding]()
     asserted = [(text, claim) for text in checked.texts if text.asserts for claim in text.prose.claims]
     plains = {n: Plain(text.prose, text.values) for n, text in enumerate(checked.texts) if not text.asserts}
+    # A page that did not come to its end has not filled in all that it says.
+    is_whole = all(each in text.values for text in checked.texts for each in text.asked)
     first: dict[str, int] = {}  # the line of the first claim that quotes these words
     for text, claim in asserted:
         stands = [(number, place) for number, each in plains.items() for place in each.places(claim.typed)]
         for number, span in stands[:1]:
             places.setdefault(number, []).append(span)
-        negation = plains[stands[0][0]].negation(claim.typed) if len(stands) == 1 else ""
-        again = first.setdefault(plain(claim.typed), text.line + claim.line) if len(stands) == 1 else 0
-        is_quoted = again not in (0, text.line + claim.line)
-        if (len(stands) == 1 and not negation and not is_quoted) or not all(
-            each in text.values for text in checked.texts for each in text.asked
-        ):
-            continue  # a page that did not come to its end has not filled in all that it says
-        lines = [checked.texts[number].at(begin) for number, (begin, _) in stands]
-        edit = None
-        if negation:
-            message = f'"{claim.typed}" is quoted without the "{negation}" before it, which turns it round: '
-            message += "quote that, too"
-        elif is_quoted:
-            message = f'"{claim.typed}" is what the assert on line {again} quotes, too: join the two by and, or quote '
-            message += "other words"
-        elif stands:
-            message = f'"{claim.typed}" stands on the page {len(stands)} times, on the lines '
-            message += f"{', '.join(map(str, lines))}: quote more of the sentence"
+        own, edit = text.line + claim.line, None
+        if len(stands) > 1:
+            lines = ", ".join(str(checked.texts[number].at(begin)) for number, (begin, _) in stands)
+            fault = f"stands on the page {len(stands)} times, on the lines {lines}: quote more of the sentence"
+        elif not stands:
+            fault, edit = _absent(checked, plains, text, claim, places) if is_whole else ("", None)
+        elif negation := plains[stands[0][0]].negation(claim.typed):
+            first.setdefault(plain(claim.typed), own)
+            fault = f'is quoted without the "{negation}" before it, which turns it round: quote that, too'
+        elif (again := first.setdefault(plain(claim.typed), own)) != own:
+            fault = f"is what the assert on line {again} quotes, too: join the two by and, or quote other words"
         else:
-            section = _section(checked, text.cell).items()
-            near_by = ((*plains[n].nearest(claim.typed, begins), n) for n, begins in section)
-            likeness, near, begin, number = max(near_by, default=(0.0, "", 0, 0))
-            message = f'"{claim.typed}" is not on the page: quote a sentence that {_code(claim)} proves'
-            if likeness:
-                message = f'"{claim.typed}" is not on the page; line {checked.texts[number].at(begin)} says "{near}": '
-                message += f"if {_code(claim)} proves that, quote it"
-                places.setdefault(number, []).extend(plains[number].places(near))  # its figures are told of with it
-                anew = reworded(claim.typed, near)
-                can_quote = anew and text.values[claim] and not re.search(r'["\\]', anew)
-                others = [plain(other.typed) for _, other in asserted if other is not claim]
-                can_quote = can_quote and not any(each in plain(anew) or plain(anew) in each for each in others)
-                if can_quote and sum(1 for each in plains.values() for _ in each.places(anew)) == 1:
-                    edit = _written(page, text, claim, f'"{anew}"')
-        line, column = _in_file(page, text, claim.span[0]) or (text.at(claim.span[0]), None)
-        subject = claim_subject(text, claim)
-        findings.append(Finding(page.path, line, message, kind="claim", subject=subject, edit=edit, column=column))
+            continue
+        if is_whole:
+            line, column = _in_file(page, text, claim.span[0]) or (text.at(claim.span[0]), None)
+            subject, message = claim_subject(text, claim), f'"{claim.typed}" {fault}'
+            findings.append(Finding(page.path, line, message, kind="claim", subject=subject, edit=edit, column=column))
+    _count(checked, plains, places)
+    return places, findings
+
+
+def _absent(
+    checked: Checked, plains: Mapping[int, Plain], text: Text, claim: Claim, places: dict[int, list[tuple[int, int]]]
+) -> tuple[str, Edit | None]:
+    """Return the fault of a claim whose words are not on the page, and the edit that quotes a reworded sentence.
+
+    The sentence that is nearest to them counts as quoted: its figures are told of with the claim.
+    """
+    section = _section(checked, text.cell).items()
+    near_by = ((*plains[n].nearest(claim.typed, begins), n) for n, begins in section)
+    likeness, near, begin, number = max(near_by, default=(0.0, "", 0, 0))
+    if not likeness:
+        return f"is not on the page: quote a sentence that {_code(claim)} proves", None
+    places.setdefault(number, []).extend(plains[number].places(near))
+    line, anew, edit = checked.texts[number].at(begin), reworded(claim.typed, near), None
+    claims = (each for asserts in checked.texts if asserts.asserts for each in asserts.prose.claims)
+    others = [plain(other.typed) for other in claims if other is not claim]
+    is_free = not any(each in plain(anew) or plain(anew) in each for each in others)
+    can_quote = anew and text.values[claim] and is_free and not re.search(r'["\\]', anew)
+    if can_quote and sum(1 for each in plains.values() for _ in each.places(anew)) == 1:
+        edit = _written(checked.page, text, claim, f'"{anew}"')
+    return f'is not on the page; line {line} says "{near}": if {_code(claim)} proves that, quote it', edit
+
+
+def _count(checked: Checked, plains: Mapping[int, Plain], places: Mapping[int, list[tuple[int, int]]]) -> None:
+    """Note how many sentences have nothing that is held, and how many captions and alt texts no claim quotes."""
     silent = every = 0
     for number, each in plains.items():
         text = checked.texts[number]
@@ -135,9 +148,8 @@ def quotations(checked: Checked) -> tuple[Mapping[int, list[tuple[int, int]]], l
         every += len(sentences)
         silent += sum(bisect_left(held, start) == bisect_left(held, end) for start, end, _ in sentences)
     checked.sentences = silent, every
-    pictured = [number for number in plains if page.cells[checked.texts[number].cell].is_code]
+    pictured = [number for number in plains if checked.page.cells[checked.texts[number].cell].is_code]
     checked.pictured = len({*pictured} - places.keys()), len(pictured)
-    return places, findings
 
 
 def _broken(text: Text, claim: Claim) -> Iterator[tuple[str, str]]:
