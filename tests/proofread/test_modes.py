@@ -151,12 +151,12 @@ def test_modes_are_a_table(project: Adopting, value: str) -> None:
         project.checked()
 
 
-def test_what_is_off_still_numbers_equations_and_has_headings(project: Adopting) -> None:
+def test_what_is_off_still_numbers_equations(project: Adopting) -> None:
     project.modes(**{"docs/log.md": "off", "docs/tours": "off"})
-    project.page("log.md", f"{LOG}\n## Speed\n\n$$a = b \\tag{{7.1}}$$\n")
-    project.page("book.md", "# Book\n\nSee equation (7.1), and [the speed](log.md#speed), and [that](log.md#speed).\n")
+    project.page("log.md", f"{LOG}\n$$a = b \\tag{{7.1}}$$\n")
+    project.page("book.md", "# Book\n\nSee equations (7.1) and (7.2).\n")
     (finding,) = project.checked(whole=True).findings
-    assert "the link [that]" in finding.message
+    assert "there is no equation (7.2)" in finding.message
 
 
 def test_a_file_that_is_off_need_be_nothing_that_is_read(project: Adopting) -> None:

@@ -24,7 +24,7 @@ _LEAVES = (ast.Raise, ast.Return, ast.Continue, ast.Break)
 
 
 def options(path: str, cell: Cell, root: Path) -> Iterator[Finding]:
-    """What is wrong with a cell's ``#|`` comments and its tags."""
+    """Yield the findings on a cell's ``#|`` comments and its tags."""
     for tag in {*cell.tags} - {*_TAGS}:
         if meant := difflib.get_close_matches(tag, _TAGS, 1, 0.85):
             message = f"the tag {tag} does nothing; {meant[0]} may be meant. There are {', '.join(_TAGS)}"
@@ -74,7 +74,7 @@ def _leaves(body: Sequence[ast.stmt]) -> bool:
 
 
 def _tells(statement: ast.stmt) -> bool:
-    """Whether a statement makes a difference to what follows: it raises, asserts what is no constant, or keeps it."""
+    """Tell whether a statement makes a difference: it raises, asserts what is no constant, or binds a name."""
     return any(
         isinstance(node, (ast.Raise, ast.Assign, ast.AugAssign))
         or (isinstance(node, ast.Assert) and not isinstance(node.test, ast.Constant))
@@ -83,7 +83,7 @@ def _tells(statement: ast.stmt) -> bool:
 
 
 def in_code(path: str, index: int, cell: Cell, result: Result | None, settings: Settings) -> Iterator[Finding]:
-    """What is wrong with a code cell once it has run."""
+    """Yield the findings on a code cell that has run."""
     name, raises, named = f"cell {index + 1}", cell.fails, cell.option("raises")
     if result is None:
         return
@@ -103,8 +103,8 @@ def in_code(path: str, index: int, cell: Cell, result: Result | None, settings: 
     if raised and (raised.fatal or not raises):
         return
     if not raised and raises:
-        said = f"says `#| raises: {named}`" if named is not None else "is tagged raises-exception"
-        message = f"{name} {said} but raises nothing; drop the {'tag' if named is None else 'option'} or let it fail"
+        phrase = f"says `#| raises: {named}`" if named is not None else "is tagged raises-exception"
+        message = f"{name} {phrase} but raises nothing; drop the {'tag' if named is None else 'option'} or let it fail"
         yield Finding(path, cell.line, message, kind="cell")
     elif raised:
         yield from _other(path, name, named, raised)
@@ -131,17 +131,17 @@ def in_code(path: str, index: int, cell: Cell, result: Result | None, settings: 
 
 
 def in_data(checked: Checked, settings: Settings) -> Iterator[Finding]:
-    """What is wrong with what a page sends to its scripts."""
+    """Yield the findings on the data that a page sends to its scripts."""
     for index, text in checked.data.items():
-        said = f"data ({text.prose.text})"
+        subject = f"data ({text.prose.text})"
         if error := next(iter(text.errors.values()), ""):
             holds = "numbers, texts, None, and lists, tensors and dicts of them, and no number that is NaN or infinite"
-            message = f"{said} is nothing that JSON can hold: {error}; give {holds}"
+            message = f"{subject} is nothing that JSON can hold: {error}; give {holds}"
         elif text.drew:
-            message = f"{said} {text.drew}; draw in the cell"
+            message = f"{subject} {text.drew}; draw in the cell"
         elif text.values and (size := len(checked.sent(index).encode())) > settings.data:
             most = written(settings.data)
-            message = f"{said} is {size:,} bytes with {checked.digits(index)} digits, more than {most}"
+            message = f"{subject} is {size:,} bytes with {checked.digits(index)} digits, more than {most}"
             message += '; send less, or fewer `#| digits:`, or set data = "1 MB" under [tool.proofread]'
         else:
             continue
@@ -149,15 +149,15 @@ def in_data(checked: Checked, settings: Settings) -> Iterator[Finding]:
 
 
 def _other(path: str, name: str, named: str | None, raised: Raised) -> Iterator[Finding]:
-    """What is wrong if a cell fails that shall, but does not say how, or says otherwise."""
-    told, says = " ".join(raised.summary.split()), _RAISES.fullmatch(named or "")
+    """Yield the finding on a cell that shall fail, and does not say how, or fails otherwise."""
+    summary, expected = " ".join(raised.summary.split()), _RAISES.fullmatch(named or "")
     if named is None:
         message = f"{name} is tagged raises-exception, which any failure would do for; say which instead, at its top:"
-        yield Finding(path, raised.line, f"{message} `#| raises: {told[:100].strip()}`", kind="cell")
-    elif says:
-        same = f".{raised.kind}".endswith(f".{says['kind']}")
-        if not same or " ".join((says["part"] or "").split()) not in told:
-            message = f"{name} says `#| raises: {' '.join(says[0].split())}` but failed with {told}"
+        yield Finding(path, raised.line, f"{message} `#| raises: {summary[:100].strip()}`", kind="cell")
+    elif expected:
+        same = f".{raised.kind}".endswith(f".{expected['kind']}")
+        if not same or " ".join((expected["part"] or "").split()) not in summary:
+            message = f"{name} says `#| raises: {' '.join(expected[0].split())}` but failed with {summary}"
             yield Finding(path, raised.line, message, raised.trace, kind="cell")
 
 

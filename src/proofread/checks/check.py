@@ -40,7 +40,7 @@ def check(
     programs: bool = False,
     whole: bool = False,
     at_once: Collection[Path] | None = None,
-    progress: Progress = lambda told: None,
+    progress: Progress = lambda message: None,
 ) -> Report:
     """Proofread pages.
 
@@ -71,8 +71,8 @@ def check(
         try:
             checked = opened(path.resolve(), root, settings, shelf)
         except PageError as error:
-            found = Finding(error.path, error.line, error.message, kind=error.kind)
-            report.pages.append(Checked(Page(error.path, ()), findings=[found]))
+            finding = Finding(error.path, error.line, error.message, kind=error.kind)
+            report.pages.append(Checked(Page(error.path, ()), findings=[finding]))
             continue
         except FileNotFoundError:  # which is told at the end
             report.pages.append(Checked(Page(relative(path.resolve(), root), ())))
@@ -152,16 +152,16 @@ def _elsewhere(paths: Iterable[Path], root: Path, shelf: Shelf | None) -> Iterat
         with suppress(PageError, FileNotFoundError):  # which is told when that page is checked
             if b"\\tag{" in path.read_bytes():
                 page = read(path.resolve(), root, shelf)
-                said = ((place, cell) for place, cell in enumerate(page.cells) if not cell.is_code)
-                yield Checked(page, texts=[Text(n, cell.line, Prose(""), find(cell.source)) for n, cell in said])
+                prose = ((place, cell) for place, cell in enumerate(page.cells) if not cell.is_code)
+                yield Checked(page, texts=[Text(n, cell.line, Prose(""), find(cell.source)) for n, cell in prose])
 
 
 def _import_from(settings: Settings, root: Path) -> None:
     """Let pages import from the folders that the settings name; the processes that run them take over where from."""
     for name in settings.imports:
         if not (root / name).is_dir():
-            told = f"{root / 'pyproject.toml'}: [tool.proofread] imports names {name}, which is no folder"
-            raise SettingsError(f"{told}; name folders as they are seen from there, or take it out")
+            message = f"{root / 'pyproject.toml'}: [tool.proofread] imports names {name}, which is no folder"
+            raise SettingsError(f"{message}; name folders as they are seen from there, or take it out")
     folders = [str(root / name) for name in settings.imports]
     sys.path[:0] = [folder for folder in folders if folder not in sys.path]
 
@@ -171,38 +171,38 @@ def _unmatched(settings: Settings, root: Path) -> None:
     for pattern in settings.modes:
         folder = root / re.split(r"[*?[]", pattern)[0].rpartition("/")[0]
         if not any(matches(relative(file, root), pattern) and is_page(file) for file in inside(folder)):
-            told = f"{root / 'pyproject.toml'}: [tool.proofread] modes names {pattern}, which matches no page"
-            raise SettingsError(f"{told}; name pages or folders as they are seen from there, or take it out")
+            message = f"{root / 'pyproject.toml'}: [tool.proofread] modes names {pattern}, which matches no page"
+            raise SettingsError(f"{message}; name pages or folders as they are seen from there, or take it out")
 
 
 def _held(checked: Checked, settings: Settings, root: Path, shelf: Shelf | None) -> list[Finding]:
-    """What is wrong with a page once it has run: that nothing is, of the same page and run, is kept."""
-    page, folder, found = checked.page, (root / checked.page.path).parent, list[Finding]()
+    """Return the findings on a page that has run; that there are none is kept for the same page and run."""
+    page, folder, findings = checked.page, (root / checked.page.path).parent, list[Finding]()
 
     def sentences() -> Sequence[int]:
-        found[:] = _findings(checked, settings, root)
-        return () if found else (*checked.sentences, *checked.pictured)
+        findings[:] = _findings(checked, settings, root)
+        return () if findings else (*checked.sentences, *checked.pictured)
 
     scripts = [(folder / name).is_file() for cell in page.cells if (name := cell.option("script"))]
     of = [page.path, page.lines, checked.mode, checked.began, scripts, repr(settings)]
     if counted := shelf.made(f"{page.path} held", of, sentences) if shelf else ():
         checked.sentences, checked.pictured = (counted[0], counted[1]), (counted[2], counted[3])
-    elif not found:
+    elif not findings:
         sentences()
-    return found
+    return findings
 
 
 def _findings(checked: Checked, settings: Settings, root: Path) -> Iterator[Finding]:
-    """What is wrong with a page once it has run."""
+    """Yield the findings on a page that has run."""
     path = checked.page.path
     for index, cell in enumerate(checked.page.cells):
         if cell.is_code:
             subject, result = cell_subject(index, cell), checked.code.get(index)
-            found = in_code(path, index, cell, result, settings)
+            findings = in_code(path, index, cell, result, settings)
             if checked.mode == "run":
                 raised = result and result.raised
-                found = found if raised and (raised.fatal or not cell.fails) else iter(())
-            for finding in (*(options(path, cell, root) if checked.mode == "check" else ()), *found):
+                findings = findings if raised and (raised.fatal or not cell.fails) else iter(())
+            for finding in (*(options(path, cell, root) if checked.mode == "check" else ()), *findings):
                 yield replace(finding, subject=subject)
     if checked.mode != "check":
         return

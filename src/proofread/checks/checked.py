@@ -129,7 +129,7 @@ class Checked:
         return {subject: reached for _, subject, reached in sorted(named, key=lambda each: each[0])}
 
     def offers(self, cell: int) -> bool:
-        """Whether a reader is offered the cell's program, which is tried like all that is checked."""
+        """Tell whether a reader is offered the cell's program, which is tried, too."""
         asked = self.page.cells[cell]
         has_none = not asked.shown or {"remove-cell", "hide-input", "claims", NO_SNIPPET} & {*asked.tags}
         return asked.is_code and self.mode == "check" and not has_none
@@ -148,14 +148,14 @@ class Checked:
             if cell.is_code and not cell.holds_claims:
                 cells[state(cell_subject(place, cell), place in self.code).replace("held", "ran")] += 1
         for text in self.texts:
-            told = claims if text.asserts else figures_
+            tallied = claims if text.asserts else figures_
             if self.mode != "check":
-                told["not looked at"] += len(text.prose.claims) + sum(1 for _ in text.prose.bare(self.page.code))
+                tallied["not looked at"] += len(text.prose.claims) + sum(1 for _ in text.prose.bare(self.page.code))
                 formulas["not looked at"] += len(text.formulas)
                 continue
             for figure in text.asked:
                 came = figure in text.values or figure in text.errors
-                told[state(claim_subject(text, figure), came)] += 1
+                tallied[state(claim_subject(text, figure), came)] += 1
             figures_["waived"] += len(text.prose.waivers)
             for place, stated in enumerate(text.formulas):
                 is_waived = stated.unchecked is not None
@@ -175,26 +175,26 @@ class Checked:
     @property
     def captions(self) -> dict[tuple[int, int], tuple[int, str]]:
         """The numbers and captions of the page's figures, by the places of their cell and output."""
-        found: dict[tuple[int, int], tuple[int, str]] = {}
+        numbered: dict[tuple[int, int], tuple[int, str]] = {}
         for index, cell in enumerate(self.page.cells):
             if cell.is_code and not {"remove-cell", "hide-output"} & set(cell.tags):
                 for place, caption in zip(figures(self.outputs(index)), self.of_cell(index, True), strict=False):
-                    found[index, place] = len(found) + 1, caption
-        return found
+                    numbered[index, place] = len(numbered) + 1, caption
+        return numbered
 
     def digits(self, cell: int) -> int:
         """How many digits the numbers have in the data of a cell's script."""
-        said = self.page.cells[cell].option("digits") or ""
-        return int(said) if said.isdecimal() else 4
+        option = self.page.cells[cell].option("digits") or ""
+        return int(option) if option.isdecimal() else 4
 
     def sent(self, cell: int) -> str:
         """The data of a cell's script, as JSON; "" if there is none."""
-        given = self.data[cell].published if cell in self.data and not self.data[cell].errors else ""
-        rounded = _rounded(json.loads(given), self.digits(cell)) if given else None
-        return json.dumps(rounded, ensure_ascii=False, separators=(",", ":")) if given else ""
+        data = self.data[cell].published if cell in self.data and not self.data[cell].errors else ""
+        rounded = _rounded(json.loads(data), self.digits(cell)) if data else None
+        return json.dumps(rounded, ensure_ascii=False, separators=(",", ":")) if data else ""
 
     def outputs(self, cell: int) -> list[Output]:
-        """What a code cell shows."""
+        """Return the outputs of a code cell."""
         return self.code[cell].outputs if cell in self.code else []
 
 
@@ -208,7 +208,7 @@ class Report:
 
     @property
     def findings(self) -> list[Finding]:
-        """What is wrong, by page and line."""
+        """All findings, by page and line."""
         return [*(finding for checked in self.pages for finding in ordered(checked.findings)), *ordered(self.between)]
 
     @property
@@ -218,8 +218,8 @@ class Report:
 
     def __str__(self) -> str:
         modes = Counter(checked.mode for checked in self.pages)
-        others = "".join(f", {modes[mode]} {said}" for mode, said in _OTHERS.items() if modes[mode])
-        told = [
+        others = "".join(f", {modes[mode]} {label}" for mode, label in _OTHERS.items() if modes[mode])
+        parts = [
             f"{count(modes['check'], 'page')} checked{others}",
             f"{sum(checked.ran for checked in self.pages)} of them run now",
         ]
@@ -227,17 +227,17 @@ class Report:
         for kind in tallies[0] if tallies else ():
             states = sum((tally[kind] for tally in tallies), Counter[str]())
             if listed := ", ".join(f"{states[state]} {state}" for state in _STATES if states[state]):
-                told.append(f"{kind}: {listed}")
+                parts.append(f"{kind}: {listed}")
         silent, every = (sum(checked.sentences[place] for checked in self.held) for place in (0, 1))
-        told += [f"{silent} of {count(every, 'sentence')} with none of these"] * (every > 0)
+        parts += [f"{silent} of {count(every, 'sentence')} with none of these"] * (every > 0)
         free, every = (sum(checked.pictured[place] for checked in self.held) for place in (0, 1))
-        told += [f"{free} of {every} captions and alt texts quoted by no claim"] * (every > 0)
-        return "; ".join([*told, count(len(self.findings), "finding")])
+        parts += [f"{free} of {every} captions and alt texts quoted by no claim"] * (every > 0)
+        return "; ".join([*parts, count(len(self.findings), "finding")])
 
 
 @dataclass(frozen=True)
 class Told:
-    """What there is to tell of a page while it is checked: of a step that begins, or that the page is done."""
+    """A message about a page that is being checked: that a step begins, or that the page is done."""
 
     page: str
     step: int  # counted from 1; 0 when the page is done
@@ -257,9 +257,9 @@ def opened(path: Path, root: Path, settings: Settings, shelf: Shelf | None = Non
         PageError: It cannot be read, or calls itself what there is not.
     """
     name = relative(path, root)
-    said = own_mode(path)
+    own = own_mode(path)
     try:
-        how = mode(said or settings.mode(name))
+        how = mode(own or settings.mode(name))
     except ValueError as error:
         line = path.read_bytes().partition(b"proofread:")[0].count(b"\n") + 1
         raise PageError(name, line, f"the page calls itself {error}", "option") from None
@@ -275,8 +275,8 @@ def unrun(page: Page) -> Checked:
             checked.texts.append(Text(index, cell.line, asserts.read(cell.source), [], asserts=True))
         elif cell.is_code:
             for each in (option for option in cell.options if option.key in ("alt", "caption")):
-                said, is_caption = prose.read(each.value), each.key == "caption"
-                checked.texts.append(Text(index, each.line, said, [], caption=is_caption))
+                parsed, is_caption = prose.read(each.value), each.key == "caption"
+                checked.texts.append(Text(index, each.line, parsed, [], caption=is_caption))
             for each in (option for option in cell.options if option.key == "data"):
                 value = f'__import__("json").dumps(({each.value}), default=lambda _: _.tolist(), allow_nan=False)'
                 asked = Computed(value, "", (0, len(each.value)), 0)
@@ -289,8 +289,8 @@ def unrun(page: Page) -> Checked:
 def figures(outputs: Sequence[Output]) -> list[int]:
     """The places of a cell's figures: of its pictures or, if it has none, of what it shows as HTML."""
     for kinds in (PICTURES, ("text/html",)):
-        if found := [n for n, each in enumerate(outputs) if any(kind in each.get("data", {}) for kind in kinds)]:
-            return found
+        if places := [n for n, each in enumerate(outputs) if any(kind in each.get("data", {}) for kind in kinds)]:
+            return places
     return []
 
 
@@ -303,22 +303,22 @@ def _rounded(value: Any, digits: int) -> Any:
     return int(number) if isinstance(number, float) and number.is_integer() and abs(number) < 1e15 else number
 
 
-def cell_subject(place: int, cell: Cell, what: str = "cell") -> str:
+def cell_subject(place: int, cell: Cell, kind: str = "cell") -> str:
     """The name of the test of a cell, or of its program, which is called snippet."""
-    return f"{cell.line} {what} {place + 1}"
+    return f"{cell.line} {kind} {place + 1}"
 
 
 def claim_subject(text: Text, figure: Figure) -> str:
     """The name of a figure's test."""
-    said = f"{figure.typed} = {figure.expression}" if isinstance(figure, Claim) else f"{{{{ {figure.expression} }}}}"
-    kind = f"claim {figure.typed}" if text.asserts and isinstance(figure, Claim) else f"figure {said}"
+    source = f"{figure.typed} = {figure.expression}" if isinstance(figure, Claim) else f"{{{{ {figure.expression} }}}}"
+    kind = f"claim {figure.typed}" if text.asserts and isinstance(figure, Claim) else f"figure {source}"
     return " ".join(f"{text.line + figure.line} {kind}".split())
 
 
 def formula_subject(text: Text, stated: Formula) -> str:
     """The name of a formula's test."""
-    said = f"({stated.tag})" if stated.tag else stated.latex
-    return " ".join(f"{text.line + stated.line} formula {said}".split())
+    name = f"({stated.tag})" if stated.tag else stated.latex
+    return " ".join(f"{text.line + stated.line} formula {name}".split())
 
 
 def ordered(findings: Iterable[Finding]) -> list[Finding]:

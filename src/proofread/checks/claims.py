@@ -27,7 +27,7 @@ _LONGEST = 200  # characters of what a figure should say that are told
 def in_text(
     page: Page, text: Text, displayed: Sequence[str] = (), quoted: Sequence[tuple[int, int]] = ()
 ) -> Iterator[Finding]:
-    """What is wrong with a text once its page has run, which displays some formulas, and whose claims quote places."""
+    """Yield the findings on a text, given the formulas that its page displays and the places that claims quote."""
 
     def found(line: int, message: str, kind: str, subject: str = "") -> Finding:
         return Finding(page.path, text.line + line, message, kind=kind, subject=subject)
@@ -52,11 +52,11 @@ def in_text(
     if text.drew:
         yield found(0, f"an expression or formula here {text.drew}; draw in a code cell", "seed")
     for figure, error in text.errors.items():
-        said = f"{{{{ {figure.expression} }}}}"
+        source = f"{{{{ {figure.expression} }}}}"
         if isinstance(figure, Claim):
-            said = f"{figure.typed} cannot be checked: {figure.expression}"
+            source = f"{figure.typed} cannot be checked: {figure.expression}"
         below = _bound_below(page, text, error, "put the claim below that cell") if text.asserts else ""
-        yield at(figure.span[0], f"{said} fails with {error}{below}", "expression", claim_subject(text, figure))
+        yield at(figure.span[0], f"{source} fails with {error}{below}", "expression", claim_subject(text, figure))
     beside = _waived(text)
     for claim in text.prose.claims:
         subject = claim_subject(text, claim)
@@ -78,56 +78,69 @@ def in_text(
 
 
 def quotations(checked: Checked) -> tuple[Mapping[int, list[tuple[int, int]]], list[Finding]]:
-    """Where claims quote each text, by its place among the page's, and what is wrong with what they quote.
+    """Return where claims quote each text, by its place among the page's, and the findings on what they quote.
 
-    How many sentences have nothing that is held is noted, too, and how many captions and alt texts no claim quotes.
+    The page notes how many of its sentences have nothing that is held, and how many captions and alt texts no claim
+    quotes.
     """
     page, places, findings = checked.page, dict[int, list[tuple[int, int]]](), list[Finding]()
     asserted = [(text, claim) for text in checked.texts if text.asserts for claim in text.prose.claims]
-    said = {n: Plain(text.prose, text.values) for n, text in enumerate(checked.texts) if not text.asserts}
+    plains = {n: Plain(text.prose, text.values) for n, text in enumerate(checked.texts) if not text.asserts}
+    # A page that did not come to its end has not filled in all that it says.
+    is_whole = all(each in text.values for text in checked.texts for each in text.asked)
     first: dict[str, int] = {}  # the line of the first claim that quotes these words
     for text, claim in asserted:
-        stands = [(number, place) for number, each in said.items() for place in each.places(claim.typed)]
+        stands = [(number, place) for number, each in plains.items() for place in each.places(claim.typed)]
         for number, span in stands[:1]:
             places.setdefault(number, []).append(span)
-        negation = said[stands[0][0]].negation(claim.typed) if len(stands) == 1 else ""
-        again = first.setdefault(plain(claim.typed), text.line + claim.line) if len(stands) == 1 else 0
-        is_quoted = again not in (0, text.line + claim.line)
-        if (len(stands) == 1 and not negation and not is_quoted) or not all(
-            each in text.values for text in checked.texts for each in text.asked
-        ):
-            continue  # a page that did not come to its end has not filled in all that it says
-        lines = [checked.texts[number].at(begin) for number, (begin, _) in stands]
-        edit = None
-        if negation:
-            message = f'"{claim.typed}" is quoted without the "{negation}" before it, which turns it round: '
-            message += "quote that, too"
-        elif is_quoted:
-            message = f'"{claim.typed}" is what the assert on line {again} quotes, too: join the two by and, or quote '
-            message += "other words"
-        elif stands:
-            message = f'"{claim.typed}" stands on the page {len(stands)} times, on the lines '
-            message += f"{', '.join(map(str, lines))}: quote more of the sentence"
+        own, edit = text.line + claim.line, None
+        if len(stands) > 1:
+            lines = ", ".join(str(checked.texts[number].at(begin)) for number, (begin, _) in stands)
+            fault = f"stands on the page {len(stands)} times, on the lines {lines}: quote more of the sentence"
+        elif not stands:
+            fault, edit = _absent(checked, plains, text, claim, places) if is_whole else ("", None)
+        elif negation := plains[stands[0][0]].negation(claim.typed):
+            first.setdefault(plain(claim.typed), own)
+            fault = f'is quoted without the "{negation}" before it, which turns it round: quote that, too'
+        elif (again := first.setdefault(plain(claim.typed), own)) != own:
+            fault = f"is what the assert on line {again} quotes, too: join the two by and, or quote other words"
         else:
-            section = _section(checked, text.cell).items()
-            near_by = ((*said[n].nearest(claim.typed, begins), n) for n, begins in section)
-            likeness, near, begin, number = max(near_by, default=(0.0, "", 0, 0))
-            message = f'"{claim.typed}" is not on the page: quote a sentence that {_code(claim)} proves'
-            if likeness:
-                message = f'"{claim.typed}" is not on the page; line {checked.texts[number].at(begin)} says "{near}": '
-                message += f"if {_code(claim)} proves that, quote it"
-                places.setdefault(number, []).extend(said[number].places(near))  # its figures are told of with it
-                anew = reworded(claim.typed, near)
-                can_quote = anew and text.values[claim] and not re.search(r'["\\]', anew)
-                others = [plain(other.typed) for _, other in asserted if other is not claim]
-                can_quote = can_quote and not any(each in plain(anew) or plain(anew) in each for each in others)
-                if can_quote and sum(1 for each in said.values() for _ in each.places(anew)) == 1:
-                    edit = _written(page, text, claim, f'"{anew}"')
-        line, column = _in_file(page, text, claim.span[0]) or (text.at(claim.span[0]), None)
-        subject = claim_subject(text, claim)
-        findings.append(Finding(page.path, line, message, kind="claim", subject=subject, edit=edit, column=column))
+            continue
+        if is_whole:
+            line, column = _in_file(page, text, claim.span[0]) or (text.at(claim.span[0]), None)
+            subject, message = claim_subject(text, claim), f'"{claim.typed}" {fault}'
+            findings.append(Finding(page.path, line, message, kind="claim", subject=subject, edit=edit, column=column))
+    _count(checked, plains, places)
+    return places, findings
+
+
+def _absent(
+    checked: Checked, plains: Mapping[int, Plain], text: Text, claim: Claim, places: dict[int, list[tuple[int, int]]]
+) -> tuple[str, Edit | None]:
+    """Return the fault of a claim whose words are not on the page, and the edit that quotes a reworded sentence.
+
+    The sentence that is nearest to them counts as quoted: its figures are told of with the claim.
+    """
+    section = _section(checked, text.cell).items()
+    near_by = ((*plains[n].nearest(claim.typed, begins), n) for n, begins in section)
+    likeness, near, begin, number = max(near_by, default=(0.0, "", 0, 0))
+    if not likeness:
+        return f"is not on the page: quote a sentence that {_code(claim)} proves", None
+    places.setdefault(number, []).extend(plains[number].places(near))
+    line, anew, edit = checked.texts[number].at(begin), reworded(claim.typed, near), None
+    claims = (each for asserts in checked.texts if asserts.asserts for each in asserts.prose.claims)
+    others = [plain(other.typed) for other in claims if other is not claim]
+    is_free = not any(each in plain(anew) or plain(anew) in each for each in others)
+    can_quote = anew and text.values[claim] and is_free and not re.search(r'["\\]', anew)
+    if can_quote and sum(1 for each in plains.values() for _ in each.places(anew)) == 1:
+        edit = _written(checked.page, text, claim, f'"{anew}"')
+    return f'is not on the page; line {line} says "{near}": if {_code(claim)} proves that, quote it', edit
+
+
+def _count(checked: Checked, plains: Mapping[int, Plain], places: Mapping[int, list[tuple[int, int]]]) -> None:
+    """Note how many sentences have nothing that is held, and how many captions and alt texts no claim quotes."""
     silent = every = 0
-    for number, each in said.items():
+    for number, each in plains.items():
         text = checked.texts[number]
         held = [figure.span[0] for figure in text.asked] + [formula.start for formula in spans(text.prose.text)]
         held += [start for start, _ in places.get(number, ())]
@@ -135,13 +148,12 @@ def quotations(checked: Checked) -> tuple[Mapping[int, list[tuple[int, int]]], l
         every += len(sentences)
         silent += sum(bisect_left(held, start) == bisect_left(held, end) for start, end, _ in sentences)
     checked.sentences = silent, every
-    pictured = [number for number in said if page.cells[checked.texts[number].cell].is_code]
+    pictured = [number for number in plains if checked.page.cells[checked.texts[number].cell].is_code]
     checked.pictured = len({*pictured} - places.keys()), len(pictured)
-    return places, findings
 
 
 def _broken(text: Text, claim: Claim) -> Iterator[tuple[str, str]]:
-    """What is wrong with the condition of an assert: its kind and the message."""
+    """Yield the kind and the message of the finding on an assert's condition, if there is one."""
     if not text.values[claim]:
         sides = text.sides.get(claim, "")
         yield "claim", f'"{claim.typed}" does not hold: {_code(claim)} is false{sides and f", where {sides}"}'
@@ -150,7 +162,7 @@ def _broken(text: Text, claim: Claim) -> Iterator[tuple[str, str]]:
 
 
 def _disagreement(page: Page, text: Text, claim: Claim) -> Iterator[tuple[str, str]]:
-    """What is wrong with a typed figure: its kind and the message."""
+    """Yield the kind and the message of the finding on a typed figure, if there is one."""
     value, bound = text.values[claim], _bound(text, claim)
     correction = numbers.correction(f"{bound} {claim.typed}".strip(), value)
     is_truth = claim.typed.lower() in ("true", "false", "yes", "no")
@@ -171,9 +183,9 @@ def _disagreement(page: Page, text: Text, claim: Claim) -> Iterator[tuple[str, s
         yield "claim", _fixed(claim, claim.typed, f"let the page give it, as {claim.typed}<!--= computed -->")
 
 
-def _fixed(claim: Claim, said: str, remedy: str) -> str:
+def _fixed(claim: Claim, subject: str, remedy: str) -> str:
     why = conditions.why_fixed(claim.expression)
-    return f"{_code(claim)} takes nothing from the page, so it proves nothing of {said}: {why}; {remedy}"
+    return f"{_code(claim)} takes nothing from the page, so it proves nothing of {subject}: {why}; {remedy}"
 
 
 def _code(claim: Claim) -> str:
@@ -182,7 +194,7 @@ def _code(claim: Claim) -> str:
 
 
 def _bound_below(page: Page, text: Text, error: str, remedy: str) -> str:
-    """What else to say of a name that is not there yet: which cell below the text binds it, and what to do."""
+    """Return what to add about a name that is not bound yet: the cell below the text that binds it, and the remedy."""
     name = _ABSENT.search(error)
     for number, cell in enumerate(page.cells[text.cell :], text.cell + 1):
         if name and cell.is_code and any((name[1] or name[2]) in uses(node).binds for node in cell.tree.body):
@@ -191,26 +203,26 @@ def _bound_below(page: Page, text: Text, error: str, remedy: str) -> str:
 
 
 def _bound_again(page: Page, text: Text, claim: Claim) -> str:
-    """What else to say of a figure whose names are bound further down, and there more than once."""
+    """Return what to add about a figure whose names are bound further down more than once."""
     for name in sorted(uses(syntax.expression(claim.expression)).read):
         cells = [n for n, cell in enumerate(page.cells) if any(name in uses(node).binds for node in cell.tree.body)]
         if len(cells) > 1 and cells[-1] > text.cell:
-            told = ", ".join(str(cell + 1) for cell in cells)
-            return f" ({name} is bound in the cells {told}: what it is here counts, and if it is not yet, at the end)"
+            listed = ", ".join(str(cell + 1) for cell in cells)
+            return f" ({name} is bound in the cells {listed}: what it is here counts, and if it is not yet, at the end)"
     return ""
 
 
 def _bound(text: Text, claim: Claim) -> str:
     """The bound that stands directly before a claim of a number, not in it: *at most*."""
-    value, said = text.values[claim], numbers.said(claim.typed)
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or numbers.amount(said[1], said[2]) is None:
+    value, parts = text.values[claim], numbers.said(claim.typed)
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or numbers.amount(parts[1], parts[2]) is None:
         return ""
-    found = _BOUND.search(re.sub(r"[*_`]", "", text.prose.text[: claim.span[0]][-60:]))
-    return "" if said[0] or not found or found["negated"] else " ".join(found["bound"].lower().split())
+    match = _BOUND.search(re.sub(r"[*_`]", "", text.prose.text[: claim.span[0]][-60:]))
+    return "" if parts[0] or not match or match["negated"] else " ".join(match["bound"].lower().split())
 
 
 def _exactness(claim: Claim, compared: str) -> str:
-    """What is wrong with how a claim compares computed numbers: without a reason, or with one for nothing."""
+    """Return the fault of a claim that compares computed numbers without a reason, or gives a reason for nothing."""
     reason = claim.exactly
     if compared and not reason:
         return (
@@ -224,7 +236,7 @@ def _exactness(claim: Claim, compared: str) -> str:
 
 
 def _waived(text: Text) -> Callable[[Claim], str]:
-    """What gives the figures of a claim's sentence that are waived: only a person knows which of them is wrong now."""
+    """Return a function that lists the waived figures of a claim's sentence: only a person knows which one is wrong."""
 
     @cache
     def sentences() -> list[tuple[int, int]]:
@@ -243,27 +255,27 @@ def _waived(text: Text) -> Callable[[Claim], str]:
 
 def _section(checked: Checked, cell: int) -> Mapping[int, int]:
     """The texts of the section that a cell ends, by their place among the page's, and where it begins in each."""
-    found: dict[int, int] = {}
+    begins: dict[int, int] = {}
     for number, text in reversed([*enumerate(checked.texts)]):
         if not text.asserts and text.cell <= cell:
             headings = [heading.start() for heading in _HEADING.finditer(text.prose.text)]
-            found[number] = headings[-1] if headings else 0
+            begins[number] = headings[-1] if headings else 0
             if headings:
                 break
-    return found
+    return begins
 
 
 def _edit(page: Page, text: Text, claim: Claim) -> Edit | None:
-    """What would mend a figure, if its form can say the value: once it is written, it is read and agrees."""
+    """Return the edit that mends a figure, if its form can say the value: once written, it is read and agrees."""
     value, bound = text.values[claim], _bound(text, claim)
     new = numbers.mended(f"{bound} {claim.typed}".strip(), value)
     if new is None:
         return None
     new = new[len(bound) :].strip()
-    said, (begin, _) = text.prose.text, claim.span
-    paragraph = max(said.rfind("\n\n", 0, begin), 0), said.find("\n\n", begin) % (len(said) + 1)
-    for first, last in (paragraph, (0, len(said))):  # the first is enough, unless it is a part of something larger
-        part, (start, end), opens = said[first:last], (place - first for place in claim.span), text.cell == first == 0
+    source, (begin, _) = text.prose.text, claim.span
+    paragraph = max(source.rfind("\n\n", 0, begin), 0), source.find("\n\n", begin) % (len(source) + 1)
+    for first, last in (paragraph, (0, len(source))):  # the first is enough, unless it is a part of something larger
+        part, (start, end), opens = source[first:last], (place - first for place in claim.span), text.cell == first == 0
         before = prose.read(part, opens=opens).claims
         if (start, end) in (each.span for each in before):
             again = prose.read(part[:start] + new + part[end:], opens=opens).claims
@@ -286,7 +298,7 @@ def _in_file(page: Page, text: Text, place: int) -> tuple[int, int] | None:
     number, begin = text.at(place), text.prose.begins(place)
     if number not in text.columns:
         end = text.prose.text.find("\n", begin)
-        said = text.prose.text[begin : end if end >= 0 else len(text.prose.text)]
-        text.columns[number] = page.lines[number - 1].rfind(said) if number <= len(page.lines) else -1
+        rest = text.prose.text[begin : end if end >= 0 else len(text.prose.text)]
+        text.columns[number] = page.lines[number - 1].rfind(rest) if number <= len(page.lines) else -1
     before = text.columns[number]
     return (number, before + place - begin) if before >= 0 else None

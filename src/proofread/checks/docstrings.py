@@ -51,7 +51,7 @@ _Fault = tuple[int, str]  # what is wrong: where in the docstring, and what
 
 
 def faults(packages: Iterable[str], root: Path, shelf: Shelf | None) -> Iterator[Finding]:
-    """What the docstrings of a project's own packages say and their source does not, until a source changes."""
+    """Yield the findings on the docstrings of a project's own packages; they are kept until a source changes."""
     for package in packages:
         paths = [path for path in sources(package, root) if path.resolve().is_relative_to(root)]
         of = {relative(path, root): digest(path) for path in paths}
@@ -76,8 +76,8 @@ def _said(package: Package, root: Path) -> Iterator[tuple[str, int, str]]:
                 yield relative(path, root), line, f"{called}: {' '.join(message.split())}"
 
 
-def _blank(found: re.Match[str]) -> str:
-    return re.sub(r"[^\n]", " ", found[0])
+def _blank(match: re.Match[str]) -> str:
+    return re.sub(r"[^\n]", " ", match[0])
 
 
 def _google(part: re.Match[str]) -> str:
@@ -94,7 +94,7 @@ def _google(part: re.Match[str]) -> str:
 
 
 def _parts(package: Package, known: Mapping[str, str], node: Documented, plain: str) -> Iterator[_Fault]:
-    """What the sections of a docstring list otherwise than the source."""
+    """Yield the faults of the sections of a docstring."""
     taken = parameters(node)
     parts = [*_PART.finditer(plain)]
     documents = [part for part in parts if part["title"] != "Raises"]
@@ -125,9 +125,9 @@ def _parts(package: Package, known: Mapping[str, str], node: Documented, plain: 
 
 
 def _entries(part: re.Match[str]) -> dict[str, re.Match[str]]:
-    """What a section lists, by name."""
-    found = [*_ENTRY.finditer(part["body"])]
-    top = [each for each in found if each["indent"] == found[0]["indent"]]
+    """Return the entries of a section, by name."""
+    entries = [*_ENTRY.finditer(part["body"])]
+    top = [each for each in entries if each["indent"] == entries[0]["indent"]]
     return {name.strip(" *"): each for each in top for name in each["name"].split(",")}
 
 
@@ -136,23 +136,23 @@ def _defaults(
 ) -> Iterator[_Fault]:
     """The defaults that a list of parameters tells, and that the signature does not."""
     for name, entry in entries.items():
-        told, place = re.sub(r"\s", " ", entry["told"]), body + entry.start("told")
-        for found in _DEFAULT.finditer(told) if name in taken else ():
-            before = told[: found.start()]
+        text, place = re.sub(r"\s", " ", entry["told"]), body + entry.start("told")
+        for match in _DEFAULT.finditer(text) if name in taken else ():
+            before = text[: match.start()]
             if (
-                found[0].lower().startswith("defaults ")
+                match[0].lower().startswith("defaults ")
                 and _OF_ANOTHER.search(before)
                 and name not in before.split()[-1]
             ):
                 continue
-            said = (found["after"] or found["before"]).strip("`")
-            yield from _default(said, place + found.start(), name, taken, known, node)
+            stated = (match["after"] or match["before"]).strip("`")
+            yield from _default(stated, place + match.start(), name, taken, known, node)
 
 
 def _default(
-    said: str, place: int, name: str, taken: Parameters, known: Mapping[str, str], node: Documented
+    stated: str, place: int, name: str, taken: Parameters, known: Mapping[str, str], node: Documented
 ) -> Iterator[_Fault]:
-    """Whether a parameter has this default."""
+    """Yield the fault of a stated default, if the parameter has another one."""
     default = taken[name][0]
     actual = ast.unparse(default) if default else "required"
     # What stands for None is chosen in the body, as in `keys = queries if keys is None else keys`.
@@ -162,17 +162,17 @@ def _default(
         if isinstance(each, ast.IfExp) and isinstance(each.test, ast.Compare)
         if ast.unparse(each.test) in (f"{name} is None", f"{name} is not None")
     ]
-    given = [
+    branches = [
         each for each in ast.walk(node) if isinstance(each, ast.If) and ast.unparse(each.test) == f"{name} is None"
     ]
-    chosen += [ast.unparse(inner) for each in given for inner in each.body]
+    chosen += [ast.unparse(inner) for each in branches for inner in each.body]
     try:
-        value = ast.unparse(ast.parse(repr(ast.literal_eval(said)), mode="eval"))
+        value = ast.unparse(ast.parse(repr(ast.literal_eval(stated)), mode="eval"))
         right = value in (actual, known.get(actual)) or (
-            actual == "None" and any(re.search(rf"(?<![\w.]){re.escape(said)}(?![\w.])", c) for c in chosen)
+            actual == "None" and any(re.search(rf"(?<![\w.]){re.escape(stated)}(?![\w.])", c) for c in chosen)
         )
     except (ValueError, SyntaxError):  # told in words
-        other = chosen and said in taken and not any(re.search(rf"\b{said}\b", each) for each in chosen)
-        right = said in (actual, actual.strip("'")) or (actual == "None" and not other)
+        other = chosen and stated in taken and not any(re.search(rf"\b{stated}\b", each) for each in chosen)
+        right = stated in (actual, actual.strip("'")) or (actual == "None" and not other)
     if not right:
-        yield place, f"{name} is {said} by default there, and {actual} in the signature"
+        yield place, f"{name} is {stated} by default there, and {actual} in the signature"

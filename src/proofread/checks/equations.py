@@ -16,12 +16,12 @@ _LINK = re.compile(rf"\[\((?P<said>{NUMBER})\)\]\((?P<page>[^()\s]*)#eq-(?P<targ
 def faults(
     pages: Sequence[Checked], elsewhere: Sequence[Checked], root: Path, settings: Settings, *, whole: bool
 ) -> Iterator[Finding]:
-    """What does not fit together, with the equations of pages elsewhere in the project, of which nothing is said.
+    """Yield the findings on the equations of some pages, which may refer to those of pages elsewhere in the project.
 
     An equation that none of the pages has is nowhere if these are the whole.
     """
 
-    def found(path: str, line: int, message: str) -> Finding:
+    def finding(path: str, line: int, message: str) -> Finding:
         return Finding(path, line, message, kind="equation")
 
     numbered: dict[str, tuple[str, int, str]] = {}
@@ -32,7 +32,7 @@ def faults(
                 first = numbered.setdefault(stated.tag or "", (*here, stated.latex))
                 if first[:2] != here and checked in pages:
                     message = f"equation ({stated.tag}) is also at {first[0]}:{first[1]}; give one another number"
-                    yield found(*here, message)
+                    yield finding(*here, message)
     citations: list[Citation] = []
     for package in settings.packages if settings.docstrings != "off" else ():
         for each in cited(package, root):
@@ -40,7 +40,7 @@ def faults(
                 citations.append(each)
             elif settings.docstrings == "equations":  # or it is told already
                 path = relative(Path(each.filename or ""), root)
-                yield found(path, each.lineno or 1, f"its docstrings cannot be read: {each.msg}")
+                yield finding(path, each.lineno or 1, f"its docstrings cannot be read: {each.msg}")
     for citation in citations:
         path, message = relative(citation.path, root), ""
         page, line, latex = numbered.get(citation.number, ("", 0, ""))
@@ -51,30 +51,30 @@ def faults(
         elif page and citation.latex and _plain(citation.latex) != _plain(latex):
             message = f"{citation.name} states equation ({citation.number}) otherwise than {page}:{line}, ${latex}$"
         if message:
-            yield found(path, citation.line, message)
+            yield finding(path, citation.line, message)
     for checked in pages:
         for text in checked.texts:
             for line, number in references(text.prose.text):
                 if number not in numbered and whole:
                     message = f"there is no equation ({number}); {_nearest(number, numbered)}"
-                    yield found(checked.page.path, text.line + line, message)
+                    yield finding(checked.page.path, text.line + line, message)
             for start, end in text.prose.bracketed:
-                for number in re.findall(NUMBER, said := text.prose.text[start:end]):
+                for number in re.findall(NUMBER, bracketed := text.prose.text[start:end]):
                     if number not in numbered:
-                        remedy = f"{said}<!--= expression -->, {said}<!--~ reason -->, for a figure"
+                        remedy = f"{bracketed}<!--= expression -->, {bracketed}<!--~ reason -->, for a figure"
                         message = f"there is no equation ({number}); {_nearest(number, numbered)}; or write {remedy}"
-                        yield found(checked.page.path, text.at(start), message)
+                        yield finding(checked.page.path, text.at(start), message)
             for link in _LINK.finditer(text.prose.text):
                 if link["said"] != link["target"]:
                     line = text.at(link.start())
-                    yield found(checked.page.path, line, f"({link['said']}) is linked to equation ({link['target']})")
+                    yield finding(checked.page.path, line, f"({link['said']}) is linked to equation ({link['target']})")
     if settings.cite_equations:
         own = {stated.tag or "" for checked in pages for text in checked.texts for stated in text.formulas} - {""}
         for number in own - {citation.number for citation in citations}:
             path, line, _ = numbered[number]
             named = ", ".join(settings.packages)
             message = f"no docstring of {named} cites equation ({number}); cite it, or drop its number"
-            yield found(path, line, message)
+            yield finding(path, line, message)
 
 
 def _nearest(number: str, numbered: Iterable[str]) -> str:

@@ -1,4 +1,4 @@
-"""What is found wrong on a page: where, of which kind, and what would mend it."""
+"""Findings: the place of each on its page, its kind, and the edit that mends it."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -78,13 +78,13 @@ def shortened(finding: Finding) -> Finding:
 
 
 def listed(findings: Iterable[Finding]) -> Iterator[str]:
-    """What a person reads: of many findings of a kind on one line, the first few and the number of the others."""
+    """Yield findings for a person to read: of many of a kind on a line the first few, and the number of the others."""
     for place, same in groupby(findings, key=lambda each: each.place):
-        told = Counter[str]()
+        shown = Counter[str]()
         for finding in same:
-            told[finding.kind] += 1
-            if told[finding.kind] <= _FEW:
+            shown[finding.kind] += 1
+            if shown[finding.kind] <= _FEW:
                 yield str(finding)
-        for kind, number in told.items():
+        for kind, number in shown.items():
             if number > _FEW:
                 yield f"{place}: and {number - _FEW} more of the kind {kind}"

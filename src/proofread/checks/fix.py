@@ -42,15 +42,15 @@ class Fix:
 
 
 def fixes(findings: Iterable[Finding], root: Path) -> Iterator[Fix]:
-    """What would mend the findings, file by file; a ChangedError says which file is none to touch."""
+    """Yield the edits that mend the findings, file by file; a ChangedError names a file that cannot be edited."""
     findings = list(findings)
     broken = {finding.path for finding in findings if finding.kind in BROKEN}
     by_path: dict[str, set[Edit]] = {}
     for finding in findings:
         if finding.edit is not None and finding.path not in broken:
             by_path.setdefault(finding.path, set()).add(finding.edit)
-    for path, found in by_path.items():
-        file, edits = root / path, tuple(sorted(found, key=lambda edit: edit.start))
+    for path, unordered in by_path.items():
+        file, edits = root / path, tuple(sorted(unordered, key=lambda edit: edit.start))
         if not file.resolve().is_relative_to(root.resolve()):
             raise ChangedError(f"{path} lies outside of the project {root}; nothing was changed, fix it from its own")
         before = file.read_bytes()

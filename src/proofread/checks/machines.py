@@ -54,25 +54,25 @@ FURTHER = 4  # times as far as on the machines here may a figure move on others
 
 @dataclass(frozen=True)
 class Compared:
-    """What pages give on several machines."""
+    """The results of pages on several machines."""
 
     machines: Mapping[str, str]  # how those beside this one are emulated here, or why not
     report: Report  # what this machine gave
     findings: list[Finding]  # what is wrong on all of them, on some, or could be on another
 
     def __str__(self) -> str:
-        told = [f"{name}: {how}" for name, how in self.machines.items()]
-        pages, found = count(len(self.report.pages), "page"), count(len(self.findings), "finding")
-        return "\n".join([*told, f"{pages}; {found}"])
+        lines = [f"{name}: {how}" for name, how in self.machines.items()]
+        pages, findings = count(len(self.report.pages), "page"), count(len(self.findings), "finding")
+        return "\n".join([*lines, f"{pages}; {findings}"])
 
 
 def variables(name: str, paths: Iterable[Path] = ()) -> Mapping[str, str] | None:
-    """What is set in the environment of a machine of `SAYS`, or None where it cannot be had.
+    """Return the environment variables of a machine of `SAYS`, or None where it cannot be had.
 
     It keeps its locale where these paths cannot be named in another, or those from which Python starts.
     """
     words = cpuinfo().lower().split()
-    processor = next((_PROCESSORS[says] for says in _PROCESSORS if says in words), None)
+    processor = next((_PROCESSORS[feature] for feature in _PROCESSORS if feature in words), None)
     if name == "plain":
         return processor
     return {**(processor or {}), **_THREADS, **_CLOCK, **({} if _unnamed(paths) else _LOCALE)}
@@ -81,7 +81,7 @@ def variables(name: str, paths: Iterable[Path] = ()) -> Mapping[str, str] | None
 def chosen(names: Iterable[str], paths: Sequence[Path] = ()) -> dict[str, Mapping[str, str]]:
     """The variables of this machine, which has none, and of those of these names that can be had."""
     made = {name: variables(name, paths) for name in names}
-    return {"this": {}} | {name: given for name, given in made.items() if given is not None}
+    return {"this": {}} | {name: values for name, values in made.items() if values is not None}
 
 
 def _unnamed(paths: Iterable[Path]) -> str:
@@ -103,7 +103,7 @@ def compare(
     settings: Settings,
     names: Sequence[str] = tuple(SAYS),
     keep: bool = True,
-    progress: Progress = lambda told: None,
+    progress: Progress = lambda message: None,
 ) -> Compared:
     """Run pages on several machines, one after another, and compare what they give.
 
@@ -112,7 +112,7 @@ def compare(
     named = [root, *paths]
     machines = chosen(names, named)
     asked = paths, root, settings, keep
-    reports = {name: _elsewhere(name, given, asked, progress) for name, given in machines.items()}
+    reports = {name: _elsewhere(name, values, asked, progress) for name, values in machines.items()}
     findings = {*_flips(reports), *_shown(reports), *_edges(reports)}
     return Compared(
         {name: _says(name, named) if name in machines else _MISSING for name in names},
@@ -132,12 +132,12 @@ def prune(directory: Path) -> int:
 _Asked = tuple[Sequence[Path], Path, Settings, bool]  # which pages, of which project, and how they are run and kept
 
 
-def _elsewhere(name: str, given: Mapping[str, str], asked: _Asked, progress: Progress) -> Report:
-    """What the pages give on the machine that these variables make."""
-    process, receiver = run.started("spawn", _check, name, given, asked)
+def _elsewhere(name: str, values: Mapping[str, str], asked: _Asked, progress: Progress) -> Report:
+    """Return the report of the pages on the machine that these variables make."""
+    process, receiver = run.started("spawn", _check, name, values, asked)
     try:
-        while isinstance(told := receiver.recv(), Told):
-            progress(replace(told, page=f"{told.page} on {name}"))
+        while isinstance(message := receiver.recv(), Told):
+            progress(replace(message, page=f"{message.page} on {name}"))
     except EOFError:
         process.join()
         raise RuntimeError(f"what checks pages as on {name} ended with exit code {process.exitcode}") from None
@@ -145,18 +145,18 @@ def _elsewhere(name: str, given: Mapping[str, str], asked: _Asked, progress: Pro
         process.terminate()
         process.join()
         receiver.close()
-    if isinstance(told, Exception):
-        raise told
-    report: Report = told
+    if isinstance(message, Exception):
+        raise message
+    report: Report = message
     return report
 
 
-def _check(sender: Connection, name: str, given: Mapping[str, str], asked: _Asked) -> None:
+def _check(sender: Connection, name: str, values: Mapping[str, str], asked: _Asked) -> None:
     """Check pages in a process that is to be the machine, and send what they gave."""
     paths, root, settings, keep = asked
-    os.environ.update(given)
-    run.ENVIRONMENT.update(given)
-    if given:
+    os.environ.update(values)
+    run.ENVIRONMENT.update(values)
+    if values:
         settings = replace(settings, cache=settings.cache / "machines" / name)
     try:
         # What the pages name: else the server would import all that any page might.
@@ -169,12 +169,12 @@ def _check(sender: Connection, name: str, given: Mapping[str, str], asked: _Aske
 
 
 def _flips(reports: Mapping[str, Report]) -> Iterator[Finding]:
-    """What is found on every machine, as it is; and what is found on some alone."""
-    found: dict[tuple[str, int, str, str], dict[str, Finding]] = {}
+    """Yield the findings of every machine as they are, and those of some machines with the names of these."""
+    by_place: dict[tuple[str, int, str, str], dict[str, Finding]] = {}
     for name, report in reports.items():
         for finding in report.findings:
-            found.setdefault((finding.path, finding.line, finding.kind, finding.subject), {})[name] = finding
-    for by_machine in found.values():
+            by_place.setdefault((finding.path, finding.line, finding.kind, finding.subject), {})[name] = finding
+    for by_machine in by_place.values():
         finding = next(iter(by_machine.values()))
         if others := reports.keys() - by_machine.keys():
             message = f"{finding.message}: on {_names(by_machine)}, not on {_names(others)}"
@@ -200,10 +200,10 @@ def _edges(reports: Mapping[str, Report]) -> Iterator[Finding]:
             continue  # it does so already, which says more
         typed = figure.typed if isinstance(figure, Claim) else str(values["this"])
         exact = {name: _of(report, checked, text).exact.get(figure, values[name]) for name, report in reports.items()}
-        found = [[*figures.numbers(typed, value)] for value in exact.values()]
-        if len({*map(len, found)}) > 1:
+        by_machine = [[*figures.numbers(typed, value)] for value in exact.values()]
+        if len({*map(len, by_machine)}) > 1:
             continue  # something of another kind, which no figure says
-        for same in zip(*found, strict=True):
+        for same in zip(*by_machine, strict=True):
             if value := _at_an_edge(same[0][0], [number for _, number in same], is_typed):
                 message = (
                     f"{same[0][0]} stands at a rounding edge: {figure.expression} gives {value:.10g}, and another "

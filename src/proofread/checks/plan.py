@@ -21,7 +21,7 @@ Owner = tuple[int, Text | None, Sequence[Figure]]
 
 
 def plan(checked: Checked, timeout: float) -> tuple[list[Owner], list[Step]]:
-    """What to run and for whom. Texts are evaluated where they stand, and what fails there at the page's end."""
+    """Plan the steps of a run, each with its owner. A text is evaluated where it stands; if it fails, at the end."""
     owners: list[Owner] = []
     steps: list[Step] = []
     is_held = checked.mode == "check"
@@ -33,13 +33,13 @@ def plan(checked: Checked, timeout: float) -> tuple[list[Owner], list[Step]]:
         stated = tuple(text.formulas) if is_held else ()
         if asked or stated:
             form = "bool(\n{}\n)" if text.asserts else "{}"  # as Python takes what is asserted
-            said = tuple((form.format(a.expression), a.spec if isinstance(a, Computed) else None) for a in asked)
+            expressions = tuple((form.format(a.expression), a.spec if isinstance(a, Computed) else None) for a in asked)
             # Each formula has some twenty mutants, and each of them is checked.
             longest = timeout * (1 + len(stated))
             if asked and not text.asserts:
                 asks.append(((text.cell, text, asked), len(steps)))
             owners.append((text.cell, text, asked))
-            steps.append(Step(text.line, None, f"what cell {text.cell + 1} says", False, longest, said, stated))
+            steps.append(Step(text.line, None, f"what cell {text.cell + 1} says", False, longest, expressions, stated))
 
     for index, cell in enumerate(checked.page.cells):
         if cell.is_code and not cell.holds_claims:

@@ -11,7 +11,7 @@ _PATIENCE = 15.0  # seconds after which a page that still runs is spoken of agai
 
 
 def shown(stream: TextIO, pages: int) -> "Bar | Lines":
-    """What suits a stream: a bar where someone watches, lines in a log."""
+    """Return the progress that suits a stream: a bar where someone watches, lines in a log."""
     return Bar(stream, pages) if stream.isatty() else Lines(lambda line: print(line, file=stream, flush=True))
 
 
@@ -22,14 +22,14 @@ class Lines:
         self._write = write
         self._spoke: dict[str, float] = {}
 
-    def __call__(self, told: Told) -> None:
+    def __call__(self, message: Told) -> None:
         """Tell."""
         now = time.monotonic()
-        if told.step == 0:
-            self._write(_done(told))
-        elif now - self._spoke.setdefault(told.page, now) > _PATIENCE:
-            self._spoke[told.page] = now
-            self._write(f"{told.page}: step {told.step} of {told.steps}, {told.name}")
+        if message.step == 0:
+            self._write(_done(message))
+        elif now - self._spoke.setdefault(message.page, now) > _PATIENCE:
+            self._spoke[message.page] = now
+            self._write(f"{message.page}: step {message.step} of {message.steps}, {message.name}")
 
     def close(self) -> None:
         """There is nothing to clear away."""
@@ -43,16 +43,16 @@ class Bar:
         self._running: dict[str, Told] = {}
         self._began = time.monotonic()
 
-    def __call__(self, told: Told) -> None:
+    def __call__(self, message: Told) -> None:
         """Tell."""
-        if told.step:
-            self._running[told.page] = told
+        if message.step:
+            self._running[message.page] = message
         else:
-            self._running.pop(told.page, None)
+            self._running.pop(message.page, None)
             self._done += 1
-            if told.why:
+            if message.why:
                 self.close()
-                print(_done(told), file=self._stream)
+                print(_done(message), file=self._stream)
         at = ", ".join(f"{t.page.rpartition('/')[2]} {t.step}/{t.steps}" for t in self._running.values())
         filled = "=" * round(20 * self._done / max(1, self._pages))
         line = f"[{filled:<20}] {self._done}/{self._pages} pages"
@@ -66,5 +66,6 @@ class Bar:
         self._stream.flush()
 
 
-def _done(told: Told) -> str:
-    return f"{told.page}: ran in {told.seconds:.1f} s, for {told.why}" if told.why else f"{told.page}: unchanged"
+def _done(message: Told) -> str:
+    result = f"ran in {message.seconds:.1f} s, for {message.why}" if message.why else "unchanged"
+    return f"{message.page}: {result}"

@@ -50,7 +50,7 @@ def check(formula: Formula, namespace: Mapping[str, object]) -> list[str]:
 
 
 def _suggested(latex: str, page: Mapping[str, object]) -> str:
-    """What could stand after `where:` of a formula, by its symbols that the page does not bind."""
+    """Suggest the text after `where:` of a formula, by its symbols that the page does not bind."""
     computed, drawn = list[str](), list[str]()
     tokens, within = tokenize(latex), 0
     for place, token in enumerate(tokens[:-1]):
@@ -64,9 +64,9 @@ def _suggested(latex: str, page: Mapping[str, object]) -> str:
         stands_alone = after.text in RELATIONS and not latex[: over.start() if over else token.start].strip()
         (computed if stands_alone or after.text == "(" else drawn).append(name)
     drawn = [name for name in dict.fromkeys(drawn) if name not in computed][:3]
-    said = [f"{', '.join(drawn)} = random(...)"] * bool(drawn)
-    said += [f"{name} = ..." for name in dict.fromkeys(computed)]
-    return "; ".join(said) + " " * bool(said)
+    parts = [f"{', '.join(drawn)} = random(...)"] * bool(drawn)
+    parts += [f"{name} = ..." for name in dict.fromkeys(computed)]
+    return "; ".join(parts) + " " * bool(parts)
 
 
 @np.errstate(all="ignore")
@@ -84,9 +84,9 @@ def holds_in(latex: str, scope: Scope) -> bool:
 def sides(latex: str, parsed: Parsed, scope: Scope) -> Iterator[tuple[Node, Assignment, list[Any], Evaluator]]:
     """Yield each statement for each value of its free indices, with the values of its sides."""
     evaluator = Evaluator(latex, parsed, scope)
-    for statement, given in zip(parsed.statements, parsed.given, strict=True):
+    for statement, condition in zip(parsed.statements, parsed.given, strict=True):
         at = None
-        for at in evaluator.assignments(statement, given):
+        for at in evaluator.assignments(statement, condition):
             values = [kid if kid.kind == "sized" else evaluator(kid, at) for kid in statement.kids]
             yield statement, at, values, evaluator
         if at is None:
@@ -102,15 +102,15 @@ def _fails(latex: str, parsed: Parsed, scope: Scope) -> Iterator[str]:
             if (id(statement), i) in failed:
                 continue
             if relation in "∈∉":
-                said = evaluator.outside(values[i], right, at)
-                said = said if relation == "∈" else "it is one of them" * (not said)
+                fault = evaluator.outside(values[i], right, at)
+                fault = fault if relation == "∈" else "it is one of them" * (not fault)
             else:
-                said = _differs(relation, left, right, values[i], values[i + 1], evaluator)
-            if said:
+                fault = _differs(relation, left, right, values[i], values[i + 1], evaluator)
+            if fault:
                 failed.add((id(statement), i))
                 where = ", ".join(f"{name} = {value}" for name, value in at.items())
                 text = latex[left.span[0] : right.span[1]]
-                yield f"`{text}` does not hold{' for ' if where else ''}{where}: {said}"
+                yield f"`{text}` does not hold{' for ' if where else ''}{where}: {fault}"
 
 
 def _differs(relation: str, left: Node, right: Node, one: Any, other: Any, evaluator: Evaluator) -> str:
@@ -148,9 +148,9 @@ def _differs(relation: str, left: Node, right: Node, one: Any, other: Any, evalu
 def _show(value: Any, digits: int = 4) -> str:
     if not shape(value):
         return f"{float(value):.{digits}g}"
-    found = numbers(value).ravel()
-    first = ", ".join(f"{entry:.{digits}g}" for entry in found[:3].tolist())
-    return f"{describe(value)} ({first}{', ...' if found.size > 3 else ''})"
+    values = numbers(value).ravel()
+    first = ", ".join(f"{entry:.{digits}g}" for entry in values[:3].tolist())
+    return f"{describe(value)} ({first}{', ...' if values.size > 3 else ''})"
 
 
 def _hides(formula: Formula, parsed: Parsed, scope: Scope) -> Iterator[str]:
@@ -163,11 +163,11 @@ def _hides(formula: Formula, parsed: Parsed, scope: Scope) -> Iterator[str]:
         if 0 in shape(value):
             yield f"`{formula.latex}`: {name} of shape {shape(value)} has no entries: {remedy}"
         elif shape(value) and is_real(value):
-            found = numbers(value).ravel()
+            values = numbers(value).ravel()
             if any(size < 2 for size in shape(value)) and len(shape(value)) < 3:
                 yield f"`{formula.latex}`: {name} of shape {shape(value)} hides what its sizes do: {remedy}"
-            elif bool((found == found[0]).all()):
-                yield f"`{formula.latex}`: {name} with all entries {found[0]:g} hides mistakes: {remedy}"
+            elif bool((values == values[0]).all()):
+                yield f"`{formula.latex}`: {name} with all entries {values[0]:g} hides mistakes: {remedy}"
 
 
 def _proves_nothing(formula: Formula, parsed: Parsed, scope: Scope) -> Iterator[str]:

@@ -76,10 +76,10 @@ def entries(value: Any, xp: Any) -> Any:
     if not is_list(value) or not value:
         return value
     try:
-        found = np.asarray([*value], dtype=np.float64 if _numeric(value) else object)
+        array = np.asarray([*value], dtype=np.float64 if _numeric(value) else object)
     except ValueError:  # of lengths that differ
         return value
-    return value if found.dtype == object else xp.asarray(found)
+    return value if array.dtype == object else xp.asarray(array)
 
 
 def _numeric(value: Any) -> bool:
@@ -129,8 +129,8 @@ def describe(value: Any) -> str:
     """Say what a value is."""
     if is_array(value):
         kind = "a tensor" if is_tensor(value) else "an array"
-        said = f"{kind} of shape {shape(value)}"
-        return said if is_real(value) else f"{said} of {'masked entries' if _masked(value) else value.dtype}"
+        text = f"{kind} of shape {shape(value)}"
+        return text if is_real(value) else f"{text} of {'masked entries' if _masked(value) else value.dtype}"
     return f"{value:g}" if isinstance(value, int | float) else f"a {type(value).__name__}"
 
 

@@ -61,8 +61,8 @@ class Evaluator(Indexed):
             rows = [self._is_row(kid, at) for kid in node.kids]
             if rows == [True, False]:
                 return self._plain(matmul(one, other))
-            what = "rows: transpose the second" if rows[0] else r"columns: write x^\top y, x \cdot y or x \odot y"
-            raise self.fail(node, f"a product of two {what}")
+            remedy = "rows: transpose the second" if rows[0] else r"columns: write x^\top y, x \cdot y or x \odot y"
+            raise self.fail(node, f"a product of two {remedy}")
         if one.ndim == 1 and other.ndim == 2 and other.shape[0] == 1:
             return self._plain(matmul(one[:, None], other))
         if one.shape[-1] != other.shape[-2 if other.ndim > 1 else 0]:
@@ -123,9 +123,9 @@ class Evaluator(Indexed):
             square = len(shape(base)) >= 2 and base.shape[-1] == base.shape[-2]
             if square and isinstance(power, int):
                 return library(base).linalg.matrix_power(base, power)
-            what = f"{describe(power)} as a power" if shape(power) else f"a power of {describe(base)}"
+            operation = f"{describe(power)} as a power" if shape(power) else f"a power of {describe(base)}"
             remedy = r"functions of entries are written \exp(x) or x \odot x, and what inverts x is x_{\text{inv}}"
-            raise self.fail(node, f"{what}: {remedy}")
+            raise self.fail(node, f"{operation}: {remedy}")
         try:
             value = base**power
         except OverflowError:

@@ -89,7 +89,7 @@ class Expressions(Symbols):
         return token.text in _FACTORS and token.text not in self.closers[-1:]
 
     def factor(self) -> Node:
-        """What has a value, with its scripts."""
+        """Read an atom with its scripts."""
         start, token = self.next.start, self.next
         if token.kind == "font" and token.text in FUNCTIONS and not self.names.bound(token.text):
             return self.function(token.text)
@@ -104,7 +104,7 @@ class Expressions(Symbols):
         return self.scripted(self.atom(), start)
 
     def atom(self) -> Node:
-        """What has a value without a name."""
+        """Read an atom that has no name."""
         token = self.next
         self.at += 1
         if token.kind == "number":
@@ -199,7 +199,7 @@ class Expressions(Symbols):
         return self.node(kind, token.start, *kids, value=value)
 
     def bracket(self, token: Token) -> Node:
-        """What stands side by side, or below each other."""
+        """Read arrays that stand side by side, or below each other."""
         if self.ahead(";") == ";":
             kids = [self.expression()]
             while self.take(";"):

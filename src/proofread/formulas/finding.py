@@ -98,19 +98,21 @@ def find(markdown: str) -> list[Formula]:
     >>> find("so $x_i$ sums to $s = 3$ <!-- where: s = x.sum() -->")
     [Formula(latex='s = 3', line=0, display=False, where='s = x.sum()', unchecked=None, tag=None)]
     """
-    found = []
+    formulas = []
     for span in spans(markdown):
         if not span.closes or not (span.display or is_marked(markdown, span.end)):
             continue
-        said: dict[str, list[str]] = {"where": [], "unchecked": []}
+        directives: dict[str, list[str]] = {"where": [], "unchecked": []}
         end = span.end
         while directive := _DIRECTIVE.match(markdown, end):
-            said[directive[1]].append(directive[2].strip())
+            directives[directive[1]].append(directive[2].strip())
             end = directive.end()
         line = markdown.count("\n", 0, span.start)
-        where, unchecked = ("; ".join(said[name]) if said[name] else None for name in ("where", "unchecked"))
-        found.append(Formula(span.latex, line, span.display, where, unchecked, span.tag))
-    return found
+        where, unchecked = (
+            "; ".join(directives[name]) if directives[name] else None for name in ("where", "unchecked")
+        )
+        formulas.append(Formula(span.latex, line, span.display, where, unchecked, span.tag))
+    return formulas
 
 
 def is_marked(markdown: str, end: int) -> bool:

@@ -28,7 +28,7 @@ class _Parser(Expressions):
 
     def formula(self) -> Parsed:
         statements: list[Node] = []
-        given: list[Node | None] = []
+        conditions: list[Node | None] = []
         depth = 0
         while self.next.kind != "end":
             token = self.next
@@ -41,7 +41,7 @@ class _Parser(Expressions):
                 if (qualifies and not statements) or token.text in ("otherwise", "else", "or"):
                     self.fail(f"`{token.text}` must follow what it qualifies", token.start)
                 if token.text in ("if", "whenever") or (token.text == "for" and statements and self.compares()):
-                    given[-1] = self.both(given[-1], self.condition())
+                    conditions[-1] = self.both(conditions[-1], self.condition())
                 if token.kind == "break" and self.peek("+"):
                     self.fail("a new formula or the rest of the last? Begin a line that goes on with &")
                 if token.text in ("for", "for all"):
@@ -53,10 +53,10 @@ class _Parser(Expressions):
                 self.free, self.summed = {}, {}
                 statement = self.statement()
                 if statements and self.is_condition(statement, {*outer[0], *self.free, *self.ranges}):
-                    given[-1] = self.both(given[-1], dataclasses.replace(statement, kind="condition"))
+                    conditions[-1] = self.both(conditions[-1], dataclasses.replace(statement, kind="condition"))
                 else:
                     statements.append(statement)
-                    given.append(None)
+                    conditions.append(None)
                 for name in self.free.keys() & self.summed.keys():
                     self.fail(f"{name} is the index of a sum and free as well: rename one of them", token.start)
                 self.free, self.summed = outer[0] | self.free, outer[1] | self.summed
@@ -71,7 +71,7 @@ class _Parser(Expressions):
             if name not in free:
                 self.fail(f"{name} is not bound: bind it in `where`, or use it as a subscript", token.start)
         indices = frozenset({*free, *self.summed})
-        return Parsed(tuple(statements), tuple(given), free, self.ranges, self.origin, indices)
+        return Parsed(tuple(statements), tuple(conditions), free, self.ranges, self.origin, indices)
 
     def compares(self) -> bool:
         """Tell whether a comparison comes next, and not the range of an index or a list of names."""

@@ -29,7 +29,7 @@ def loose(markdown: str, displayed: Iterable[str]) -> Iterator[tuple[int, str]]:
 
 
 def _words(latex: str) -> list[str]:
-    """What LaTeX says, whatever the spaces, sizes, fonts, alignment and needless braces in it."""
+    """Return the words of LaTeX, without spaces, sizes, fonts, alignment and needless braces."""
     words: list[str] = []
     for token in tokenize(latex)[:-1]:
         text = r"\\" if token.kind in ("break", "word", "environment") else _PLAIN.get(token.text, token.text)

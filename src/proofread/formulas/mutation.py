@@ -53,11 +53,11 @@ def mutants(formula: Formula, namespace: Mapping[str, object]) -> Iterator[Mutan
     scope = Scope(formula.where or "", namespace)
     seen = {_squeezed(formula.latex)}
     parsed = parse(formula.latex, scope)
-    for start, end, text, what in _edits(_Source(formula.latex, parsed, scope)):
+    for start, end, text, change in _edits(_Source(formula.latex, parsed, scope)):
         latex = formula.latex[:start] + text + formula.latex[end:]
         if _squeezed(latex) not in seen and not _explains_by_itself(latex, parsed, scope):
             seen.add(_squeezed(latex))
-            yield Mutant(latex, what, (start, end, text))
+            yield Mutant(latex, change, (start, end, text))
 
 
 def survivors(formula: Formula, namespace: Mapping[str, object]) -> list[Mutant]:
@@ -70,8 +70,8 @@ def survivors(formula: Formula, namespace: Mapping[str, object]) -> list[Mutant]
         return []
     scope = Scope(formula.where, namespace)
     fresh = redrawn(scope)
-    found = [mutant for mutant in mutants(formula, namespace) if holds_in(mutant.latex, scope)]
-    return [mutant for mutant in found if not say_the_same(formula.latex, mutant.latex, fresh)]
+    passing = [mutant for mutant in mutants(formula, namespace) if holds_in(mutant.latex, scope)]
+    return [mutant for mutant in passing if not say_the_same(formula.latex, mutant.latex, fresh)]
 
 
 def complaints(formula: Formula, namespace: Mapping[str, object]) -> list[str]:
@@ -79,7 +79,7 @@ def complaints(formula: Formula, namespace: Mapping[str, object]) -> list[str]:
 
     Mutants that one binding tells apart are told of once.
     """
-    told, alive = list[str](), survivors(formula, namespace)
+    messages, alive = list[str](), survivors(formula, namespace)
     while alive:
         mutant, *others = alive
         where, remedy = _remedy(formula, mutant, namespace)
@@ -90,17 +90,19 @@ def complaints(formula: Formula, namespace: Mapping[str, object]) -> list[str]:
         was, now = formula.latex[start:end].strip(), text.strip()
         change = f"`{now}` for `{was}`" if was and now else f"without `{was}`" if was else f"with `{now}`"
         alike = f", and {more} more mutant{'s' * (more > 1)} like it" * bool(more)
-        told.append(f"`{formula.latex}` would pass as `{mutant.latex}` too ({mutant.what}: {change}){alike}: {remedy}")
-    return told
+        messages.append(
+            f"`{formula.latex}` would pass as `{mutant.latex}` too ({mutant.what}: {change}){alike}: {remedy}"
+        )
+    return messages
 
 
 def _remedy(formula: Formula, mutant: Mutant, namespace: Mapping[str, object]) -> tuple[str, str]:
     """The `where` that tells a mutant apart, the first that is found, and what to write."""
     assert formula.where is not None
-    for where, said in _bound_otherwise(formula, namespace):
+    for where, binding in _bound_otherwise(formula, namespace):
         holds = not check(replace(formula, where=where), namespace)
         if holds and not holds_in(mutant.latex, Scope(where, namespace)):
-            return where, f"tell them apart in its `where`, by {said}"
+            return where, f"tell them apart in its `where`, by {binding}"
     remedy = "bind its symbols to values that tell them apart, or if it is as true, state which of them is meant in"
     return formula.where, f"{remedy} a claim, and say `<!-- unchecked: reason -->`"
 
@@ -119,13 +121,13 @@ def _bound_otherwise(formula: Formula, namespace: Mapping[str, object]) -> Itera
             (place, node.id) for node in ast.walk(statement) if isinstance(node, ast.Name) and node.id in scope.where
         ]
     for place, name in dict.fromkeys(names):
-        for said in () if name in scope.computed else _others(scope.value(name), scope):
-            said = f"{name} = {said}"
-            yield "; ".join([*body[:place], said, *body[place:]]), f"`{said}`"
+        for bound in () if name in scope.computed else _others(scope.value(name), scope):
+            bound = f"{name} = {bound}"
+            yield "; ".join([*body[:place], bound, *body[place:]]), f"`{bound}`"
 
 
 def _others(value: Any, scope: Scope) -> Iterator[str]:
-    """What a symbol could be bound to instead."""
+    """Yield other values to which a symbol could be bound."""
     if is_array(value) and is_rounded(value):
         axes = {size: name for name, size in reversed(scope.where.items()) if type(size) is int}
         yield f'random("{" ".join(str(axes.get(size, size)) for size in shape(value))}")'
@@ -140,7 +142,7 @@ def _squeezed(latex: str) -> str:
 
 
 def _explains_by_itself(latex: str, formula: Parsed, scope: Scope) -> bool:
-    """Whether a mutant explains a symbol by that symbol, as no author would: ``m = max(m, s)``."""
+    """Tell whether a mutant explains a symbol by that symbol, as no author would: ``m = max(m, s)``."""
     try:
         statements = parse(latex, scope).statements
     except FormulaError:
@@ -185,8 +187,8 @@ class _Source:
 def _edits(source: _Source) -> Iterator[_Edit]:
     """Yield edits of a formula's LaTeX."""
     # What holds under a condition holds under a narrower one.
-    given = [(node, _WIDENED) for tree in source.parsed.given if tree for node in tree.walk()]
-    for node, changes in [*((node, _CHANGED) for node in source.parsed.walk()), *given]:
+    conditions = [(node, _WIDENED) for tree in source.parsed.given if tree for node in tree.walk()]
+    for node, changes in [*((node, _CHANGED) for node in source.parsed.walk()), *conditions]:
         if node.kind == "condition":
             for mark, relation in zip(node.marks, node.value.split(), strict=True):
                 yield from ((*mark, instead + " ", "condition changed") for instead in changes.get(relation, ()))

@@ -87,34 +87,36 @@ class Indexed:
     def indices(self, node: Node) -> frozenset[str]:
         """Return the indices that a node's value depends on."""
         if id(node) not in self._indices:
-            found = frozenset().union(*(self.indices(kid) for kid in node.kids))
+            names = frozenset().union(*(self.indices(kid) for kid in node.kids))
             if node.kind == "name" and (node.value in self.parsed.indices or node.value.startswith("#")):
-                found |= {node.value}
+                names |= {node.value}
             if node.kind in ("big", "sequence", "builder"):
-                found -= {node.value.split()[-1]}
-            self._indices[id(node)] = found
+                names -= {node.value.split()[-1]}
+            self._indices[id(node)] = names
         return self._indices[id(node)]
 
-    def assignments(self, statement: Node, given: Node | None, at: Assignment | None = None) -> Iterator[Assignment]:
+    def assignments(
+        self, statement: Node, condition: Node | None, at: Assignment | None = None
+    ) -> Iterator[Assignment]:
         """Yield every value of the statement's free indices that fulfils the condition under which it holds."""
         at = at or {}
-        depends = self.indices(statement) | (self.indices(given) if given else frozenset())
+        depends = self.indices(statement) | (self.indices(condition) if condition else frozenset())
         names = [name for name in self.parsed.free if name in depends and name not in at]
         if not names:
-            if given is None or self(given, at):
+            if condition is None or self(condition, at):
                 yield at
             return
         # An index whose range needs another one's value comes after it.
         for name in names:
             values = self._range(name, statement, at)
-            if values is None and given:
-                values = self._bounded(name, given, at)
+            if values is None and condition:
+                values = self._bounded(name, condition, at)
             if values is not None:
                 break
         else:
             raise FormulaError(rf"nothing says which values {names[0]} takes: add `, {names[0]} = 1, \dots, n`")
         for value in values:
-            yield from self.assignments(statement, given, {**at, name: value})
+            yield from self.assignments(statement, condition, {**at, name: value})
 
     def text(self, node: Node) -> str:
         """Return how a node is written."""
@@ -324,25 +326,25 @@ class Indexed:
             for item in value if is_list(value) else [value]:
                 if shape(item) != expected:
                     alone = not sizes and node.kind != "space"
-                    said = f"it is {describe(item)}, not a number"
-                    return said if alone else f"its shape is {shape(item)}, not {expected}"
+                    fault = f"it is {describe(item)}, not a number"
+                    return fault if alone else f"its shape is {shape(item)}, not {expected}"
         items = value if isinstance(value, list) else [value]
-        found = np.concatenate([numbers(item).ravel() for item in items])
+        entries = np.concatenate([numbers(item).ravel() for item in items])
         slack = math.sqrt(self.precision)
         if node.kind == "space":
-            whole = found == found.round()
-            inside = {"R": ~np.isnan(found), "Z": whole, "N": whole & (found >= 0)}[node.value]
+            whole = entries == entries.round()
+            inside = {"R": ~np.isnan(entries), "Z": whole, "N": whole & (entries >= 0)}[node.value]
         elif node.kind == "interval":
             low, high = (self(kid, at) for kid in node.kids)
             slack = slack * max([abs(end) for end in (low, high) if math.isfinite(end)], default=0.0)
-            above = found >= low - slack if node.value[0] == "[" else found > low
-            inside = above & (found <= high + slack if node.value[1] == "]" else found < high)
+            above = entries >= low - slack if node.value[0] == "[" else entries > low
+            inside = above & (entries <= high + slack if node.value[1] == "]" else entries < high)
         else:
             members = self(node, at)
             if not is_list(members):
                 raise self.fail(node, f"is {describe(members)}, not a set")
-            inside = np.array([any(holds("=", entry, m, 1e-8) for m in members) for entry in found.tolist()], bool)
-        wrong = found[~inside]
+            inside = np.array([any(holds("=", entry, m, 1e-8) for m in members) for entry in entries.tolist()], bool)
+        wrong = entries[~inside]
         if not len(wrong):
             return ""
-        return f"it {'has entries' if len(found) > 1 else 'is'} {', '.join(f'{x:.4g}' for x in wrong[:3].tolist())}"
+        return f"it {'has entries' if len(entries) > 1 else 'is'} {', '.join(f'{x:.4g}' for x in wrong[:3].tolist())}"

@@ -79,14 +79,14 @@ def _equal(one: np.ndarray, other: np.ndarray) -> bool:
 @np.errstate(all="ignore")
 def _sides(latex: str, scope: Scope) -> Sides | None:
     """The values of a formula's sides, by statement, values of its indices, and place."""
-    found: Sides = {}
+    by_place: Sides = {}
     try:
         parsed = parse(latex, scope)
         for statement, at, values, _ in sides(latex, parsed, scope):
             for place, value in enumerate(values):
                 if not (isinstance(value, Node) or is_list(value)):
                     key = parsed.statements.index(statement), tuple(sorted(at.items())), place
-                    found[key] = numbers(value)
+                    by_place[key] = numbers(value)
     except FormulaError:
         return None
-    return found
+    return by_place

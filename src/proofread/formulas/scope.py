@@ -25,7 +25,7 @@ _SEPARATED = "write name = value, with a semicolon and no comma between two"
 
 
 class Scope:
-    """What the names of a formula are bound to.
+    """The bindings of the names of a formula.
 
     Attributes:
         where: What `where` binds.
@@ -163,7 +163,7 @@ class Scope:
 @functools.cache
 def _assigned(cell: str) -> tuple[tuple[frozenset[str], frozenset[str], frozenset[str]], ...]:
     """The assignments of a cell, but for those in functions: what each binds, uses, and calls."""
-    found = []
+    assigned = []
     try:
         body = module(cell).body
     except SyntaxError:  # which its cell tells of
@@ -174,8 +174,8 @@ def _assigned(cell: str) -> tuple[tuple[frozenset[str], frozenset[str], frozense
                 names = {n.id for target in node.targets for n in ast.walk(target) if isinstance(n, ast.Name)}
                 used = {n.id for n in ast.walk(node.value) if isinstance(n, ast.Name)}
                 called = {_root(n.func) for n in ast.walk(node.value) if isinstance(n, ast.Call)}
-                found.append((frozenset(names), frozenset(used), frozenset(called)))
-    return tuple(found)
+                assigned.append((frozenset(names), frozenset(used), frozenset(called)))
+    return tuple(assigned)
 
 
 @contextlib.contextmanager

@@ -127,8 +127,8 @@ class Symbols(Cursor, ABC):
 
     def separator(self) -> str:
         r"""Return what parts the arguments of a call, as in ``D(p \| q)``: what stands there just once."""
-        found = [token.text for token in self.level() if token.text in _SEPARATORS]
-        return found[0] if len(found) == 1 else ""
+        separators = [token.text for token in self.level() if token.text in _SEPARATORS]
+        return separators[0] if len(separators) == 1 else ""
 
     def accented(self) -> str:
         """Take a letter, a run of letters that `where` binds, or what a font command holds, with accents and primes."""

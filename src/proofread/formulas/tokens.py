@@ -165,9 +165,9 @@ class Cursor:
 
     def word(self, *texts: str) -> bool:
         """Take one of some words, if it comes next."""
-        found = self.next.kind == "word" and self.next.text in texts
-        self.at += found
-        return found
+        is_next = self.next.kind == "word" and self.next.text in texts
+        self.at += is_next
+        return is_next
 
     def expect(self, text: str, why: str) -> Token:
         """Take a sign or command that must come next."""

@@ -42,13 +42,13 @@ def read(source: str) -> Prose:
         reason = next((reasons[end] for end in ends if end in reasons), "")
         if check(prose, expression, line):
             span = text.span(fragment)
-            said = " ".join(fragment.value.split())
-            prose.claims.append(Claim(said, f"{expression}  {reason}".rstrip(), span, prose.line(span[0])))
+            words = " ".join(fragment.value.split())
+            prose.claims.append(Claim(words, f"{expression}  {reason}".rstrip(), span, prose.line(span[0])))
     return prose
 
 
 def _condition(test: ast.expr) -> ast.expr:
-    """What is asserted; where brackets have taken in the message, too, what stands before it."""
+    """Return the condition of an assert, also where brackets enclose its message, too."""
     return test.elts[0] if isinstance(test, ast.Tuple) and test.elts else test
 
 

@@ -69,7 +69,7 @@ class _Many(list[Any]):
 
 
 def is_fixed(expression: str, value: object) -> bool:
-    """Whether the expression gives this value whatever the page gave."""
+    """Tell whether the expression gives this value whatever the page gave."""
     tree = parse(expression)
     held = 0
     for seed in range(_TRIALS):
@@ -85,26 +85,26 @@ def is_fixed(expression: str, value: object) -> bool:
 
 
 def why_fixed(expression: str) -> str:
-    """What makes an expression prove nothing, as far as it can be told."""
+    """Return why an expression proves nothing, as far as that is known."""
     tree = parse(expression)
-    if said := next((ast.unparse(node) for node in _asked(tree) if _is_true(node)), ""):
-        return f"{said} is never false"
+    if source := next((ast.unparse(node) for node in _asked(tree) if _is_true(node)), ""):
+        return f"{source} is never false"
     for node in (each for each in ast.walk(tree) if isinstance(each, ast.expr)):
-        said = ast.unparse(node)
+        source = ast.unparse(node)
         if isinstance(node, ast.IfExp) and ast.dump(node.body) == ast.dump(node.orelse):
-            return f"both branches of {said} are the same"
+            return f"both branches of {source} are the same"
         if isinstance(node, ast.Compare):
             for one, other in zip([node.left, *node.comparators], node.comparators, strict=False):
                 if ast.dump(one) in map(ast.dump, getattr(other, "elts", ())):
-                    return f"{said} looks for {ast.unparse(one)} among what it stands in"
+                    return f"{source} looks for {ast.unparse(one)} among what it stands in"
                 if ast.dump(one) == ast.dump(other):
-                    return f"{said} compares {ast.unparse(one)} with itself"
+                    return f"{source} compares {ast.unparse(one)} with itself"
         if len({ast.dump(each) for each in _compared(node)}) == 1:
-            return f"{said} compares {ast.unparse(_compared(node)[0])} with itself"
+            return f"{source} compares {ast.unparse(_compared(node)[0])} with itself"
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult) and 0 in map(number, (node.left, node.right)):
-            return f"{said} is zero"
+            return f"{source} is zero"
         if isinstance(node, ast.Call) and _called(node) == "len" and node.args and isinstance(node.args[0], _DISPLAYS):
-            return f"{said} counts what is written in it"
+            return f"{source} counts what is written in it"
     return "nothing that the page gives can change that"
 
 
@@ -125,7 +125,7 @@ class _Trial:
         self._many = False
 
     def holds(self, node: ast.expr) -> bool:
-        """Whether the expression is true this time."""
+        """Tell whether the expression is true in this trial."""
         key = node, self._turn, self._many  # what stands in an expression is asked for more than once
         if key not in self._held:
             self._held[key] = self._holds(node)
@@ -145,7 +145,7 @@ class _Trial:
         return _truth(self.value(node))
 
     def value(self, node: ast.expr) -> Any:
-        """What the expression gives this time."""
+        """Return the value of the expression in this trial."""
         if isinstance(node, ast.NamedExpr):
             self._bound[node.target.id] = self.value(node.value)
             return self._bound[node.target.id]
@@ -183,7 +183,7 @@ class _Trial:
         return self._stand_in(node)
 
     def _is_plain(self, node: ast.BinOp) -> bool:
-        """Whether an operator is tried: not a power that may be huge, nor what repeats or formats a text."""
+        """Tell whether an operator is tried: not a power that may be huge, and none that repeats or formats a text."""
         if isinstance(node.op, ast.Pow):
             power = number(node.right)
             return power is not None and abs(power) <= 10
@@ -306,7 +306,7 @@ def _called(node: ast.expr) -> str:
 
 
 def _given(node: ast.Call) -> list[ast.expr]:
-    """What a call takes: ahead of its arguments what it is a method of, unless that is a library."""
+    """Return the inputs of a call: the object of a method, unless that is a library, and the arguments."""
     owner = node.func.value if isinstance(node.func, ast.Attribute) else None
     is_library = isinstance(owner, ast.Name) and owner.id in _LIBRARIES
     return [*([owner] if owner is not None and not is_library else []), *node.args]
@@ -319,18 +319,18 @@ def _compared(node: ast.expr) -> Sequence[ast.expr]:
 
 
 def _reduced(node: ast.expr) -> tuple[ast.expr | None, Sequence[ast.expr]]:
-    """What a call that is known takes its result from, and its other arguments."""
+    """Return the argument from which a known function takes its result, and its other arguments."""
     if not isinstance(node, ast.Call) or _called(node) not in _ONE.keys() | _OF_MANY.keys():
         return None, ()
     named = [each.value for each in node.keywords if each.arg == "dim"]
-    given = _given(node)
-    if not given or isinstance(given[0], ast.Starred) or len(named) < len(node.keywords):
+    inputs = _given(node)
+    if not inputs or isinstance(inputs[0], ast.Starred) or len(named) < len(node.keywords):
         return None, ()
-    return given[0], [*given[1:], *named]
+    return inputs[0], [*inputs[1:], *named]
 
 
 def _each(op: Callable[..., Any], *operands: Any) -> Any:
-    """What an operator gives, number by number where one operand is many."""
+    """Apply an operator, number by number where one operand is many."""
     sizes = [len(each) for each in operands if isinstance(each, _Many)]
     if not sizes:
         return op(*operands)
@@ -355,7 +355,7 @@ def _asked(node: ast.expr) -> Iterator[ast.expr]:
 
 
 def _is_true(node: ast.expr) -> bool:
-    """Whether an expression is true whatever it gives: a function, a class, a text, what has members."""
+    """Tell whether an expression is always true, such as a function, a class, a text, or a list with members."""
     if isinstance(node, (ast.Lambda, ast.GeneratorExp)):
         return True
     if isinstance(node, ast.NamedExpr):

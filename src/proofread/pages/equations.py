@@ -43,7 +43,7 @@ _MENTIONED = re.compile(r"[Ee]quation|#eq-")
 
 @dataclass(frozen=True)
 class Citation:
-    """What a docstring says of an equation."""
+    """A docstring's citation of an equation."""
 
     path: Path  # the source file
     line: int  # of the number
@@ -56,10 +56,10 @@ def cited(package: str, root: Path) -> Iterator[Citation | SyntaxError]:
     """The equations that the docstrings of a package cite, and what is wrong with a source that is not Python."""
     for path in sources(package, root):
         try:
-            said = source(path)
-            if not _MENTIONED.search(said):  # as in most; parsing all of them at each save would be felt
+            code = source(path)
+            if not _MENTIONED.search(code):  # as in most; parsing all of them at each save would be felt
                 continue
-            tree = module(said, str(path))
+            tree = module(code, str(path))
         except SyntaxError as error:
             yield error
             continue
@@ -74,13 +74,13 @@ def cited(package: str, root: Path) -> Iterator[Citation | SyntaxError]:
 
 
 def is_reference(text: str, place: int) -> bool:
-    """Whether a number in brackets at that place can be an equation's, by what stands before it."""
+    """Tell whether a number in brackets can be an equation's, by the words before it."""
     return not _COUNTED.search(text, max(0, place - 40), place)
 
 
 def references(text: str) -> Iterator[tuple[int, str]]:
     """The numbers of equations that prose refers to, each with its line in the text."""
     for reference in re.finditer(REFERENCE, text):
-        said = reference[0].partition("](")[0]
-        for number in re.finditer(NUMBER, said):
+        shown = reference[0].partition("](")[0]
+        for number in re.finditer(NUMBER, shown):
             yield text.count("\n", 0, reference.start() + number.start()), number[0]

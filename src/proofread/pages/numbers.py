@@ -144,7 +144,7 @@ class Number:
         return abs(self.value) / 20 if alone else self.unit
 
     def says(self, value: float) -> bool:
-        """Whether rounding the value to the typed digits gives the typed number."""
+        """Tell whether rounding the value to the typed digits gives the typed number."""
         if not math.isfinite(value):
             return False
         if self.value == 0 and not self.fraction:
@@ -184,7 +184,7 @@ class Number:
 
 
 def correction(typed: str, value: Value) -> str | None:
-    """What should be typed instead, in the same form; None if the typed text says what the value is."""
+    """Return the text to type instead, in the same form; None if the typed text says the value."""
     typed = typed.strip()
     if printed := _PRINTED.fullmatch(typed):
         new = correction(printed["value"], value)
@@ -237,7 +237,7 @@ def amount(figure: str, unit: str = "") -> float | None:
 
 
 def _said_so(bound: str, figure: str, gap: str, unit: str, value: float) -> str | None:
-    """What should be typed for a number that has a unit or keeps a bound."""
+    """Return the text to type for a number that has a unit or keeps a bound."""
     factor = UNITS.get(unit, 1)
     scaled = value // factor if isinstance(value, int) and value % factor == 0 else value / factor
     exact, signs = amount(figure) or 0.0, BOUNDS.get(bound, ("==",))
@@ -252,12 +252,12 @@ def _said_so(bound: str, figure: str, gap: str, unit: str, value: float) -> str 
 
 
 def is_about(bound: str) -> bool:
-    """Whether a bound says that a value may lie on either side of its figure, and near to it."""
+    """Tell whether a bound lets a value lie on either side of its figure, and near to it."""
     return BOUNDS.get(bound) == _ABOUT
 
 
 def _near(figure: str, value: float) -> bool:
-    """Whether a value is about a figure."""
+    """Tell whether a value is about a figure."""
     exact, number = amount(figure), Number.parse(figure)
     if exact is None or not math.isfinite(value):
         return False
@@ -273,7 +273,7 @@ def _coarse(figure: str, value: float) -> str | None:
     number = Number.parse(figure)
     digits = re.sub(r"\D", "", number.whole).rstrip("0") if number and not number.fraction else ""
     rounded = (Decimal(f"{value:.{places}e}") for places in range(len(digits) - 1, len(digits) + 3) if digits)
-    return next((said for each in rounded if number and _near(said := number.write(each), value)), None)
+    return next((written for each in rounded if number and _near(written := number.write(each), value)), None)
 
 
 def numbers(typed: str, value: Value) -> Iterator[tuple[str, float]]:
@@ -311,7 +311,7 @@ def mended(typed: str, value: Value) -> str | None:
 
 
 def _bare(typed: str) -> str:
-    """What is typed without what Python prints around it."""
+    """Return a typed text without the name and brackets that Python prints around a value."""
     printed = _PRINTED.fullmatch(typed.strip())
     return (printed["value"] if printed else typed).strip()
 
@@ -363,7 +363,7 @@ def _number(typed: str, value: float) -> str | None:
 
 
 def _spells(word: str, value: float) -> bool:
-    """Whether a word says a value."""
+    """Tell whether a word says a value."""
     number, place = spelled(word), re.sub(r"^an? ", "", word)
     if place in _VAGUE:
         return _VAGUE[place][0] <= value < _VAGUE[place][1]
@@ -402,7 +402,7 @@ def _sequence(typed: str, values: Sequence[Value]) -> str | None:
 
 
 def _around(typed: str, inside: str) -> str:
-    """What is inside, in the brackets of what is typed."""
+    """Put a text into the brackets of the typed one."""
     return typed[: typed[:1] in ("(", "[")] + inside + typed[len(typed) - (typed[-1:] in (")", "]")) :]
 
 
@@ -411,7 +411,7 @@ def _items(typed: str, many: int) -> list[tuple[int, int]]:
     first, last = int(typed[:1] in ("(", "[")), len(typed) - (typed[-1:] in (")", "]"))
     items = _parted(typed, first, last, ",×".__contains__)
     if len(items) != many or Number.parse(typed):  # then a comma parts thousands: 1,234 is one number
-        grouped = re.sub(rf"{_FRACTION}|{_WHOLE}", lambda found: found[0].replace(",", "_"), typed)
+        grouped = re.sub(rf"{_FRACTION}|{_WHOLE}", lambda match: match[0].replace(",", "_"), typed)
         items = _parted(grouped, first, last, ",×".__contains__)
     if first and [typed[slice(*span)] for span in items] == [typed[first:last].strip()]:
         printed = _parted(typed, first, last, str.isspace)
@@ -421,12 +421,12 @@ def _items(typed: str, many: int) -> list[tuple[int, int]]:
 
 def _parted(typed: str, first: int, last: int, parts: Callable[[str], bool]) -> list[tuple[int, int]]:
     """Where the parts of a text stand that a character parts outside of brackets."""
-    found, depth, begin = list[tuple[int, int]](), 0, first
+    spans, depth, begin = list[tuple[int, int]](), 0, first
     for place in range(first, last + 1):
         depth += (typed[place : place + 1] in ("(", "[")) - (typed[place : place + 1] in (")", "]")) * (place < last)
         if place == last or (depth == 0 and parts(typed[place])):
             if text := typed[begin:place].strip():
                 begin = typed.index(text, begin)
-                found.append((begin, begin + len(text)))
+                spans.append((begin, begin + len(text)))
             begin = place + 1
-    return found
+    return spans

@@ -35,7 +35,7 @@ def documented(tree: ast.Module) -> Iterator[tuple[Documented, str]]:
 
 @dataclass
 class Package:
-    """What the sources of a package define, by name; a name may stand for several things."""
+    """The definitions in the sources of a package, by name; a name may stand for several."""
 
     modules: dict[Path, ast.Module] = field(default_factory=dict)  # the syntax of each, by its file
     broken: dict[Path, SyntaxError] = field(default_factory=dict)  # what is wrong with a file that is not Python
@@ -62,21 +62,21 @@ class Package:
 
     def raised(self, node: Documented) -> set[str]:
         """The exceptions that a source raises, in itself or in what it calls of the package."""
-        found: set[str] = set()
+        exceptions: set[str] = set()
         waiting = [node]
         for each in waiting:  # which grows
             if id(each) not in self._raises:
                 self._raises[id(each)] = self._thrown(each)
             thrown, called = self._raises[id(each)]
-            found |= thrown
+            exceptions |= thrown
             for name in called:
                 own: list[Documented] = [*self.functions.get(name, ()), *self.classes.get(name, ())]
                 waiting += [other for other in own if other not in waiting]
-        return found
+        return exceptions
 
     def _thrown(self, node: Documented) -> tuple[set[str], set[str]]:
         """The exceptions that a source raises itself, and the names of what it calls."""
-        found, called = set(), set()
+        exceptions, called = set(), set()
         for decorator in getattr(node, "decorator_list", ()):  # what wraps a function raises for it
             called.add(ast.unparse(decorator).rpartition(".")[2])
         for each in ast.walk(node):
@@ -84,14 +84,14 @@ class Package:
                 thrown = each.exc.func if isinstance(each.exc, ast.Call) else each.exc
                 name = ast.unparse(thrown).rpartition(".")[2] if thrown else "Exception"  # any, raised again
                 makers = {ast.unparse(maker.returns) for maker in self.functions.get(name, ()) if maker.returns}
-                found |= makers or {name}
+                exceptions |= makers or {name}
             elif isinstance(each, ast.Call) and isinstance(each.func, ast.Name | ast.Attribute):
                 called.add(each.func.id if isinstance(each.func, ast.Name) else each.func.attr)
-        return found, called
+        return exceptions, called
 
 
 def parameters(node: Documented) -> Parameters:
-    """What a function, or a class's constructor, takes: each with its default and its annotation."""
+    """Return the parameters of a function or of a class's constructor, with their defaults and annotations."""
     if isinstance(node, ast.Module):
         return {}
     if isinstance(node, ast.ClassDef):
@@ -100,16 +100,16 @@ def parameters(node: Documented) -> Parameters:
                 return parameters(each)
         fields = (each for each in node.body if isinstance(each, ast.AnnAssign))
         return {each.target.id: (each.value, each.annotation) for each in fields if isinstance(each.target, ast.Name)}
-    given = node.args
-    usual = [*given.posonlyargs, *given.args]
-    defaults = [None] * (len(usual) - len(given.defaults)) + [*given.defaults]
-    pairs: list[tuple[ast.arg | None, ast.expr | None]] = [*zip(usual, defaults, strict=True), (given.vararg, None)]
-    pairs += [*zip(given.kwonlyargs, given.kw_defaults, strict=True), (given.kwarg, None)]
+    arguments = node.args
+    usual = [*arguments.posonlyargs, *arguments.args]
+    defaults = [None] * (len(usual) - len(arguments.defaults)) + [*arguments.defaults]
+    pairs: list[tuple[ast.arg | None, ast.expr | None]] = [*zip(usual, defaults, strict=True), (arguments.vararg, None)]
+    pairs += [*zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True), (arguments.kwarg, None)]
     return {arg.arg: (value, arg.annotation) for arg, value in pairs if arg and arg.arg not in ("self", "cls")}
 
 
 def constants(tree: ast.Module) -> dict[str, str]:
-    """What a module binds its names to, as it is written there."""
+    """Return the source of each value that a module binds to a name."""
     assigned = (each for each in tree.body if isinstance(each, ast.Assign | ast.AnnAssign) and each.value)
     return {
         target.id: ast.unparse(each.value)

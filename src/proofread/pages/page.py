@@ -36,7 +36,7 @@ _MODE = re.compile(r"""^proofread:[ \t]*["']?(.*?)["']?[ \t]*(?:[ ]#.*)?$""", re
 
 
 class PageError(ValueError):
-    """What is wrong with a page that cannot be read or shown: its file, the line, what, and of which kind that is."""
+    """A page cannot be read or shown: its file, the line, the message, and the kind of the finding."""
 
     def __init__(self, path: str, line: int, message: str, kind: str):
         super().__init__(f"{path}:{line}: {message}")
@@ -141,12 +141,12 @@ def leading_imports(code: str) -> int:
 
 def find_pages(paths: Iterable[Path]) -> list[Path]:
     """The pages among files and folders, each once: Markdown, and Python files that hold a ``# %%`` cell."""
-    found: dict[Path, Path] = {}
+    pages: dict[Path, Path] = {}
     for path in paths:
         for file in sorted(inside(path)) if path.is_dir() else [path]:
             if not file.is_symlink() or os.path.exists(file):  # a link may lead nowhere, or to itself
-                found.setdefault(file.resolve(), file)
-    return [file for file in found.values() if is_page(file)]
+                pages.setdefault(file.resolve(), file)
+    return [file for file in pages.values() if is_page(file)]
 
 
 def inside(folder: Path) -> Iterator[Path]:
@@ -157,14 +157,14 @@ def inside(folder: Path) -> Iterator[Path]:
 
 
 def is_page(path: Path) -> bool:
-    """Whether a file is a page."""
+    """Tell whether a file is a page."""
     if path.suffix != ".py" or not path.is_file():
         return path.suffix == ".md" and path.is_file()
     return re.search(rb"(?:\A(?:\xef\xbb\xbf)?|[\r\n])[ \t]*#[ \t]*%%", path.read_bytes()) is not None
 
 
 def own_mode(path: Path) -> str:
-    """What the front matter of a page says of what becomes of it, as the settings' modes do; "" if it says nothing."""
+    """Return the mode that the front matter of a page names, as the settings do; "" if it names none."""
     data = path.read_bytes()
     if b"proofread:" not in data:
         return ""

@@ -64,21 +64,21 @@ class Plain:
 
     @cached_property
     def text(self) -> str:
-        """What is read."""
-        return "".join(said for said, _, _ in self._pieces)
+        """The words."""
+        return "".join(piece for piece, _, _ in self._pieces)
 
     def places(self, fragment: str) -> Iterator[tuple[int, int]]:
         """Where in the source a fragment stands, each time."""
         sought = plain(fragment)
         whole = rf"(?<!\w){re.escape(sought)}(?!\w)"
-        for found in re.finditer(whole, self.text) if sought in self.text else ():  # which is told much sooner
-            yield self._place(found.start()), self._place(found.end() - 1) + 1
+        for match in re.finditer(whole, self.text) if sought in self.text else ():  # which is told much sooner
+            yield self._place(match.start()), self._place(match.end() - 1) + 1
 
     def sentences(self) -> Iterator[tuple[int, int, str]]:
         """Where in the source each sentence stands that has three words or more, and what it says."""
-        for found in _SENTENCE.finditer(self.text):
-            if len(found[0].split()) > 2:
-                yield self._place(found.start()), self._place(found.end() - 1) + 1, found[0]
+        for match in _SENTENCE.finditer(self.text):
+            if len(match[0].split()) > 2:
+                yield self._place(match.start()), self._place(match.end() - 1) + 1, match[0]
 
     def nearest(self, fragment: str, begin: int = 0) -> tuple[float, str, int]:
         """The sentence most like a fragment, of those from a place on: how like, what it says, and where."""
@@ -96,7 +96,7 @@ class Plain:
     def negation(self, fragment: str) -> str:
         """The word before a fragment that turns it round, if there is one."""
         sought = rf"(?<!\w)(?:((?i:{_NEGATIONS})) )?{re.escape(plain(fragment))}(?!\w)"
-        return ((found := re.search(sought, self.text)) and found[1]) or ""
+        return ((match := re.search(sought, self.text)) and match[1]) or ""
 
     def _place(self, at: int) -> int:
         piece = bisect_right(self._starts, at) - 1
@@ -129,25 +129,25 @@ def _sense(text: str) -> str:
 @cache
 def plain(fragment: str) -> str:
     """A fragment without markup, as it is looked for."""
-    return " ".join("".join(said for said, _, _ in _read(fragment, {})).split())
+    return " ".join("".join(piece for piece, _, _ in _read(fragment, {})).split())
 
 
 def _read(text: str, filled: Mapping[int, str]) -> Iterator[_Piece]:
     end = 0
-    for found in [*_MARKUP.finditer(without_open(text, {"{{": "}}"})), None]:
-        start = found.start() if found else len(text)
+    for match in [*_MARKUP.finditer(without_open(text, {"{{": "}}"})), None]:
+        start = match.start() if match else len(text)
         if start > end:
             yield text[end:start].replace("’", "'"), end, 1
-        if not found:
+        if not match:
             return
-        end = found.end()
-        if found["block"] or found["space"] or found["fenced"]:
-            yield " " if found["space"] else "\n", start, 0
-        elif found["entity"]:
-            yield unescape(found[0]).replace("\u00a0", " "), start, 0
-        elif found["computed"]:
-            yield from ((said, start, 0) for said, _, _ in _read(filled.get(start, ""), {}))
-        elif found["tag"] and not _INLINE.fullmatch(found["name"]):
-            parted = " " if _WITHIN.fullmatch(found["name"]) else "\n"
-            said = [plain(spoken[2]) for spoken in _SPOKEN.finditer(text[start:end])]
-            yield from ((each, start, 0) for spoken in ("", *said) for each in (spoken, parted))
+        end = match.end()
+        if match["block"] or match["space"] or match["fenced"]:
+            yield " " if match["space"] else "\n", start, 0
+        elif match["entity"]:
+            yield unescape(match[0]).replace("\u00a0", " "), start, 0
+        elif match["computed"]:
+            yield from ((spoken_texts, start, 0) for spoken_texts, _, _ in _read(filled.get(start, ""), {}))
+        elif match["tag"] and not _INLINE.fullmatch(match["name"]):
+            parted = " " if _WITHIN.fullmatch(match["name"]) else "\n"
+            spoken_texts = [plain(spoken[2]) for spoken in _SPOKEN.finditer(text[start:end])]
+            yield from ((each, start, 0) for spoken in ("", *spoken_texts) for each in (spoken, parted))

@@ -132,7 +132,7 @@ Figure = Claim | Computed
 
 @dataclass
 class Prose:
-    """What one Markdown text claims. Lines count from the text's first, which is line 0."""
+    """The claims of one Markdown text. Lines count from the text's first, which is line 0."""
 
     text: str
     claims: list[Claim] = field(default_factory=list)
@@ -157,12 +157,12 @@ class Prose:
 
     @cached_property
     def _breaks(self) -> list[int]:
-        return [found.start() for found in re.finditer("\n", self.text)]
+        return [match.start() for match in re.finditer("\n", self.text)]
 
     @cached_property
     def _ends(self) -> list[int]:
         """Where paragraphs end."""
-        return [found.start() for found in re.finditer(r"\n(?=[ \t>]*\n)", self.text)]
+        return [match.start() for match in re.finditer(r"\n(?=[ \t>]*\n)", self.text)]
 
     def block(self, place: int) -> tuple[int, int]:
         """From a place to the end of the paragraph that follows it."""
@@ -173,8 +173,8 @@ class Prose:
     def bare(self, code: str) -> Iterator[tuple[int, int]]:
         """Where figures stand that nothing accounts for; a code span that quotes the code is accounted for."""
         for start, end, is_code in self._bare:
-            said = self.text[start:end]
-            if not is_code or not re.search(r"[^\W\d]", said) or _parts(said.strip("`")) not in _parts(code):
+            source = self.text[start:end]
+            if not is_code or not re.search(r"[^\W\d]", source) or _parts(source.strip("`")) not in _parts(code):
                 yield start, end
 
     def publish(self, values: Mapping[Figure, object], marks: Mapping[Figure, tuple[str, str]] | None = None) -> str:
@@ -251,11 +251,11 @@ def _tokens(text: str, front: re.Match[str] | None) -> Iterator[re.Match[str]]:
 
 
 def _spoken(text: str, within: tuple[int, int]) -> Iterator[re.Match[str]]:
-    for said in _SPOKEN.finditer(text, *within):
-        yield from _TOKEN.finditer(text, *said.span(said.lastgroup or 0))
+    for match in _SPOKEN.finditer(text, *within):
+        yield from _TOKEN.finditer(text, *match.span(match.lastgroup or 0))
 
 
-def _waive(prose: Prose, line: int, said: str, within: tuple[int, int], before: Set[_Digits]) -> set[_Digits]:
+def _waive(prose: Prose, line: int, reason: str, within: tuple[int, int], before: Set[_Digits]) -> set[_Digits]:
     """The figures of a block that a waiver names, but for those that were waived before."""
     first, last = (bisect_left(prose._bare, place, key=itemgetter(0)) for place in within)
     figures = {
@@ -263,28 +263,27 @@ def _waive(prose: Prose, line: int, said: str, within: tuple[int, int], before: 
         for place in prose._bare[first:last]
         if place not in before
     }
-    named = _NAMED.fullmatch(said)
+    named = _NAMED.fullmatch(reason)
     waived = set(re.split(", ", named["figures"])) if named else set()
     there = set().union(*figures.values())
-    waived = there if said.startswith("table: ") else waived
+    waived = there if reason.startswith("table: ") else waived
     if not (named or waived) and there:
         wanted = ", ".join(dict.fromkeys(figure for place in figures for figure in sorted(figures[place])))
-        told = (
-            f"the waiver ({said}) must name the figures of its block that it covers, as in <!--~ {wanted}: {said} -->"
-        )
-        prose.problems.append((line, f"{told}, or waive a whole table, <!--~ table: {said} -->"))
+        example = f"<!--~ {wanted}: {reason} -->, or waive a whole table, <!--~ table: {reason} -->"
+        message = f"the waiver ({reason}) must name the figures of its block that it covers, as in {example}"
+        prose.problems.append((line, message))
     elif absent := sorted(waived - there):
-        told = f"the waiver ({said}) covers no figure {', '.join(absent)} of the block that follows"
-        prose.problems.append((line, f"{told}; remove it"))
+        message = f"the waiver ({reason}) covers no figure {', '.join(absent)} of the block that follows"
+        prose.problems.append((line, f"{message}; remove it"))
     elif not waived:
-        prose.problems.append((line, f"the waiver ({said}) covers no figure; remove it"))
+        prose.problems.append((line, f"the waiver ({reason}) covers no figure; remove it"))
     else:
-        prose.waivers.append((line, said))
+        prose.waivers.append((line, reason))
     return {place for place, said_there in figures.items() if said_there and said_there <= waived}
 
 
 def _comment(prose: Prose, token: re.Match[str], line: int, printed: tuple[int, int] | None) -> None:
-    text, (start, end), said = prose.text, token.span(), _unbroken(token["said"])
+    text, (start, end), content = prose.text, token.span(), _unbroken(token["said"])
     waives = token["kind"] == "~"
     before, after = text[text.rfind("\n", 0, start) + 1 : start], re.compile(r"[ \t]*(?:\n|\Z)").match(text, end)
     alone = not before.strip(" \t>|") and after is not None
@@ -295,33 +294,35 @@ def _comment(prose: Prose, token: re.Match[str], line: int, printed: tuple[int, 
         for opened in re.finditer(r"^[ \t>]*(?:`{3,}|~{3,})(.*)", token["said"], re.MULTILINE):
             _claims(prose, opened[1], line)
         return
-    if not said:
-        what = "a reason" if waives else "an expression"
-        prose.problems.append((line, f"<!--{token['kind']} --> needs {what}"))
+    if not content:
+        missing = "a reason" if waives else "an expression"
+        prose.problems.append((line, f"<!--{token['kind']} --> needs {missing}"))
     elif not waives and printed:
-        _claim(prose, said, printed, line)
+        _claim(prose, content, printed, line)
     elif waives and alone:
-        prose._blocks.append((line, said, prose.block(end)))
+        prose._blocks.append((line, content, prose.block(end)))
     else:
-        found = [p.search(text, max(0, start - 400), start) for p in ((_BEFORE, _UNSPACED) if waives else (_BEFORE,))]
-        spoken_of = [claimed for claimed in found if claimed]
+        matches = [p.search(text, max(0, start - 400), start) for p in ((_BEFORE, _UNSPACED) if waives else (_BEFORE,))]
+        spoken_of = [claimed for claimed in matches if claimed]
         prose._covered += (claimed.span() for claimed in spoken_of)
         if not spoken_of:
-            prose.problems.append((line, f"<!--{token['kind']} {said} --> must directly follow what it speaks of"))
+            prose.problems.append((line, f"<!--{token['kind']} {content} --> must directly follow what it speaks of"))
         elif not waives:
             name = next(name for name in "abcdefghi" if spoken_of[0][name] is not None)
             begin, stop = spoken_of[0].span(name)
             typed, head = text[begin:stop], _HEAD.search(text, max(0, begin - 40), begin)
             if head and re.match(r"\d{3}(?!\d)", typed):
-                told = f"{head[0]}{typed} may be one number or two: write {head[1]},{typed}, or end what stands before"
-                prose.problems.append((line, f"{told} it with a comment of its own"))
+                message = (
+                    f"{head[0]}{typed} may be one number or two: write {head[1]},{typed}, or end what stands before"
+                )
+                prose.problems.append((line, f"{message} it with a comment of its own"))
             else:
-                _claim(prose, said, (begin, stop), line)
+                _claim(prose, content, (begin, stop), line)
         elif any(re.search(rf"\d|{VULGAR}", claimed[0]) for claimed in spoken_of):
-            prose.waivers.append((line, said))
+            prose.waivers.append((line, content))
             prose.waived.append(spoken_of[0].span())
         else:
-            prose.problems.append((line, f"the waiver ({said}) covers no figure; remove it"))
+            prose.problems.append((line, f"the waiver ({content}) covers no figure; remove it"))
 
 
 def _claim(prose: Prose, expression: str, span: tuple[int, int], line: int) -> None:
@@ -329,8 +330,8 @@ def _claim(prose: Prose, expression: str, span: tuple[int, int], line: int) -> N
     typed, is_fit = prose.text[slice(*span)], check(prose, expression, line)
     chosen = parse(expression) if is_fit else None
     if isinstance(chosen, ast.IfExp) and isinstance(chosen.body, ast.Constant) and isinstance(chosen.body.value, str):
-        said = f'assert {ast.unparse(chosen.test)}, "..."'
-        message = f"{typed} is no figure: let a cell tagged claims prove it, {said}, with the words around {typed}"
+        remedy = f'assert {ast.unparse(chosen.test)}, "..."'
+        message = f"{typed} is no figure: let a cell tagged claims prove it, {remedy}, with the words around {typed}"
         prose.problems.append((line, message))
     elif is_fit:
         prose.claims.append(Claim(typed, expression, span, prose.line(span[0])))
@@ -354,13 +355,13 @@ def _computed(prose: Prose, token: re.Match[str], line: int) -> None:
         prose.computed.append(Computed(said.strip(), spec, token.span(), line))
 
 
-def _unbroken(said: str) -> str:
-    """What a directive says, as one line: prose may be broken within a string of its code too."""
-    return re.sub(r"\s*\n\s*", " ", said).strip()
+def _unbroken(content: str) -> str:
+    """Return the content of a directive as one line: prose may be broken within a string of its code, too."""
+    return re.sub(r"\s*\n\s*", " ", content).strip()
 
 
 def check(prose: Prose, expression: str, line: int) -> bool:
-    """Whether an expression can be evaluated, and can give one thing on one page and another on another."""
+    """Tell whether an expression can be evaluated, and can give different values on different pages."""
     try:
         tree = parse(expression)
     except SyntaxError as error:
