@@ -33,7 +33,7 @@ def missing() -> str:
 def kinds(held: Record) -> dict[str, Any]:
     """What a page can say of it on any machine: what is right, what is refused, and how many kernels there are."""
     right = {case: [error < 1e-3 for error in errors] for case, errors in held["errors"].items()}
-    refused = {name: said is not None for name, said in held["refused"].items()}
+    refused = {name: message is not None for name, message in held["refused"].items()}
     return {"right": right, "refused": refused, "kernels": held["kernels"]}
 
 
