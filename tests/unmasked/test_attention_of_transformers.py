@@ -1,4 +1,4 @@
-"""What the pages about watching and packing say of transformers: masks, weights, and attention of one's own."""
+"""The pages about watching and packing are right about transformers: masks, weights, and attention of one's own."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def model() -> Iterator[Any]:
 
 
 def off(model: Any, mask: Tensor | None) -> float:
-    """How far the padded text is from itself alone."""
+    """Return the difference of the padded text from itself alone."""
     alone = model(IDS[:1, 3:]).logits
     return (model(IDS, attention_mask=mask, position_ids=PLACES).logits[:1, 3:] - alone).abs().max().item()
 

@@ -313,7 +313,7 @@ def theirs() -> dict[str, nn.Module]:
 
 
 def asked(model: nn.Module, name: str) -> tuple[Tensor, Tensor]:
-    """What a module of a model is given when the model runs, and what it gives."""
+    """The input and the output of a module when its model runs."""
     passed: list[Tensor] = []
 
     def hook(module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:

@@ -65,7 +65,7 @@ def in_ring(q: Tensor, k: Tensor, v: Tensor, gradient: Tensor, **options: object
 
 
 def off(parts: list[Tensor], right: list[Tensor], layout: str = "contiguous") -> float:
-    """How far this rank's tensors are from its parts of the whole ones, against the largest number of each."""
+    """Return the error of this rank's tensors against its parts of the whole ones, over the largest number of each."""
     far = []
     for mine, each in zip(parts, right, strict=True):
         at = positions_of_rank(each.size(2), rank=dist.get_rank(), ranks=dist.get_world_size(), layout=layout)

@@ -255,7 +255,7 @@ launch(work, True)
 
 
 def alive(pids: Iterable[int]) -> list[psutil.Process]:
-    """Which processes have not ended, though they had a while."""
+    """List the processes that have not ended, though they had a while."""
     processes = [psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)]
     left = psutil.wait_procs(processes, timeout=20)[1]
     return [each for each in left if each.is_running() and each.status() != psutil.STATUS_ZOMBIE]

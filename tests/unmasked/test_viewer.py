@@ -1,4 +1,4 @@
-"""What `unmasked.show` gives: a table that any reader has, data that a browser reads, and one file."""
+"""`unmasked.show` gives a table that any reader has, data that a browser reads, and one file."""
 
 import base64
 import json

@@ -1,5 +1,5 @@
-"""What watch records is held to what transformers' eager attention returns, and to the call itself on values that are
-the identity matrix: what it gives then are its weights."""
+"""Recorded weights are those that transformers' eager attention returns, and those of the call itself, which gives them
+where its values are the identity matrix."""
 
 import math
 import pickle
@@ -101,7 +101,7 @@ def test_a_step_with_a_cache_is_recorded_head_by_head_even_where_heads_are_packe
 
 
 def without(model: nn.Module, answer: Callable[[str], Any], heads: tuple[int, ...] = (1, 4), dim: int = 4) -> Tensor:
-    """What a model answers whose output projections have zeros where they would read these heads."""
+    """The answer of a model whose output projections have zeros where they would read these heads."""
     kept = deepcopy(model.state_dict())
     for name, parameter in model.named_parameters():
         if re.search(r"(self_attn\.o_proj|attn\.c_proj|attn\.out_proj|output\.dense)\.weight$", name):
@@ -466,7 +466,7 @@ def test_a_thread_sees_its_own_calls() -> None:
 
 
 def settings() -> dict[str, Any]:
-    """What PyTorch has once for all threads, and examinations change."""
+    """The settings that PyTorch has once for all threads, and examinations change."""
     return {
         "uncompiled": torch._dynamo.eval_frame._stance.stance,
         "written_out": (

@@ -192,7 +192,7 @@ def _results(receivers: list[connection.Connection], processes: list[BaseProcess
             deadline = deadline or time.monotonic() + _GRACE
     if not failed:
         return [results[rank] for rank in range(len(processes))]
-    # A rank that died could not tell; what a rank tells of its own says more than that it has lost another.
+    # A rank that died has no message; an error of its own says more than the loss of another rank.
     rank = min(failed, key=lambda rank: (bool(failed[rank][0]), " has lost " in failed[rank][0], rank))
     message, lines = failed[rank]
     if not message:

@@ -197,7 +197,7 @@ def ring_attention(
         layout=layout,
         scale=scale,
         gradients=torch.is_grad_enabled() and any(getattr(x, "requires_grad", False) for x in (query, key, value)),
-    )  # before anything is sent: what one rank refuses, all do
+    )  # before anything is sent: all ranks refuse what one refuses
     if factor <= 0:  # the kernel's own future is NaN unless the scale is positive: its sign, or all of it, goes first
         query, factor = query * factor, 1.0
     ring = _Ring(group, dist.get_rank(group), dist.get_world_size(group), layout if is_causal else None, factor)
