@@ -49,6 +49,10 @@ def test_opened() -> None:
     assert {"linear", "baddbmm", "softmax"} & set(parts.names)
 
 
+def test_leaves() -> None:
+    assert _private.leaves({"a": [1, (2, {"b": None})], "c": (3,)}) == [1, 2, None, 3]
+
+
 def test_uncompiled_module() -> None:
     layer = nn.Linear(2, 2)
     assert _private.uncompiled_module(torch.compile(layer, backend="eager")) is layer
