@@ -30,7 +30,7 @@ class Spec(NamedTuple):
 
     @property
     def transposed(self) -> bool:
-        """Whether weights are kept as (in, out), and that of the output projection too."""
+        """True where weights are kept as (in, out), and that of the output projection too."""
         return self.axes[0] == "in"
 
     def renamed(self, inputs: tuple[str, ...], output: str) -> Spec:

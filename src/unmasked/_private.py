@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
-from torch.utils import _python_dispatch
+from torch.utils import _python_dispatch, _pytree
 
 __all__ = [
     "DispatchMode",
@@ -28,6 +28,7 @@ __all__ = [
     "fused_choice",
     "has_room_for_sockets",
     "is_transformed",
+    "leaves",
     "opened",
     "tracing_state",
     "uncompiled_module",
@@ -78,6 +79,11 @@ def opened(function: Callable[..., Any]) -> Callable[..., Any]:
     copy = FunctionType(function.__code__, names, function.__name__, function.__defaults__)
     copy.__kwdefaults__ = function.__kwdefaults__
     return copy
+
+
+def leaves(tree: object) -> list[Any]:
+    """List the values in nested containers, of any class that PyTorch walks, which no public name does: it must be."""
+    return _pytree.tree_leaves(tree)
 
 
 def uncompiled_module(module: nn.Module) -> nn.Module:

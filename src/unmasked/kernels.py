@@ -167,7 +167,7 @@ def _choose(
     return choice
 
 
-def kernel_name(*inputs: Any, **options: Any) -> str:
+def _kernel_name(*inputs: Any, **options: Any) -> str:
     """Name the kernel that PyTorch would run: "unknown" where it does not take the call."""
     choice = _choose(*inputs, **options)
     return "unknown" if choice is None else choice.name.removesuffix("_ATTENTION").lower()
@@ -272,7 +272,7 @@ def kernels_of(f: Callable[..., object], *args: Any, **kwargs: Any) -> Kernels:
         while parent is not None:
             outer.add(_name(parent.name))
             parent = parent.cpu_parent
-        if name not in outer and (name != "softmax" or not outer - {""}):  # no part of what is counted
+        if name not in outer and (name != "softmax" or not outer - {""}):  # no part of a kernel that is counted
             ran[name, event.name] += 1
     kernels = Kernels(Kernel(name, calls, operator) for (name, operator), calls in ran.items())
     kernels.peak_bytes = _peak(run)
@@ -314,7 +314,7 @@ def _peak(run: profile) -> int:
 
 
 _KINDS = (nn.TransformerEncoderLayer, nn.TransformerEncoder, nn.MultiheadAttention)
-# Where PyTorch decides, and what it calls its reason there.
+# The functions in which PyTorch decides, and its name for the reason there.
 _REASONS = {
     nn.TransformerEncoderLayer.forward.__code__: "why_not_sparsity_fast_path",
     nn.MultiheadAttention.forward.__code__: "why_not_fast_path",
@@ -322,7 +322,7 @@ _REASONS = {
 
 
 class FastPath(NamedTuple):
-    """Whether PyTorch computes a call on a fast path: false in a condition where it does not.
+    """The answer whether PyTorch computes a call on a fast path: false in a condition where it does not.
 
     Attributes:
         operators: The fast operators that run, one for each layer that has one: that of a whole encoder layer, or that

@@ -16,8 +16,8 @@ from typing import Any, no_type_check
 import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import tree_leaves
 
+from unmasked._private import leaves
 from unmasked.plot.tables import Table, Tabular
 
 __all__ = ["Step", "Trace", "trace"]
@@ -145,7 +145,7 @@ class _Recorder(TorchFunctionMode):
 
 
 def _shapes(values: Any) -> tuple[Shape, ...]:
-    return tuple(tuple(leaf.shape) for leaf in tree_leaves(values) if isinstance(leaf, Tensor))
+    return tuple(tuple(leaf.shape) for leaf in leaves(values) if isinstance(leaf, Tensor))
 
 
 def _name(func: Any) -> str:

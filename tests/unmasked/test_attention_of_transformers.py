@@ -1,4 +1,4 @@
-"""What the pages about watching and packing say of transformers: masks, weights, and attention of one's own."""
+"""The pages about watching and packing are right about transformers: masks, weights, and attention of one's own."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def model() -> Iterator[Any]:
 
 
 def off(model: Any, mask: Tensor | None) -> float:
-    """How far the padded text is from itself alone."""
+    """Return the difference of the padded text from itself alone."""
     alone = model(IDS[:1, 3:]).logits
     return (model(IDS, attention_mask=mask, position_ids=PLACES).logits[:1, 3:] - alone).abs().max().item()
 
@@ -76,8 +76,8 @@ def test_in_a_step_the_mask_is_of_all_tokens_so_far(model: Any) -> None:
 def test_what_each_implementation_gets(model: Any) -> None:
     def kinds(how: str) -> list[Any]:
         model.config._attn_implementation_internal = how
-        given = (None, torch.ones_like(LEFT), LEFT, ALLOWED)
-        made = [masking.create_causal_mask(model.config, torch.zeros(2, 7, 24), mask, None) for mask in given]
+        inputs = (None, torch.ones_like(LEFT), LEFT, ALLOWED)
+        made = [masking.create_causal_mask(model.config, torch.zeros(2, 7, 24), mask, None) for mask in inputs]
         assert made[3] is ALLOWED
         return [None if each is None else getattr(each, "dtype", type(each).__name__) for each in made[:3]]
 
@@ -94,16 +94,16 @@ def test_flex_attention_adds_the_first_heads_mask_to_all_heads(booleans: bool, m
     mask = ALLOWED if booleans else added(ALLOWED, LOWEST)
     integration = importlib.import_module("transformers.integrations.flex_attention")
 
-    def uncompiled(*given: Any, training: bool, **more: Any) -> Any:
-        return flex_attention(*given, **more)
+    def uncompiled(*inputs: Any, training: bool, **more: Any) -> Any:
+        return flex_attention(*inputs, **more)
 
     monkeypatch.setattr(integration, "compile_friendly_flex_attention", uncompiled)
     query, key, value = torch.randn(3, 2, 4, 7, 6, generator=torch.Generator().manual_seed(1))
     layer = torch.nn.Module().eval()
     of_heads = torch.cat([mask, torch.zeros_like(mask).expand(-1, 3, -1, -1)], dim=1)
-    found = integration.flex_attention_forward(layer, query, key, value, of_heads)[0].transpose(1, 2)
+    context = integration.flex_attention_forward(layer, query, key, value, of_heads)[0].transpose(1, 2)
     expected = (query @ key.mT / 6**0.5 + mask).softmax(-1) @ value
-    torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
+    torch.testing.assert_close(context, expected, rtol=0, atol=1e-5)
 
 
 def test_what_output_attentions_gives(model: Any) -> None:

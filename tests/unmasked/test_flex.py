@@ -1,4 +1,4 @@
-"""What the record says of FlexAttention is what this PyTorch does, compiled on a CPU, and on a GPU if there is one."""
+"""The record of FlexAttention is what this PyTorch does, compiled on a CPU, and on a GPU if there is one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # of the compiler, and of cal
 
 
 def missing() -> str:
-    """What `torch.compile` lacks on this machine to make code for a CPU, and how to get it."""
+    """Say what `torch.compile` lacks on this machine to make code for a CPU, and how to get it."""
     compiler = os.environ.get("CXX", "clang++" if sys.platform == "darwin" else "g++")
     if shutil.which(compiler) is None:
         return f"needs the C++ compiler {compiler}: apt-get install g++, or set CXX to yours"
@@ -31,9 +31,9 @@ def missing() -> str:
 
 
 def kinds(held: Record) -> dict[str, Any]:
-    """What a page can say of it on any machine: what is right, what is refused, and how many kernels there are."""
+    """The part that a page can state for any machine: right cases, refusals, and the count of kernels."""
     right = {case: [error < 1e-3 for error in errors] for case, errors in held["errors"].items()}
-    refused = {name: said is not None for name, said in held["refused"].items()}
+    refused = {name: message is not None for name, message in held["refused"].items()}
     return {"right": right, "refused": refused, "kernels": held["kernels"]}
 
 

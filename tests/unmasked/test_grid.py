@@ -14,8 +14,8 @@ TEXT = {"light": (29, 43, 46), "dark": (224, 229, 228)}
 
 
 def colours(html: str) -> list[tuple[tuple[int, ...], float]]:
-    found = re.findall(r"background:rgba\((\d+),(\d+),(\d+),([\d.]+)\)", html)
-    return [((int(r), int(g), int(b)), float(strength)) for r, g, b, strength in found]
+    cells = re.findall(r"background:rgba\((\d+),(\d+),(\d+),([\d.]+)\)", html)
+    return [((int(r), int(g), int(b)), float(strength)) for r, g, b, strength in cells]
 
 
 def test_the_digits_of_a_grid_are_text_in_print_and_in_html():

@@ -85,15 +85,15 @@ def assert_predictions_come_true(device: str, dtype: torch.dtype, every: int = 1
         assert all(bool(backend.why_not) != backend.can_run for backend in backends), case
 
 
-@pytest.mark.parametrize("given", [None, "3"])
+@pytest.mark.parametrize("level", [None, "3"])
 def test_the_profiler_is_quiet_and_the_environment_stays_as_it_was(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], given: str | None
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], level: str | None
 ) -> None:
     monkeypatch.delenv("KINETO_LOG_LEVEL", raising=False)
-    if given:
-        monkeypatch.setenv("KINETO_LOG_LEVEL", given)
+    if level:
+        monkeypatch.setenv("KINETO_LOG_LEVEL", level)
     kernels_of(torch.softmax, torch.ones(3), 0)
-    assert (os.environ.get("KINETO_LOG_LEVEL"), *capfd.readouterr()) == (given, "", "")
+    assert (os.environ.get("KINETO_LOG_LEVEL"), *capfd.readouterr()) == (level, "", "")
 
 
 def test_what_is_predicted_is_what_runs_on_the_cpu() -> None:
@@ -164,6 +164,7 @@ def test_a_backend_that_is_switched_off_can_run_but_is_not_chosen() -> None:
 
 
 Q = torch.ones(2, 3, 5, 8)
+ACROSS, STRIDED = Q.mT.contiguous().mT, torch.ones(2, 5, 3, 8).transpose(1, 2)  # heads split off, as models do it
 LEAVES: dict[str, tuple[tuple[Tensor, Tensor, Tensor], dict[str, Any], str]] = {
     "dropout": ((Q, Q, Q), {"dropout_p": 0.1}, "Both fused kernels do not support non-zero dropout."),
     "three axes": ((Q[0], Q[0], Q[0]), {}, "requires query, key and value to be 4 dimensional, but got Query dim: 3"),
@@ -175,12 +176,17 @@ LEAVES: dict[str, tuple[tuple[Tensor, Tensor, Tensor], dict[str, Any], str]] = {
     ),
     "values of another width": ((Q, Q, Q[..., :4]), {}, "requires q,k,v to have the same last dimension"),
     "a last axis that is not contiguous": (
-        (Q, Q, Q.mT.contiguous().mT),
+        (Q, Q, ACROSS),
         {},
         "require the last dimension of the input to have stride 1",
     ),
     "a batch that is broadcast": ((Q, Q[:1], Q[:1]), {}, "to have the same batch_size"),
     "a mask of three axes": ((Q, Q, Q), {"attn_mask": torch.zeros(3, 5, 5)}, "use the following attn mask shapes"),
+    "nothing: is_causal": ((Q, Q, Q), {"is_causal": True}, ""),
+    "nothing: enable_gqa": ((Q, Q[:, :1], Q[:, :1]), {"enable_gqa": True}, ""),
+    "nothing: strides": ((STRIDED, STRIDED, STRIDED), {}, ""),
+    "nothing: a boolean mask": ((Q, Q, Q), {"attn_mask": torch.ones(5, 5, dtype=torch.bool)}, ""),
+    "nothing: a bias of four axes": ((Q, Q, Q), {"attn_mask": torch.zeros(2, 1, 5, 5)}, ""),
 }
 
 
@@ -194,10 +200,12 @@ from_2_14_on = pytest.mark.skipif(torch.__version__ < (2, 14), reason=THREE_AXES
 )
 def test_each_of_these_makes_the_call_leave_the_fused_kernel(name: str) -> None:
     inputs, options, reason = LEAVES[name]
-    assert reason in sdpa_backends(*inputs, **options)[0].why_not
-    assert kernels_of(scaled_dot_product_attention, *inputs, **options).names == ("math",)
-    with torch.no_grad():  # nor is it different without gradients
-        assert kernels_of(scaled_dot_product_attention, *inputs, **options).names == ("math",)
+    assert reason in (why_not := sdpa_backends(*inputs, **options)[0].why_not)
+    assert bool(reason) is bool(why_not)
+    for with_gradients in (True, False):
+        with torch.set_grad_enabled(with_gradients):
+            ran = kernels_of(scaled_dot_product_attention, *inputs, **options).names
+        assert ran == (("math",) if reason else ("flash",))
 
 
 @from_2_14_on
@@ -215,18 +223,6 @@ def test_a_mask_beside_is_causal_is_refused_by_math_in_2_13_and_by_all_from_2_14
     backends = sdpa_backends(Q, Q, Q, attn_mask=torch.zeros(5, 5), is_causal=True)
     refused = [backend.name for backend in backends if "Explicit attn_mask should not be set" in backend.why_not]
     assert refused == (["flash", "efficient", "cudnn", "math"] if torch.__version__ >= (2, 14) else ["math"])
-
-
-def test_what_does_not_make_it_leave() -> None:
-    strided = torch.ones(2, 5, 3, 8).transpose(1, 2)  # heads split off, as every model does it
-    for inputs, options in [
-        ((Q, Q, Q), {"is_causal": True}),
-        ((Q, Q[:, :1], Q[:, :1]), {"enable_gqa": True}),
-        ((strided, strided, strided), {}),
-        ((Q, Q, Q), {"attn_mask": torch.ones(5, 5, dtype=torch.bool)}),
-        ((Q, Q, Q), {"attn_mask": torch.zeros(2, 1, 5, 5)}),
-    ]:
-        assert kernels_of(scaled_dot_product_attention, *inputs, **options).names == ("flash",)
 
 
 @pytest.mark.usefixtures("unhooked")
@@ -306,8 +302,8 @@ def test_on_a_gpu_a_fused_kernel_runs_with_dropout_too_and_memory_is_the_gpus(dt
 
 
 def encoder_layer(**options: Any) -> nn.TransformerEncoderLayer:
-    given = {"d_model": 16, "nhead": 4, "dim_feedforward": 8, "batch_first": True, **options}
-    return nn.TransformerEncoderLayer(**given).eval()
+    sizes = {"d_model": 16, "nhead": 4, "dim_feedforward": 8, "batch_first": True, **options}
+    return nn.TransformerEncoderLayer(**sizes).eval()
 
 
 def encoder(**options: Any) -> nn.TransformerEncoder:
@@ -402,11 +398,11 @@ def calls(width: int) -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
 def assert_it_comes_true(layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> FastPath:
     with warnings.catch_warnings(action="ignore"), Operations() as ran:
         layer(*args, **kwargs)
-    said = takes_fast_path(layer, *args, **kwargs)
+    path = takes_fast_path(layer, *args, **kwargs)
     seen = tuple(name for name in map("aten::{}".format, ran.names) if name in (LAYER, MODULE))
-    assert said.operators == seen, f"{layer} {args} {kwargs} grad {torch.is_grad_enabled()}: {said}"
-    assert bool(said) == bool(seen)
-    return said
+    assert path.operators == seen, f"{layer} {args} {kwargs} grad {torch.is_grad_enabled()}: {path}"
+    assert bool(path) == bool(seen)
+    return path
 
 
 @pytest.mark.parametrize("name", LAYERS)
@@ -420,11 +416,11 @@ def test_what_is_said_of_an_encoder_is_what_runs(name: str) -> None:
             if "second" in name and with_gradients and "src_key_padding_mask" in kwargs:
                 continue  # the encoder nests for its first layer, and its second one then raises
             with fast_path(enabled), torch.set_grad_enabled(with_gradients):
-                said = assert_it_comes_true(layer, args, kwargs)
-            assert not said or enabled
-            assert (LAYER in said.operators) or said.why_not
+                path = assert_it_comes_true(layer, args, kwargs)
+            assert not path or enabled
+            assert (LAYER in path.operators) or path.why_not
             if name == "plain" and not with_gradients:
-                assert bool(said) == (enabled and args[0].dim() == 3)
+                assert bool(path) == (enabled and args[0].dim() == 3)
 
 
 ATTENTIONS: dict[str, Callable[[], nn.Module]] = {
@@ -454,20 +450,20 @@ def test_what_is_said_of_the_module_is_what_runs(name: str) -> None:
         {"key_padding_mask": padding.float(), "need_weights": False},
     ]
     inputs = [(x, x, x), (x, x.clone(), x), (x.clone().requires_grad_(),) * 3, (x[0],) * 3]
-    for training, with_gradients, given, each in product((False, True), (False, True), inputs, options):
-        if given[0].dim() == 2 and "key_padding_mask" in each:
+    for training, with_gradients, qkv, each in product((False, True), (False, True), inputs, options):
+        if qkv[0].dim() == 2 and "key_padding_mask" in each:
             continue
         with torch.set_grad_enabled(with_gradients):
-            said = assert_it_comes_true(module.train(training), given, each)
-        assert bool(said) is not bool(said.why_not)
+            path = assert_it_comes_true(module.train(training), qkv, each)
+        assert bool(path) is not bool(path.why_not)
 
 
 def test_the_module_with_other_widths_and_autocast() -> None:
     module = nn.MultiheadAttention(16, 4, kdim=16, vdim=8, batch_first=True).eval()
     x, v = torch.randn(2, 3, 16), torch.randn(2, 3, 8)
     with torch.no_grad():
-        said = assert_it_comes_true(module, (x, x, v), {})
-    assert said == FastPath((), "non-self attention was used (query, key, and value are not the same Tensor)")
+        path = assert_it_comes_true(module, (x, x, v), {})
+    assert path == FastPath((), "non-self attention was used (query, key, and value are not the same Tensor)")
     layer = encoder_layer()
     with torch.no_grad(), torch.autocast("cpu"):
         assert_it_comes_true(layer, (x,), {})
@@ -498,15 +494,15 @@ def test_the_reason_is_said(name: str) -> None:
 def test_the_profiler_sees_the_same(name: str) -> None:
     layer, x = LAYERS[name](), torch.randn(2, 3, 16)
     with torch.no_grad():
-        said = takes_fast_path(layer, x)
+        path = takes_fast_path(layer, x)
         seen = {kernel.operator: kernel.calls for kernel in kernels_of(layer, x) if kernel.name == "fast path"}
-    assert {operator: said.operators.count(operator) for operator in said.operators} == seen
+    assert {operator: path.operators.count(operator) for operator in path.operators} == seen
 
 
 def test_reasons_that_lie_in_the_call_are_said_in_pytorchs_words() -> None:
     x, layer, module = torch.randn(2, 3, 16), encoder_layer(), ATTENTIONS["plain"]().eval()
-    for given in (layer, x), (module, x, x, x):
-        assert takes_fast_path(*given).why_not.startswith("grad is enabled and at least one of query")
+    for call in (layer, x), (module, x, x, x):
+        assert takes_fast_path(*call).why_not.startswith("grad is enabled and at least one of query")
     with torch.no_grad():
         assert takes_fast_path(layer, x) == FastPath((LAYER,), "")
         assert takes_fast_path(module, x, x, x) == FastPath((MODULE,), "")

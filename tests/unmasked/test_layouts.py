@@ -313,7 +313,7 @@ def theirs() -> dict[str, nn.Module]:
 
 
 def asked(model: nn.Module, name: str) -> tuple[Tensor, Tensor]:
-    """What a module of a model is given when the model runs, and what it gives."""
+    """The input and the output of a module when its model runs."""
     passed: list[Tensor] = []
 
     def hook(module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
@@ -418,10 +418,10 @@ SCALED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", SCALED)
 def test_a_layer_with_the_options_of_its_config_computes_what_the_model_does(name: str) -> None:
-    given, expected_options = SCALED[name]
+    in_config, expected_options = SCALED[name]
     rope = {"rope_type": "default", "rope_theta": 10_000.0}
     more = {"num_key_value_heads": 2, "head_dim": 4, "attn_implementation": "eager", "rope_parameters": rope}
-    model = shaken(tiny(f"{name}Model", **given | more))
+    model = shaken(tiny(f"{name}Model", **in_config | more))
     assert options_of(model.config, layer=1) == {"num_heads": 6, "num_kv_heads": 2} | expected_options
     assert options_of(model.config.to_dict(), layer=1) == options_of(model.config, layer=1)
     x, expected = asked(model, "layers.1.self_attn")

@@ -64,17 +64,17 @@ def in_ring(q: Tensor, k: Tensor, v: Tensor, gradient: Tensor, **options: object
     return [output.detach(), *torch.autograd.grad(output, (q, k, v), gradient)]
 
 
-def off(given: list[Tensor], right: list[Tensor], layout: str = "contiguous") -> float:
-    """How far this rank's tensors are from its parts of the whole ones, against the largest number of each."""
+def off(parts: list[Tensor], right: list[Tensor], layout: str = "contiguous") -> float:
+    """Return the error of this rank's tensors against its parts of the whole ones, over the largest number of each."""
     far = []
-    for mine, each in zip(given, right, strict=True):
+    for mine, each in zip(parts, right, strict=True):
         at = positions_of_rank(each.size(2), rank=dist.get_rank(), ranks=dist.get_world_size(), layout=layout)
         far.append(((mine - each[:, :, at]).abs().max() / each.abs().max()).item())
     return max(far)
 
 
 def transferred(work: Callable[[], object]) -> tuple[int, int]:
-    """What passes the border to PyTorch meanwhile: bytes sent to another rank, bytes handed to be summed."""
+    """Count the bytes that PyTorch meanwhile sends to another rank, and sums over all."""
     sent, summed = [], []
     exchange, reduce = dist.batch_isend_irecv, dist.all_reduce
 
@@ -95,30 +95,32 @@ def transferred(work: Callable[[], object]) -> tuple[int, int]:
 
 
 def rings() -> dict[object, object]:
-    found: dict[object, object] = {}
+    results: dict[object, object] = {}
     for layout in LAYOUTS:
         for dtype in (torch.float64, torch.float32, torch.bfloat16):
-            given = tensors(dtype)
-            ring = in_ring(*given, is_causal=True, layout=layout)
-            found[layout, dtype] = off(ring, whole(*given, is_causal=True), layout)
-            found[layout, dtype, "types"] = [x.dtype for x in ring]
+            inputs = tensors(dtype)
+            ring = in_ring(*inputs, is_causal=True, layout=layout)
+            results[layout, dtype] = off(ring, whole(*inputs, is_causal=True), layout)
+            results[layout, dtype, "types"] = [x.dtype for x in ring]
         wide = tensors(value_dim=7)  # which the fused kernel does not take
-        found[layout, "wide"] = off(in_ring(*wide, is_causal=True, layout=layout), whole(*wide, is_causal=True), layout)
+        results[layout, "wide"] = off(
+            in_ring(*wide, is_causal=True, layout=layout), whole(*wide, is_causal=True), layout
+        )
     q, k, v, gradient = tensors()
     more = (q, torch.cat([k, v], dim=2), torch.cat([v, k], dim=2), gradient)  # twice as many keys as queries
-    found["all see all"] = off(in_ring(*more, scale=0.3), whole(*more, scale=0.3))
+    results["all see all"] = off(in_ring(*more, scale=0.3), whole(*more, scale=0.3))
     far = (30 * q, k, v, gradient)  # scores of hundreds: exp of one that is not taken off overflows
-    found["large scores"] = off(in_ring(*far, is_causal=True, layout="zigzag"), whole(*far, is_causal=True), "zigzag")
+    results["large scores"] = off(in_ring(*far, is_causal=True, layout="zigzag"), whole(*far, is_causal=True), "zigzag")
 
     for dtype in (torch.float32, torch.bfloat16):
-        given = tensors(dtype)
-        found["bytes", dtype] = transferred(lambda given=given: in_ring(*given))[0]
+        inputs = tensors(dtype)
+        results["bytes", dtype] = transferred(lambda inputs=inputs: in_ring(*inputs))[0]
         with count_bytes() as both, count_bytes() as again:
-            in_ring(*given)
+            in_ring(*inputs)
         with torch.no_grad(), count_bytes() as forward:
-            ring_attention(*(x.chunk(dist.get_world_size(), dim=2)[dist.get_rank()] for x in given[:3]))
-        found["counted", dtype] = (both.to_next, again.to_next, forward.to_next, both.reduced)
-    return found
+            ring_attention(*(x.chunk(dist.get_world_size(), dim=2)[dist.get_rank()] for x in inputs[:3]))
+        results["counted", dtype] = (both.to_next, again.to_next, forward.to_next, both.reduced)
+    return results
 
 
 def layers() -> dict[str, Callable[[], nn.Module]]:
@@ -133,7 +135,7 @@ def layers() -> dict[str, Callable[[], nn.Module]]:
 
 
 def heads() -> dict[object, object]:
-    found: dict[object, object] = {}
+    results: dict[object, object] = {}
     for name, make in layers().items():
         torch.manual_seed(100 + dist.get_rank())  # other weights on every rank, as without a common seed
         layer = make().double()
@@ -150,11 +152,11 @@ def heads() -> dict[object, object]:
         for parameter, each in zip(gradients.parameters(), expected, strict=True):
             parameter.data = each
         mine = [*HeadParallel(gradients).parameters()]  # gradients are shared out as weights are
-        given = shared(x)
-        grads = torch.autograd.grad(given, [x, *shared.parameters()], gradient)
-        pairs = [(given, right), *zip(grads, [of_x, *mine], strict=True)]
-        found[name] = max((a - b).abs().max().item() / b.abs().max().item() for a, b in pairs)
-        found[name, "numbers"] = sum(p.numel() for p in shared.parameters())
+        output = shared(x)
+        grads = torch.autograd.grad(output, [x, *shared.parameters()], gradient)
+        pairs = [(output, right), *zip(grads, [of_x, *mine], strict=True)]
+        results[name] = max((a - b).abs().max().item() / b.abs().max().item() for a, b in pairs)
+        results[name, "numbers"] = sum(p.numel() for p in shared.parameters())
 
         def both(shared: HeadParallel = shared, x: Tensor = x, gradient: Tensor = gradient) -> None:
             torch.autograd.grad(shared(x), x, gradient)
@@ -162,12 +164,12 @@ def heads() -> dict[object, object]:
         with count_bytes() as sent:
             both()
         formula = head_bytes(2, 5, width, gradient.size(-1), dtype=torch.float64, backward=True)
-        found[name, "bytes"] = (transferred(both)[1], sent.reduced, sent.to_next, formula)
-    return found
+        results[name, "bytes"] = (transferred(both)[1], sent.reduced, sent.to_next, formula)
+    return results
 
 
-def said_by_all() -> dict[str, str]:
-    """What every rank says where the ranks differ, to a user whose annotations nothing checks."""
+def messages_where_ranks_differ() -> dict[str, str]:
+    """Return each rank's message where the ranks differ, for a user whose annotations nothing checks."""
     jaxtyping.config.update("jaxtyping_disable", True)
     rank = dist.get_rank()
     q = torch.randn(2, 4, 8, 5)
@@ -186,22 +188,22 @@ def said_by_all() -> dict[str, str]:
         "kv heads": lambda: HeadParallel(CausalSelfAttention(6, 8, 4, num_kv_heads=1)),
         "odd": lambda: ring_attention(*3 * [q[:, :, 1:]], is_causal=True),
     }
-    said = {}
+    messages = {}
     for name, call in calls.items():
         try:
             call()
         except ValueError as error:
-            said[name] = str(error)
-    return said
+            messages[name] = str(error)
+    return messages
 
 
 def everything() -> dict[object, object]:
     torch.manual_seed(0)
-    return rings() | heads() | {("refused", name): text for name, text in said_by_all().items()}
+    return rings() | heads() | {("refused", name): text for name, text in messages_where_ranks_differ().items()}
 
 
 @cache  # the processes are started once for all tests
-def found(ranks: int) -> list[dict[object, object]]:
+def of_all(ranks: int) -> list[dict[object, object]]:
     return launch(everything, ranks=ranks)
 
 
@@ -211,7 +213,7 @@ both = pytest.mark.parametrize("ranks", [2, 4])
 @both
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_causal_ring_equals_the_whole_with_its_gradients(ranks: int, layout: str) -> None:
-    for each in found(ranks):
+    for each in of_all(ranks):
         assert each[layout, torch.float64] < 1e-13
         assert each[layout, torch.float32] < 1e-6
         assert each[layout, torch.bfloat16] < 2e-2
@@ -222,7 +224,7 @@ def test_a_causal_ring_equals_the_whole_with_its_gradients(ranks: int, layout: s
 
 @both
 def test_a_ring_without_a_mask_takes_more_keys_than_queries_another_scale_and_large_scores(ranks: int) -> None:
-    for each in found(ranks):
+    for each in of_all(ranks):
         assert each["all see all"] < 1e-13
         assert each["large scores"] < 1e-12
 
@@ -236,7 +238,7 @@ def test_the_ring_sends_the_bytes_of_its_formula(ranks: int, dtype: torch.dtype)
     numbers = 2 * BATCH * KV_HEADS * TOKENS // ranks * DIM  # of the keys and values of a rank
     assert forward == (ranks - 1) * numbers * dtype.itemsize
     assert whole == forward + (ranks - 1) * numbers * (dtype.itemsize + 4)
-    for each in found(ranks):
+    for each in of_all(ranks):
         assert each["bytes", dtype] == whole
         assert each["counted", dtype] == (whole, whole, forward, 0)
 
@@ -244,11 +246,11 @@ def test_the_ring_sends_the_bytes_of_its_formula(ranks: int, dtype: torch.dtype)
 @both
 @pytest.mark.parametrize("name", ["all biases", "grouped", "rotary", "capped"])
 def test_heads_in_parallel_equal_the_whole_with_all_gradients(ranks: int, name: str) -> None:
-    for each in found(ranks):
+    for each in of_all(ranks):
         assert each[name] < 1e-12
         assert len(set(each[name, "bytes"][:2] + each[name, "bytes"][3:])) == 1
         assert each[name, "bytes"][2] == 0
-    numbers = {each[name, "numbers"] for each in found(ranks)}
+    numbers = {each[name, "numbers"] for each in of_all(ranks)}
     assert len(numbers) == 1, "each rank has as many parameters"
 
 
@@ -269,15 +271,15 @@ def test_heads_in_parallel_equal_the_whole_with_all_gradients(ranks: int, name: 
     ],
 )
 def test_what_differs_between_ranks_is_refused_on_all_in_the_same_words(name: str, text: str) -> None:
-    said = {each["refused", name] for each in found(2)}
-    assert len(said) == 1
-    assert text in said.pop()
+    messages = {each["refused", name] for each in of_all(2)}
+    assert len(messages) == 1
+    assert text in messages.pop()
 
 
 def test_ranks_that_agree_are_named_together() -> None:
     text = "(2, 4, 7, 5) float32 on rank 1; (2, 4, 6, 5) float32 on rank 2; (2, 4, 5, 5) float32 on rank 3"
-    assert text in found(4)[0]["refused", "shape"]
-    assert "(2, 4, 8, 5) float32 on rank 0; (4, 8, 5) float32 on rank 1, 2, 3. All" in found(4)[0]["refused", "axes"]
+    assert text in of_all(4)[0]["refused", "shape"]
+    assert "(2, 4, 8, 5) float32 on rank 0; (4, 8, 5) float32 on rank 1, 2, 3. All" in of_all(4)[0]["refused", "axes"]
 
 
 # --- what is refused, and what is empty ---
@@ -287,10 +289,10 @@ EMPTY += [(2, 2, 2, 4, 4, 0)]  # sequences, heads, heads of keys, queries, keys,
 
 
 def goes_on() -> dict[object, object]:
-    """What a group gives after each call that was refused, how far that is off, and what is found where nothing is."""
+    """Return how far a group is off after each call that was refused, and its contexts where there is nothing."""
     jaxtyping.config.update("jaxtyping_disable", True)
-    first, found, given = dist.get_rank() == 0, {}, tensors()
-    right, q = whole(*given), given[0]
+    first, results, inputs = dist.get_rank() == 0, {}, tensors()
+    right, q = whole(*inputs), inputs[0]
     wrong: dict[str, dict[str, object]] = {
         "scale is '1'": {"scale": "1"},
         "scale is nan": {"scale": torch.nan},
@@ -307,14 +309,14 @@ def goes_on() -> dict[object, object]:
         for everywhere in (True, False):  # or on the first rank alone
             with pytest.raises((TypeError, ValueError)) as caught:
                 ring_attention(**dict.fromkeys(("query", "key", "value"), q) | (each if everywhere or first else {}))
-            found[text, everywhere] = str(caught.value), off(in_ring(*given), right)
+            results[text, everywhere] = str(caught.value), off(in_ring(*inputs), right)
     shared = HeadParallel(CausalSelfAttention(6, 8, 2))
     with pytest.raises((TypeError, ValueError)) as caught:
         shared(torch.ones(1, 3, 6, device="meta" if first else "cpu"))
-    found["x", False] = str(caught.value), off(in_ring(*given), right)
+    results["x", False] = str(caught.value), off(in_ring(*inputs), right)
     with pytest.raises(ValueError, match="the ranks differ in option") as caught:
         agree("a call", None, option=5000 * "a" + "bc"[first])  # which differs far behind a thousand bytes
-    found["option", False] = str(caught.value), off(in_ring(*given), right)
+    results["option", False] = str(caught.value), off(in_ring(*inputs), right)
     for sizes in EMPTY:
         batch, heads, kv_heads, queries, keys, width = sizes
         for is_causal in {False, queries == keys}:
@@ -323,24 +325,24 @@ def goes_on() -> dict[object, object]:
                 leaves = [torch.ones(shape, requires_grad=True) for shape in shapes]
                 context = ring_attention(*leaves, is_causal=is_causal)
                 gradients = torch.autograd.grad(context, leaves, torch.ones_like(context))
-                found[sizes, is_causal, value_dim] = context.detach(), gradients
-    return found
+                results[sizes, is_causal, value_dim] = context.detach(), gradients
+    return results
 
 
 def test_a_ring_goes_on_after_a_refused_call_and_gives_nothing_where_there_is_nothing() -> None:
     ranks = launch(goes_on, ranks=2)
     for key in ranks[0]:
-        (said, there), (answer, here) = (found[key] for found in ranks)
+        (message, there), (answer, here) = (results[key] for results in ranks)
         if len(key) == 2:
             text, everywhere = key
             assert max(there, here) < 1e-13, key
             if everywhere:
-                assert said == answer
-                assert said.startswith(text)
+                assert message == answer
+                assert message.startswith(text)
             else:
                 assert re.search(rf"(differ in|so do all:) {text.split()[0]}\b", answer), answer
             continue
-        whole = torch.cat([said, answer])
+        whole = torch.cat([message, answer])
         torch.testing.assert_close(whole, torch.full_like(whole, float(key[0][4] > 0)))  # a mean of ones, or of nothing
         assert all(x.isfinite().all() for x in (*there, *here))
         torch.testing.assert_close(there[2].sum() + here[2].sum(), whole.sum())
@@ -350,82 +352,60 @@ def test_a_ring_goes_on_after_a_refused_call_and_gives_nothing_where_there_is_no
 
 
 def dies_in_the_ring() -> None:
-    attend, x = _ring._attend, torch.randn(1, 1, 4, 8)
+    attend, calls = _ring._attend, []
 
-    def attend_and_die(*given: object) -> tuple[Tensor, Tensor]:
-        _ring._attend = attend_second
-        return attend(*given)
+    def attend_once(*inputs: object) -> tuple[Tensor, Tensor]:
+        calls.append(inputs)
+        if len(calls) == 2:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return attend(*inputs)
 
-    def attend_second(*given: object) -> tuple[Tensor, Tensor]:
-        os.kill(os.getpid(), signal.SIGKILL)
-        raise AssertionError("it lives")
-
-    if dist.get_rank() == 2:
-        _ring._attend = attend_and_die
-    ring_attention(x, x, x)
-    ring_attention(x, x, x)
-
-
-def test_a_rank_that_is_killed_in_the_middle_of_a_ring_ends_all_of_them() -> None:
-    with pytest.raises(RuntimeError, match=r"^rank 2 of 4: died of SIGKILL; all ranks are ended$"):
-        launch(dies_in_the_ring, ranks=4)
+    _ring._attend = attend_once if dist.get_rank() == 2 else attend
+    ring_attention(*[torch.randn(1, 1, 4, 8)] * 3)
 
 
 def is_left() -> None:
-    x = torch.randn(1, 1, 4, 8)
-    ring_attention(x, x, x)
-    if dist.get_rank() == 0:
-        ring_attention(x, x, x)
-
-
-def test_a_rank_that_is_left_by_the_others_says_so() -> None:
-    text = (
-        r"rank 0 of 2: RuntimeError: ring_attention: rank 0 has lost another rank, which died, ended, or takes longer"
-    )
-    with pytest.raises(RuntimeError, match=text):
-        launch(is_left, ranks=2)
+    for _ in range(2 - dist.get_rank()):
+        ring_attention(*[torch.randn(1, 1, 4, 8)] * 3)
 
 
 def waits_forever() -> None:
-    x = torch.randn(1, 1, 4, 8)
-    ring_attention(x, x, x)
+    ring_attention(*[torch.randn(1, 1, 4, 8)] * 3)
     if dist.get_rank() == 1:
         signal.pause()
-    ring_attention(x, x, x)
+    ring_attention(*[torch.randn(1, 1, 4, 8)] * 3)
 
 
-def test_a_rank_that_hangs_is_not_waited_for_for_ever() -> None:
-    with pytest.raises(RuntimeError, match=r"rank 0 has lost another rank, .* takes longer than the group's timeout"):
-        launch(waits_forever, ranks=2, timeout=3.0)
+def on_the_last(fails: Callable[[], object]) -> Callable[[], object]:
+    return lambda: fails() if dist.get_rank() == dist.get_world_size() - 1 else None
 
 
-def fails(how: str) -> object:
-    if dist.get_rank() == 1:
-        if how == "exit":
-            os._exit(3)
-        if how == "raise":
-            raise LookupError("no such token")
-        return threading.Lock()
-    return how
+def raises() -> None:
+    raise LookupError("no such token")
 
 
 @pytest.mark.parametrize(
-    ("how", "text"),
+    ("work", "ranks", "text"),
     [
-        ("exit", "ended with the exit code 3"),
-        ("raise", "LookupError: no such token"),
-        ("return", "what work returned cannot be copied to another process"),
+        (dies_in_the_ring, 4, r"rank 2 of 4: died of SIGKILL; all ranks are ended$"),
+        (is_left, 2, r"rank 0 of 2: RuntimeError: ring_attention: rank 0 has lost another rank, which died, ended, or"),
+        (waits_forever, 2, r"rank 0 of 2: .* has lost another rank, .* takes longer than the group's timeout"),
+        (on_the_last(lambda: os._exit(3)), 3, "rank 2 of 3: ended with the exit code 3"),
+        (on_the_last(threading.Lock), 3, "rank 2 of 3: .*what work returned cannot be copied to another process"),
+        (on_the_last(raises), 3, "rank 2 of 3: LookupError: no such token"),
     ],
+    ids=["killed", "left", "hangs", "exits", "returns a lock", "raises"],
 )
-def test_a_function_that_fails_on_one_rank_is_told_with_its_lines(how: str, text: str) -> None:
-    with pytest.raises(RuntimeError, match=f"^rank 1 of 3: .*{text}") as caught:
-        launch(fails, how, ranks=3)
-    if how == "raise":
+def test_a_rank_that_fails_ends_all_and_is_named_with_the_cause(
+    work: Callable[[], object], ranks: int, text: str
+) -> None:
+    with pytest.raises(RuntimeError, match=f"^{text}") as caught:
+        launch(work, ranks=ranks, timeout=3.0 if work is waits_forever else 60.0)
+    if "LookupError" in text:
         assert 'raise LookupError("no such token")' in caught.value.__notes__[0]
 
 
 def test_a_rank_that_never_comes_is_not_waited_for_for_ever(tmp_path: Path) -> None:
-    """One that failed before all others had joined is told as the cause, since they only say that they lost it."""
     with (
         pytest.raises(RuntimeError, match=r"^while the group was formed: .* has lost another rank, .* longer than 1 s"),
         process_group(1.0, backend="gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=2),
@@ -442,21 +422,21 @@ def test_a_rank_that_never_comes_is_not_waited_for_for_ever(tmp_path: Path) -> N
 def test_without_the_fused_kernel_it_is_the_same(
     is_causal: bool, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    given = tensors(dtype)
+    inputs = tensors(dtype)
     monkeypatch.setattr(_ring, "_runs_fused", lambda *_: False)
     options: dict[str, object] = {"is_causal": is_causal, "layout": "contiguous"}
-    right = whole(*given, is_causal=is_causal)
-    assert off(in_ring(*given, **options), right) < (1e-13 if dtype == torch.float64 else 2e-3)
+    right = whole(*inputs, is_causal=is_causal)
+    assert off(in_ring(*inputs, **options), right) < (1e-13 if dtype == torch.float64 else 2e-3)
 
 
 @pytest.mark.usefixtures("alone")
 def test_tensors_and_gradients_of_any_strides_give_the_same() -> None:
-    given = tensors()
-    q, k, v, gradient = (x.mT.contiguous().mT.requires_grad_() for x in given)
+    inputs = tensors()
+    q, k, v, gradient = (x.mT.contiguous().mT.requires_grad_() for x in inputs)
     output = ring_attention(q, k, v, is_causal=True)
     for cotangent in (gradient, torch.ones(()).double().expand(output.shape)):
         gradients = torch.autograd.grad(output, (q, k, v), cotangent, retain_graph=True)
-        right = whole(*given[:3], cotangent, is_causal=True)
+        right = whole(*inputs[:3], cotangent, is_causal=True)
         for a, b in zip([output, *gradients], right, strict=True):
             torch.testing.assert_close(a, b)
 
@@ -554,9 +534,9 @@ def test_what_is_wrong_is_said_in_one_line(monkeypatch: pytest.MonkeyPatch, caps
     monkeypatch.setattr(sys, "argv", ["parallel", "--tokens", "47"])
     monkeypatch.delenv("RANK", raising=False)
     assert command.main() == 1
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert re.fullmatch(r"unmasked.parallel: rank 0 of 2: ValueError: tokens is 47; zigzag on 2 .*\n", said.err)
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert re.fullmatch(r"unmasked.parallel: rank 0 of 2: ValueError: tokens is 47; zigzag on 2 .*\n", output.err)
 
 
 @pytest.mark.cuda

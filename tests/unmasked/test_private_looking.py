@@ -49,6 +49,10 @@ def test_opened() -> None:
     assert {"linear", "baddbmm", "softmax"} & set(parts.names)
 
 
+def test_leaves() -> None:
+    assert _private.leaves({"a": [1, (2, {"b": None})], "c": (3,)}) == [1, 2, None, 3]
+
+
 def test_uncompiled_module() -> None:
     layer = nn.Linear(2, 2)
     assert _private.uncompiled_module(torch.compile(layer, backend="eager")) is layer
@@ -65,11 +69,11 @@ def test_version() -> None:
 
 
 def test_fused_choice(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert kernels.kernel_name(X, X, X, None, 0.0, False) == "flash"
+    assert kernels._kernel_name(X, X, X, None, 0.0, False) == "flash"
     monkeypatch.delattr(torch, "_fused_sdp_choice")
     with pytest.raises(NotImplementedError, match="does not tell which kernel it chooses"):
         _private.fused_choice(X, X, X, None, 0.0, False, scale=None, enable_gqa=False)
-    assert kernels.kernel_name(X, X, X, None, 0.0, False) == "math"
+    assert kernels._kernel_name(X, X, X, None, 0.0, False) == "math"
 
 
 def test_flash_attention_and_flash_attention_backward(monkeypatch: pytest.MonkeyPatch) -> None:

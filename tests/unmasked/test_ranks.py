@@ -27,7 +27,7 @@ class Color(enum.Enum):
 
 
 @dataclass
-class Found:
+class Copied:
     color: Color
     of: type
     value: object
@@ -196,13 +196,13 @@ shell.run_cell("print(told.splitlines()[-2].rpartition(', ')[2], told.splitlines
 
 
 def test_classes_of_a_module_that_cannot_be_imported_come_back_as_themselves() -> None:
-    def work() -> Found:
-        return Found(Color.RED, Found, {nn.Linear: torch.float16})
+    def work() -> Copied:
+        return Copied(Color.RED, Copied, {nn.Linear: torch.float16})
 
-    for found in launch(work):
-        assert type(found) is found.of is Found
-        assert found.color is Color.RED
-        assert found.value == {nn.Linear: torch.float16}
+    for answer in launch(work):
+        assert type(answer) is answer.of is Copied
+        assert answer.color is Color.RED
+        assert answer.value == {nn.Linear: torch.float16}
 
 
 def test_work_names_modules_that_another_makes() -> None:
@@ -255,7 +255,7 @@ launch(work, True)
 
 
 def alive(pids: Iterable[int]) -> list[psutil.Process]:
-    """Which processes have not ended, though they had a while."""
+    """List the processes that have not ended, though they had a while."""
     processes = [psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)]
     left = psutil.wait_procs(processes, timeout=20)[1]
     return [each for each in left if each.is_running() and each.status() != psutil.STATUS_ZOMBIE]
@@ -269,11 +269,11 @@ def test_no_process_stays_when_the_caller_is_stopped(number: signal.Signals, tmp
     processes = [each.pid for each in psutil.Process(caller.pid).children(recursive=True)]
     assert len(processes) >= 3  # the two, and the one that has started them
     caller.send_signal(number)
-    _, told = caller.communicate(timeout=60)
+    _, errors = caller.communicate(timeout=60)
     assert caller.returncode == -number
     assert not alive(processes)
-    assert ("KeyboardInterrupt" in told) == (number == signal.SIGINT)
-    assert told.count("Traceback") <= 1
+    assert ("KeyboardInterrupt" in errors) == (number == signal.SIGINT)
+    assert errors.count("Traceback") <= 1
 
 
 PAGE = """

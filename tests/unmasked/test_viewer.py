@@ -1,4 +1,4 @@
-"""What `unmasked.show` gives: a table that any reader has, data that a browser reads, and one file."""
+"""`unmasked.show` gives a table that any reader has, data that a browser reads, and one file."""
 
 import base64
 import json
@@ -22,15 +22,15 @@ WEIGHTS = torch.tensor([[1.0, 0.0], [0.25, 0.75]])
 
 
 def data(viewer: Viewer) -> dict[str, object]:
-    found = re.search(r'data-show="([^"]*)"', viewer._repr_html_())
-    assert found
-    return dict(json.loads(unescape(found[1])))
+    match = re.search(r'data-show="([^"]*)"', viewer._repr_html_())
+    assert match
+    return dict(json.loads(unescape(match[1])))
 
 
 def numbers(viewer: Viewer) -> torch.Tensor:
-    told = data(viewer)
-    read = base64.b64decode(str(told["weights"]))
-    return torch.tensor(struct.unpack(f"<{len(read) // 4}f", read)).reshape(told["shape"])
+    content = data(viewer)
+    read = base64.b64decode(str(content["weights"]))
+    return torch.tensor(struct.unpack(f"<{len(read) // 4}f", read)).reshape(content["shape"])
 
 
 def cells(viewer: Viewer) -> list[str]:
@@ -72,8 +72,8 @@ def test_a_large_table_is_cut_and_says_so():
     viewer = show(torch.arange(2 * 3 * 30 * 40).reshape(2, 3, 30, 40))
     assert len(cells(viewer)) == 24 * 16
     assert cells(viewer)[16] == "40.00"
-    said = "rows are queries, columns are keys; item 0, head 0; the first 24 of 30 rows and 16 of 40 columns"
-    assert said in viewer._repr_html_()
+    caption = "rows are queries, columns are keys; item 0, head 0; the first 24 of 30 rows and 16 of 40 columns"
+    assert caption in viewer._repr_html_()
 
 
 def test_names_are_text_wherever_they_stand(tmp_path: Path):

@@ -1,5 +1,5 @@
-"""What watch records is held to what transformers' eager attention returns, and to the call itself on values that are
-the identity matrix: what it gives then are its weights."""
+"""Recorded weights are those that transformers' eager attention returns, and those of the call itself, which gives them
+where its values are the identity matrix."""
 
 import math
 import pickle
@@ -101,7 +101,7 @@ def test_a_step_with_a_cache_is_recorded_head_by_head_even_where_heads_are_packe
 
 
 def without(model: nn.Module, answer: Callable[[str], Any], heads: tuple[int, ...] = (1, 4), dim: int = 4) -> Tensor:
-    """What a model answers whose output projections have zeros where they would read these heads."""
+    """The answer of a model whose output projections have zeros where they would read these heads."""
     kept = deepcopy(model.state_dict())
     for name, parameter in model.named_parameters():
         if re.search(r"(self_attn\.o_proj|attn\.c_proj|attn\.out_proj|output\.dense)\.weight$", name):
@@ -331,9 +331,9 @@ def test_our_function_is_recorded_with_all_its_options(implementation: str) -> N
         {"bias": torch.randn(6, 3, 5).masked_fill(torch.rand(3, 1) < 0.5, -torch.inf), "dropout_p": 0.5},
         *([{"softcap": 0.5}] if implementation == "eager" else []),
     ):
-        given = functional.attend(query, key, value, **options | {"need_weights": True, "dropout_p": 0.0})
+        expected = functional.attend(query, key, value, **options | {"need_weights": True, "dropout_p": 0.0})
         call = recorded(model, query, key, value, **options, implementation=implementation)
-        torch.testing.assert_close(call.weights, given.weights)
+        torch.testing.assert_close(call.weights, expected.weights)
         assert (call.kernel == "eager") == (implementation == "eager")
     by_heads = recorded(model, query[0], key[0], value[0], implementation=implementation)
     assert by_heads.shape == (1, 6, 3, 5)
@@ -525,28 +525,22 @@ def test_a_copy_has_the_weights_alone_unless_the_inputs_were_written_to(copy: st
     from torch.nn.attention.flex_attention import flex_attention
 
     x, keys = torch.randn(1, 2, 4, 8), torch.randn(1, 2, 4, 8)
-    keys += 1  # so that its version is none that a copy begins with
-    flex = Calling(partial(flex_attention, score_mod=lambda score, b, h, q, k: score - k))
-    layers = [CausalSelfAttention(8, 8, 2, sinks=True, softcap=2.0), CausalSelfAttention(8, 8, 2)]
-    model = nn.ModuleList([*layers, MultiheadAttention(8, 2), nn.MultiheadAttention(8, 2), sdpa(), flex])
+    flex = Calling(partial(flex_attention, score_mod=lambda score, b, h, q, k: score - k))  # which no process is sent
+    model = nn.ModuleList([sdpa(), flex])
     with watch(model) as seen:
-        for layer in model[:2]:
-            layer(x[0])
-        for layer in model[2:4]:
-            layer(x[0, 0], keys[0, 0], keys[0, 0])
-        for layer in model[4:]:
-            layer(x, keys, keys)
+        model[0](x, keys, keys, is_causal=True)
+        model[1](x, keys, keys)
     again = COPIES[copy](seen)
     for call, other in zip(seen, again, strict=True):
         torch.testing.assert_close(other.weights, call.weights, rtol=0, atol=0)
         assert repr(other) == repr(call)
     assert repr(again) == repr(seen)
     with pytest.raises(ValueError, match=r"^key was not kept: .* and a copy of a call has its weights alone$"):
-        _ = again[4].key
+        _ = again[0].key
     with watch(model) as seen:
-        model[4](x, keys, keys)
+        model[0](x, keys, keys)
     keys += 1
-    with pytest.raises(ValueError, match=r"^key of the call in '4' has been written to since"):
+    with pytest.raises(ValueError, match=r"^key of the call in '0' has been written to since"):
         COPIES[copy](seen)
 
 

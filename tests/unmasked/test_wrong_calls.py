@@ -138,8 +138,14 @@ OBJECTS: dict[str, Callable[[], Any]] = {
     "embeddings.Embeddings": embeddings.ship_vectors,
 }
 # What only holds what is returned or raised, or is made by the library alone.
-HELD = {"functional.Attention", "tiles.Part", "gradients.Gradients", "embeddings.UnknownWordError", "watching.Call"}
-HELD |= {"watching.Seen", "parallel.Traffic", "kernels.FastPath", "kernels.Kernel", "kernels.Kernels"}
+HELD = {
+    "functional.Attention",
+    "tiles.Part",
+    "gradients.Gradients",
+    "embeddings.UnknownWordError",
+    "watching.AttentionCall",
+}
+HELD |= {"watching.AttentionCalls", "parallel.Traffic", "kernels.FastPath", "kernels.Kernel", "kernels.Kernels"}
 HELD |= {"kernels.Backend", "kernels.Backends"}
 
 

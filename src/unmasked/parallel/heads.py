@@ -80,7 +80,7 @@ class HeadParallel(nn.Module):
     def __init__(self, layer: CausalSelfAttention, *, group: dist.ProcessGroup | None = None) -> None:
         super().__init__()
         rank, ranks = dist.get_rank(group), dist.get_world_size(group)
-        # All that any check below looks at: what one rank refuses, all of them do.
+        # All that any check below looks at: all ranks refuse what one refuses.
         named = layer.named_parameters() if isinstance(layer, nn.Module) else ()
         made = {name: getattr(layer, name, None) for name in ("num_heads", *sorted(_OPTIONS))}
         options = " ".join(f"{name}={_written(value)}" for name, value in made.items() if value is not None)

@@ -192,7 +192,7 @@ def _results(receivers: list[connection.Connection], processes: list[BaseProcess
             deadline = deadline or time.monotonic() + _GRACE
     if not failed:
         return [results[rank] for rank in range(len(processes))]
-    # A rank that died could not tell; what a rank tells of its own says more than that it has lost another.
+    # A rank that died has no message; an error of its own says more than the loss of another rank.
     rank = min(failed, key=lambda rank: (bool(failed[rank][0]), " has lost " in failed[rank][0], rank))
     message, lines = failed[rank]
     if not message:
@@ -235,9 +235,11 @@ def _lost(loss: str, timeout: str, error: RuntimeError) -> RuntimeError:
 
 
 def agree(
-    call: str, group: dist.ProcessGroup | None, check: Callable[[], object] = lambda: None, /, **values: object
-) -> None:
+    call: str, group: dist.ProcessGroup | None, check: Callable[[], Any] = lambda: None, /, **values: object
+) -> Any:
     """Let every rank check its call and send its values to all; refuse on all ranks alike where one does or must.
+
+    Return the result of the check.
 
     Tensors are described by shape and dtype, and by their device if that is no CPU. It is two collectives of a few
     hundred bytes: how long each rank's values are in writing, and the writing. Without it, a tensor of another size
@@ -247,8 +249,9 @@ def agree(
     if group is not None and not isinstance(group, dist.ProcessGroup):
         raise TypeError(f"group is of the type {type(group).__name__}; pass a process group, or None for all ranks")
     refused: Exception | None = None
+    result = None
     try:
-        check()
+        result = check()
     except (TypeError, ValueError) as error:
         refused = error
     mine = {"call": call} | {name: _described(value) for name, value in values.items()}
@@ -269,6 +272,7 @@ def agree(
     for rank, reason in enumerate(reasons):
         if reason is not None:
             raise ValueError(f"{call}: rank {rank} refuses its call, and so do all: {reason}")
+    return result
 
 
 def _described(value: object) -> str:

@@ -166,9 +166,8 @@ def ring_attention(
         >>> torch.allclose(parts, whole[:, :, order], atol=1e-6)
         True
     """
-    scales: list[float] = []
 
-    def check() -> None:
+    def check() -> float:
         _check(query, key, value)
         flag("is_causal", is_causal)
         choice("layout", layout, *get_args(RingLayout))
@@ -185,9 +184,9 @@ def ring_attention(
             raise ValueError(
                 f"query has {query.size(2)} tokens; zigzag gives each rank two parts of one size: pad by 1"
             )
-        scales.append(_scale(query, scale))
+        return _scale(query, scale)
 
-    agree(
+    factor = agree(
         "ring_attention",
         group,
         check,
@@ -198,8 +197,7 @@ def ring_attention(
         layout=layout,
         scale=scale,
         gradients=torch.is_grad_enabled() and any(getattr(x, "requires_grad", False) for x in (query, key, value)),
-    )  # before anything is sent: what one rank refuses, all do
-    (factor,) = scales
+    )  # before anything is sent: all ranks refuse what one refuses
     if factor <= 0:  # the kernel's own future is NaN unless the scale is positive: its sign, or all of it, goes first
         query, factor = query * factor, 1.0
     ring = _Ring(group, dist.get_rank(group), dist.get_world_size(group), layout if is_causal else None, factor)

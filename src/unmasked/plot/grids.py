@@ -167,7 +167,7 @@ def grid(
         axes: What the rows are and what the columns are, such as ("queries", "keys").
 
     Returns:
-        What a notebook shows as HTML, and prints as digits.
+        A grid that a notebook shows as HTML, and prints as digits.
 
     Raises:
         ValueError: There are no numbers or too many, names that are not as many as rows or columns, names both of

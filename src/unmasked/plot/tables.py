@@ -101,7 +101,7 @@ def table(
             one for each column beside the first.
 
     Returns:
-        What a notebook shows as HTML, and prints as aligned columns. Its `markdown()` goes into prose.
+        A table that a notebook shows as HTML, and prints as aligned columns. Its `markdown()` goes into prose.
 
     Raises:
         ValueError: A row has more or fewer cells than the header has titles, or there are more or fewer forms than

@@ -151,7 +151,7 @@ def show(
         title: A name for the numbers; without one "weights", or the name of the module that was watched.
 
     Returns:
-        What a notebook shows live, as a cell's last expression. ``.save("weights.html")`` writes it as a page.
+        A viewer that a notebook shows live, as a cell's last expression. ``.save("weights.html")`` writes it as a page.
 
     Raises:
         TypeError: weights is no tensor, or holds complex numbers.

@@ -16,7 +16,7 @@ from torch.overrides import TorchFunctionMode
 
 from unmasked import _private, functional, masks
 from unmasked._modes import uncompiled
-from unmasked.kernels import kernel_name
+from unmasked.kernels import _kernel_name
 
 __all__ = [
     "MATMULS",
@@ -71,7 +71,7 @@ class FunctionCall(NamedTuple):
 
     @property
     def is_ours(self) -> bool:
-        """Whether the function of attention is this library's."""
+        """True where the function of attention is this library's."""
         return self.inside is not None and self.inside.f_code is not MHA.__code__
 
     def argument(self, index: int, name: str, default: Any = None) -> Any:
@@ -173,7 +173,7 @@ def _sdpa(call: FunctionCall) -> Inputs | str:
     mask, dropout_p = call.argument(3, "attn_mask"), call.argument(4, "dropout_p", 0.0)
     is_causal, scale = call.argument(5, "is_causal", False), call.kwargs.get("scale")
     grouped = call.kwargs.get("enable_gqa", False)
-    kernel = kernel_name(query, key, value, mask, dropout_p, is_causal, scale=scale, enable_gqa=grouped)
+    kernel = _kernel_name(query, key, value, mask, dropout_p, is_causal, scale=scale, enable_gqa=grouped)
     if call.is_ours:
         return Inputs(kernel, _our_values(call.local))
     values = _with_four_axes(query, key, value, mask, _groups(call.module, query))

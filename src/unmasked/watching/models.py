@@ -79,8 +79,8 @@ def watch(
 def ablate(model: nn.Module, heads: Mapping[str, Iterable[int]]) -> Iterator[None]:
     """Switch heads off: what they give is zero, as if their columns of the output projection were.
 
-    What a head's absence changes is its effect. Its weights do not tell: a head may look hard at a token whose value is
-    small, or whose part of the output projection is.
+    The change in the absence of a head is its effect. Its weights do not tell: a head may look hard at a token whose
+    value is small, or whose part of the output projection is.
 
     Args:
         model: the model.
