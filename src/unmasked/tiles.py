@@ -18,7 +18,7 @@ from unmasked._checks import checked, flag, require_beside, size, tensor
 from unmasked._shapes import Bool, Float
 from unmasked.functional import _scale, _shared
 
-__all__ = ["Part", "attention", "merge"]
+__all__ = ["Part", "merge", "tiled_attention"]
 
 
 class Part(NamedTuple):
@@ -33,7 +33,7 @@ class Part(NamedTuple):
     logsumexp: Tensor
 
 
-def attention(
+def tiled_attention(
     query: Float[Tensor, "*batch queries head_dim"],
     key: Float[Tensor, "*kv_batch keys head_dim"],
     value: Float[Tensor, "*kv_batch keys value_dim"],
@@ -75,10 +75,10 @@ def attention(
 
     Examples:
         >>> query, key, value = torch.randn(2, 3, 5, 4), torch.randn(2, 3, 9, 4), torch.randn(2, 3, 9, 4)
-        >>> context, logsumexp = attention(query, key, value, is_causal=True, tile=2)
+        >>> context, logsumexp = tiled_attention(query, key, value, is_causal=True, tile=2)
         >>> context.shape, logsumexp.shape
         (torch.Size([2, 3, 5, 4]), torch.Size([2, 3, 5]))
-        >>> blind = attention(query, key, value, allowed=torch.tensor(False))
+        >>> blind = tiled_attention(query, key, value, allowed=torch.tensor(False))
         >>> blind.context.abs().max(), blind.logsumexp.max()
         (tensor(0.), tensor(-inf))
     """
@@ -125,8 +125,8 @@ def merge(parts: Sequence[tuple[Tensor, Tensor]]) -> Part:
     are averaged by these shares.
 
     Args:
-        parts: (context, logsumexp) of each part, (..., queries, value_dim) and (..., queries), as `attention` returns
-            them, or an earlier merge. Best in float32: a 16-bit context is rounded at every merge.
+        parts: (context, logsumexp) of each part, (..., queries, value_dim) and (..., queries), as `tiled_attention`
+            returns them, or an earlier merge. Best in float32: a 16-bit context is rounded at every merge.
 
     Returns:
         Part(context, logsumexp) of all keys together, with the shapes of each part.
@@ -139,8 +139,8 @@ def merge(parts: Sequence[tuple[Tensor, Tensor]]) -> Part:
 
     Examples:
         >>> query, key, value = torch.randn(5, 4), torch.randn(9, 4), torch.randn(9, 4)
-        >>> parts = [attention(query, key[part], value[part]) for part in (slice(0, 2), slice(2, 9))]
-        >>> torch.allclose(merge(parts).context, attention(query, key, value).context, atol=1e-6)
+        >>> parts = [tiled_attention(query, key[part], value[part]) for part in (slice(0, 2), slice(2, 9))]
+        >>> torch.allclose(merge(parts).context, tiled_attention(query, key, value).context, atol=1e-6)
         True
     """
     if not parts:

@@ -18,7 +18,7 @@ from unmasked._shapes import Float, Int
 from unmasked.functional import _scale
 from unmasked.gradients import attention_backward
 from unmasked.parallel.ranks import agree, lost, tally
-from unmasked.tiles import attention, merge
+from unmasked.tiles import merge, tiled_attention
 
 __all__ = ["Layout", "positions_of_rank", "ring_attention", "ring_bytes"]
 
@@ -347,7 +347,7 @@ def _attend(query: Tensor, key: Tensor, value: Tensor, causal: bool, scale: floa
             query, key, value, 0.0, causal, scale=scale
         )
         return fused
-    return attention(query, key, value, is_causal=causal, scale=scale)
+    return tiled_attention(query, key, value, is_causal=causal, scale=scale)
 
 
 def _attend_backward(

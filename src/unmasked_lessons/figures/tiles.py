@@ -10,7 +10,7 @@ from torch import Tensor
 from unmasked import plot
 from unmasked.functional import attend
 from unmasked.kernels import kernels_of
-from unmasked.tiles import attention as tiled_attention
+from unmasked.tiles import tiled_attention
 
 
 def stairs(scores: Tensor, largest: Tensor, *, tile: int) -> Figure:
