@@ -31,13 +31,13 @@ class Spec(NamedTuple):
         """Take query, key and value, (heads·head_dim, in) or (heads·head_dim,) each, out of a layout's tensors."""
         groups = self._groups(has_in=tensors[0].dim() == len(self.axes))
         names = [name for group in groups for name in group]
-        found: list[Tensor] = []
+        parts: list[Tensor] = []
         for x in tensors:
             for axis in reversed(range(len(groups))):
                 x = x.unflatten(axis, [{"3": 3, "heads": heads}.get(name, -1) for name in groups[axis]])
             x = x.permute([names.index(name) for name in _AXES if name in names])
-            found += [part.flatten(0, 1) for part in (x.unbind() if "3" in names else [x])]
-        return found
+            parts += [part.flatten(0, 1) for part in (x.unbind() if "3" in names else [x])]
+        return parts
 
     def join(self, matrices: list[Tensor], heads: int) -> list[Tensor]:
         """Make a layout's tensors of query, key and value: the way back."""
@@ -83,7 +83,7 @@ def named(state: Mapping[str, Tensor]) -> Layout | None:
 
 
 def hint(state: Mapping[str, Tensor], source: str) -> str:
-    """Say what a state with wrong names may be."""
+    """Say which layout a state with wrong names may have."""
     looks = named(state)
     if looks not in (None, source):
         return f"; it looks like layout {looks!r}"
@@ -113,8 +113,8 @@ def check_shapes(state: Mapping[str, Tensor], layout: Layout, num_heads: int) ->
         if sizes.get("heads", num_heads) != num_heads:
             raise ValueError(f"{problem}; its first axis must be num_heads ({num_heads})")
         expected = tuple(n for axis, n in sizes.items() if axis != "in")  # a bias's shape
-        found = tuple(state[bias_name].shape) if bias_name in state else None
-        fits = [n % step == 0 and found in (None, (n,)) for n in (expected[0], sizes["in"])]
+        shape_of_bias = tuple(state[bias_name].shape) if bias_name in state else None
+        fits = [n % step == 0 and shape_of_bias in (None, (n,)) for n in (expected[0], sizes["in"])]
         if parts == 3 and fits == [False, True]:
             looks = "packed" if spec.transposed else "conv1d"
             raise ValueError(f"{problem}; it looks like layout {looks!r}, transposed")
