@@ -239,13 +239,13 @@ MISSHAPEN = [
 @pytest.mark.usefixtures("unhooked")
 @pytest.mark.parametrize(("name", "argument", "wrong"), MISSHAPEN)
 def test_a_tensor_that_fits_nowhere_is_refused_by_name(name: str, argument: str, wrong: Tensor) -> None:
-    said = ""
+    message = ""
     try:
         call(name, RIGHT[name] | {argument: wrong})  # some take it: a batch more, other lengths
     except (TypeError, ValueError) as error:
-        said = str(error)
+        message = str(error)
     names = [each for each, it in RIGHT[name].items() if isinstance(it, Tensor | tuple | int)]
-    assert not said or re.search(rf"\b({'|'.join(names)})\b", said), said
+    assert not message or re.search(rf"\b({'|'.join(names)})\b", message), message
 
 
 def test_every_function_is_swept() -> None:
