@@ -1,4 +1,4 @@
-"""One table for what a module refuses: what is said, and the calls to which it is said."""
+"""One table for the refusals of a module: each message, and the calls that raise it."""
 
 from collections.abc import Callable, Mapping
 
@@ -23,8 +23,8 @@ def refused(
         for call in calls if isinstance(calls, tuple) else (calls,):
             with pytest.raises(error) as caught:
                 call()
-            said = str(caught.value)
-            assert said.startswith(text.removesuffix("...")) if text.endswith("...") else said == text, said
+            message = str(caught.value)
+            assert message.startswith(text.removesuffix("...")) if text.endswith("...") else message == text, message
             assert afterwards()
 
     return test

@@ -19,7 +19,7 @@ from unmasked import (
     plot,
 )
 from unmasked.gradients import attention_backward
-from unmasked.tiles import attention as tiled_attention
+from unmasked.tiles import tiled_attention
 from unmasked_lessons.experiments import backward as experiments
 
 # %% tags=["hide-input"]

@@ -37,7 +37,7 @@ from unmasked.parallel import (
 )
 from unmasked.parallel.__main__ import demonstrate
 from unmasked.positions import Rotary
-from unmasked.tiles import attention, merge
+from unmasked.tiles import merge, tiled_attention
 from unmasked_lessons.experiments import parallel as experiments
 
 # %% tags=["hide-input", "any-version"]
@@ -198,8 +198,8 @@ assert all(
 
 # %%
 spans = [slice(0, 16), slice(16, 32)]
-parts = [attention(q, k[:, :, span], v[:, :, span]) for span in spans]
-whole = attention(q, k, v)
+parts = [tiled_attention(q, k[:, :, span], v[:, :, span]) for span in spans]
+whole = tiled_attention(q, k, v)
 
 mean = sum(context for context, _ in parts) / 2
 merged = merge(parts).context

@@ -10,8 +10,7 @@ import torch
 import torch.nn.functional as F
 
 from unmasked import masks, plot
-from unmasked.tiles import attention as tiled_attention
-from unmasked.tiles import merge
+from unmasked.tiles import merge, tiled_attention
 from unmasked_lessons.experiments import tiles as experiments
 from unmasked_lessons.figures import tiles as figures
 
@@ -129,7 +128,7 @@ plot.table(
 #
 # The fused kernel cuts the queries into tiles, too. On a GPU the tables would also cost time, because each is written
 # to slow memory and read again. A kernel keeps a tile of queries and keys in fast memory, and writes each context once.
-# `tiles.attention` is there to be read: its loop is in Python, and depending on the sizes it takes up to several times
+# `tiled_attention` is there to be read: its loop is in Python, and depending on the sizes it takes up to several times
 # as long as the fused kernel.
 #
 # Between tile sizes only the rounding differs. These are the largest errors, where contexts are about one in size:

@@ -1,4 +1,4 @@
-"""What attention asks of its tensors together: query, key and value, and the masks and sinks that go with them."""
+"""Checks of the tensors of attention together: query, key and value, and the masks and sinks that go with them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def _check(
     bias: Tensor | None = None,
     sinks: Tensor | None = None,
 ) -> None:
-    """Refuse what PyTorch would broadcast, misread or report in the words of a kernel."""
+    """Refuse tensors that PyTorch would broadcast, misread or report in the words of a kernel."""
     if not (isinstance(query, Tensor) and isinstance(key, Tensor) and isinstance(value, Tensor)):
         _refuse_kinds(query=query, key=key, value=value)
     strided = torch.strided
@@ -40,31 +40,33 @@ def _check(
         )
     heads, kv_heads = (q[-3], k[-3]) if len(q) > 2 else (1, 1)
     if heads != kv_heads and (kv_heads == 0 or heads % kv_heads):
-        told = "" if len(q) > 3 else " (of three axes, the first is that of heads, or of items, which must be as many)"
-        raise ValueError(f"key has {kv_heads} heads and query {heads}; key's heads must divide query's{told}")
+        hint = "" if len(q) > 3 else " (of three axes, the first is that of heads, or of items, which must be as many)"
+        raise ValueError(f"key has {kv_heads} heads and query {heads}; key's heads must divide query's{hint}")
     if k[:-3] != q[:-3] and not broadcasts(k[:-3], q[:-3]):
         raise ValueError(f"key has batch axes {tuple(k[:-3])} and query {tuple(q[:-3])}; they must agree or be 1")
     if allowed is not None or bias is not None or sinks is not None:
         _check_masks(allowed, bias, sinks, query, (*q[:-1], k[-2]))
 
 
+# The dtypes of masks and sinks, and the message for another one.
+_MASKS = {
+    "allowed": ({torch.bool}, "it must be bool, True where a query may see a key (else pass bias)"),
+    "bias": (floats, "it is added to the scores and must be floating (else pass allowed)"),
+    "sinks": (floats, "it joins the scores and must be floating"),
+}
+
+
 def _check_masks(
     allowed: Tensor | None, bias: Tensor | None, sinks: Tensor | None, x: Tensor, scores: tuple[int, ...]
 ) -> None:
-    """Refuse what is no mask of these scores, and sinks that are none of the heads that x has."""
-    if allowed is not None and (not isinstance(allowed, Tensor) or allowed.dtype != torch.bool):
-        tensor("allowed", allowed)
-        raise TypeError(
-            f"allowed is {allowed.dtype}; it must be bool, True where a query may see a key (else pass bias)"
-        )
-    if bias is not None and (not isinstance(bias, Tensor) or bias.dtype not in floats):
-        tensor("bias", bias)
-        raise TypeError(f"bias is {bias.dtype}; it is added to the scores and must be floating (else pass allowed)")
-    for name, mask in (("allowed", allowed), ("bias", bias), ("sinks", sinks)):
+    """Refuse masks that are not for these scores, and sinks that are not for the heads of x."""
+    for (name, (dtypes, must)), mask in zip(_MASKS.items(), (allowed, bias, sinks), strict=True):
         if mask is None:
             continue
         if not isinstance(mask, Tensor) or mask.is_nested or mask.layout != torch.strided:
             tensor(name, mask)
+        if mask.dtype not in dtypes:
+            raise TypeError(f"{name} is {mask.dtype}; {must}")
         if mask.device != x.device:
             raise ValueError(f"{name} is on {mask.device}, and what it belongs to on {x.device}; move one to the other")
         if mask is not sinks and not broadcasts(mask.shape, scores):
@@ -72,8 +74,6 @@ def _check_masks(
     if sinks is None:
         return
     heads = (x.size(-3),) if x.dim() > 2 else ()
-    if sinks.dtype not in floats:
-        raise TypeError(f"sinks is {sinks.dtype}; it joins the scores and must be floating")
     if sinks.shape not in ((), heads):
         each = f"{heads}, one for each head, or a number" if heads else "a number, where there is no axis of heads"
         raise ValueError(f"sinks has shape {tuple(sinks.shape)}; it must be {each}")

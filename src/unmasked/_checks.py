@@ -1,7 +1,7 @@
-"""What the whole package asks of its arguments, in the same words: kinds, numbers, sizes, flags, choices, shapes.
+"""Checks of arguments, with the same messages in the whole package: kinds, numbers, sizes, flags, choices, shapes.
 
-`checked` reads them off a function's annotations, which then are no hope but a promise. Where every microsecond counts,
-a function asks by itself, in its body, with what `checked` asks with; so it does for a range, which no annotation has.
+`checked` reads them off a function's annotations. Where every microsecond counts, a function calls the checks in its
+body; so it does for a range, which no annotation has.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def number(
     least: float = -math.inf,
     most: float = math.inf,
 ) -> float:
-    """Refuse what is no finite real number in a range, and return what is; ``must`` says the range in words.
+    """Refuse a value that is no finite real number in a range, or return it as one; ``must`` says the range in words.
 
     A tensor of no axes becomes its number, as PyTorch's own options take it. One with a derivative would lose it there,
     and is refused.
@@ -69,7 +69,7 @@ def number(
 
 
 def size(name: str, value: int, *, least: int = 1) -> int:
-    """Refuse what is no integer, or is less than the least, and return what is."""
+    """Refuse a value that is no integer, or is less than the least, or return it as one."""
     if type(value) is not int:
         value = _plain(name, value, "be an integer", numbers.Integral, torch.SymInt)
     if value < least:
@@ -78,22 +78,22 @@ def size(name: str, value: int, *, least: int = 1) -> int:
 
 
 def flag(name: str, value: bool) -> bool:
-    """Refuse what is neither True nor False, though Python takes it for one of them."""
+    """Refuse a value that is neither True nor False, though Python takes it for one of them."""
     if value is not True and value is not False and not isinstance(value, torch.SymBool) and not _is_traced(value):
         raise TypeError(f"{name} is {_shown(value)}; it must be True or False")
     return value
 
 
 def choice(name: str, value: object, *choices: object) -> None:
-    """Refuse what is none of the choices."""
+    """Refuse a value that is none of the choices."""
     if not any(type(value) is type(each) and value == each for each in choices):
-        told = [f'"{each}"' if isinstance(each, str) else str(each) for each in choices]
+        names = [f'"{each}"' if isinstance(each, str) else str(each) for each in choices]
         shown = repr(value) if isinstance(value, str) else _shown(value)
-        raise ValueError(f"{name} is {shown}; choose {' or '.join(filter(None, [', '.join(told[:-1]), told[-1]]))}")
+        raise ValueError(f"{name} is {shown}; choose {' or '.join(filter(None, [', '.join(names[:-1]), names[-1]]))}")
 
 
 def tensor(name: str, value: Tensor, kind: str = "Shaped") -> None:
-    """Refuse what is no tensor, or holds other things than its kind: Float, Bool, Int, or Shaped for any of them."""
+    """Refuse a value that is no tensor of its kind: Float, Bool, Int, or Shaped for any of them."""
     if not isinstance(value, Tensor):
         remedy = f"pass torch.tensor({name})" if isinstance(value, list | tuple | numbers.Real) else "pass a tensor"
         remedy = f"pass torch.from_numpy({name})" if type(value).__module__ == "numpy" else remedy
@@ -117,14 +117,14 @@ def tensor(name: str, value: Tensor, kind: str = "Shaped") -> None:
 def checked(function: Function) -> Function:
     """Hold a function to its annotations, before it begins: kinds, numbers, the axes of tensors, and axes of one name.
 
-    An int is a size, a count or a place here, and so is 0 or more; a float is finite. What a compiler traces is not
-    looked at: its guards do.
+    An int is a size, a count or a place here, and so is 0 or more; a float is finite. Under a compiler
+    nothing is checked: its guards do that.
     """
     taken = inspect.signature(function).parameters
     positional = [name for name, each in taken.items() if each.kind <= each.POSITIONAL_OR_KEYWORD]
     rest = [name for name, each in taken.items() if each.kind == each.VAR_POSITIONAL]
 
-    @functools.cache  # not before the first call: an annotation may name what its module has further down
+    @functools.cache  # not before the first call: an annotation may have a name that its module defines later
     def checks() -> dict[str, Check]:
         names = inspect.unwrap(function).__globals__
         return {
@@ -150,7 +150,7 @@ def checked(function: Function) -> Function:
 
 
 class _Alternative(NamedTuple):
-    """One of the kinds that an annotation lets through: what is such, in words, and what else is asked of it."""
+    """One of the kinds that an annotation lets through: its types, its name in messages, and its check."""
 
     kinds: tuple[type, ...]
     words: str
@@ -166,15 +166,15 @@ def _any_of(alternatives: list[_Alternative]) -> Check:
     def check(name: str, value: Any, lengths: Lengths) -> None:
         if type(value) is bool and not any(bool in each.kinds or object in each.kinds for each in alternatives):
             raise TypeError(f"{name} is {value}; it must be {words}")
-        given = [each for each in alternatives if isinstance(value, each.kinds)]
+        matches = [each for each in alternatives if isinstance(value, each.kinds)]
         others = [each for each in alternatives if each.words != "None"]
-        if not given and len(others) == 1:  # it has words of its own
-            given = others
-        if not given:
+        if not matches and len(others) == 1:  # it has words of its own
+            matches = others
+        if not matches:
             raise TypeError(f"{name} is {_shown(value)}; it must be {words}")
         if of_device and value is not None:  # a string names one
             _device(name, value, lengths)
-        given[0].check(name, value, lengths)
+        matches[0].check(name, value, lengths)
 
     return check
 
@@ -250,7 +250,7 @@ def _shape(kind: str, axes: list[str]) -> Check:
     many = [each for each in axes if each.startswith(("*", "..."))]
     start = axes.index(many[0]) if many else len(axes)
     fixed = dict(zip(axes[:start], count())) | dict(zip(axes[:start:-1], count(-1, -1)))
-    told = ", ".join("..." if each in many else each for each in axes) + "," * (len(axes) == 1)
+    expected = ", ".join("..." if each in many else each for each in axes) + "," * (len(axes) == 1)
 
     def check(name: str, x: Any, lengths: Lengths) -> None:
         tensor(name, x, kind)
@@ -259,7 +259,7 @@ def _shape(kind: str, axes: list[str]) -> Check:
         if x.device != y.device:
             raise ValueError(f"{name} is on {x.device} and {other} on {y.device}; move one to the other")
         if len(shape) < len(fixed) or (not many and len(shape) > len(fixed)):
-            raise ValueError(f"{name} has shape {tuple(shape)}; it must be ({told})")
+            raise ValueError(f"{name} has shape {tuple(shape)}; it must be ({expected})")
         for axis, place in fixed.items():
             length, other, y = lengths.setdefault(axis, (shape[place], name, x))
             if length != shape[place]:
@@ -297,7 +297,7 @@ def require_divides(name: str, whole: int, parts_name: str, parts: int) -> None:
 
 
 def require_axes(name: str, x: Tensor, *axes: str) -> None:
-    """Refuse what is no tensor, or lacks the axes that every one has, the last ones."""
+    """Refuse a value that is no tensor, or lacks one of the last axes."""
     if not isinstance(x, Tensor):
         tensor(name, x)
     if x.dim() < len(axes):
@@ -320,7 +320,7 @@ def require_values(**tensors: Tensor) -> None:
 
 
 def _plain(name: str, value: Any, must: str, kind: type, symbol: type) -> Any:
-    """Make a number of what counts as one: NumPy's, a symbol of a compiler, a tensor of one number."""
+    """Make a number of a value that counts as one: NumPy's, a symbol of a compiler, a tensor of one number."""
     if isinstance(value, symbol | torch.SymInt) or _is_traced(value):
         return value
     if isinstance(value, Tensor) and value.dim() == 0 and (kind is numbers.Real or not value.is_floating_point()):

@@ -1,6 +1,6 @@
-"""What layers share: the checks of what they are made with and given, and what they are to whoever takes one.
+"""The checks that layers share, of their options and inputs, and those of functions that take a layer.
 
-Who takes a layer names the options that it knows. All others are refused by name: `unknown_options` reads them off the
+Such a function names the options that it knows. All others are refused by name: `unknown_options` reads them off the
 constructor, so that no list of them can be out of date.
 """
 
@@ -16,7 +16,6 @@ from torch import Tensor, nn
 from unmasked._checks import _device, _shown, number, require_beside, tensor
 
 __all__ = [
-    "NO_ROTARY",
     "class_of",
     "kind_of",
     "refuse_script",
@@ -30,13 +29,9 @@ __all__ = [
     "unknown_options",
 ]
 
-NO_ROTARY = (
-    "positions are given, and this layer has no rotary to turn anything by them; make it with rotary=..., or add "
-    "positions to x"
-)
 Rotary = Callable[[Tensor, Tensor], Tensor]
 
-# What changes nothing in what a layer computes: its parameters have them.
+# Options that change nothing in the results of a layer: its parameters have them.
 _ALIKE = frozenset({"device", "dtype"})
 
 # Options that a layer keeps by another name than its constructor's.
@@ -63,7 +58,7 @@ def class_of(layer: object, *known: type[nn.Module]) -> type[nn.Module] | None:
 
 
 def kind_of(layer: object, *known: type[nn.Module]) -> str:
-    """Name a layer's class, and what keeps it from computing as the one of these classes that it is made of."""
+    """Name a layer's class, and the difference that keeps it from computing as the one of these that it is made of."""
     differences = (_difference(layer, cls) for cls in known if isinstance(layer, cls))
     return type(layer).__name__ + next((f" whose {each}" for each in differences if each), "")
 
@@ -82,7 +77,7 @@ def _difference(layer: Any, cls: type[nn.Module]) -> str | None:
 def unknown_options(layer: nn.Module, cls: type[nn.Module], known: Collection[str]) -> list[str]:
     """Name the options with which a layer was made that its taker does not know, with their values.
 
-    They are what the constructor of its class has a default for: an option that is added there is unknown to all.
+    They are the arguments with a default in the constructor of its class: one that is added there is unknown to all.
     """
     unknown = []
     for name, parameter in inspect.signature(cls).parameters.items():
@@ -105,7 +100,7 @@ def require_floating(dtype: torch.dtype | None, device: torch.device | str | Non
 
 
 def require_rotary(rotary: object) -> None:
-    """Refuse what cannot turn queries and keys."""
+    """Refuse a rotary that is not called."""
     if rotary is not None and not callable(rotary):
         raise TypeError(
             f"rotary is {rotary!r}; it is called with queries or keys and their positions: pass "
@@ -127,7 +122,7 @@ def require_input(x: Tensor, features: int, weight: object, axes: str = "..., to
     tensor("x", x, "Float")
     if x.dim() < 2 or x.size(-1) != features or (axes[0] != "." and x.dim() != axes.count(",") + 2):
         raise ValueError(f"x has shape {tuple(x.shape)}; this layer takes ({axes}, {features})")
-    if not isinstance(weight, Tensor):  # of a quantized projection, which takes what it takes
+    if not isinstance(weight, Tensor):  # of a quantized projection, which has its own dtypes
         return
     if x.device != weight.device:
         raise ValueError(f'x is on {x.device} and the layer on {weight.device}; call x.to("{weight.device}")')
@@ -135,10 +130,15 @@ def require_input(x: Tensor, features: int, weight: object, axes: str = "..., to
         raise TypeError(f"x is {x.dtype} and the layer {weight.dtype}; call x.to({weight.dtype})")
 
 
-def require_positions(positions: Tensor, x: Tensor) -> None:
-    """Refuse positions that are no integers, or elsewhere than what is turned by them."""
+def require_positions(positions: Tensor, x: Tensor, rotary: object) -> None:
+    """Refuse positions that are no integers, or on another device than x, or without a rotary that turns by them."""
     tensor("positions", positions, "Int")
     require_beside(x=x, positions=positions)
+    if rotary is None:
+        raise ValueError(
+            "positions are given, and this layer has no rotary to turn anything by them; make it with rotary=..., or "
+            "add positions to x"
+        )
 
 
 def require_room(tokens: int, past: int, context_length: int | None) -> None:
@@ -152,7 +152,7 @@ def require_room(tokens: int, past: int, context_length: int | None) -> None:
 
 
 def refuse_script(layer: nn.Module) -> None:
-    """What torch.jit.script asks of a layer before it begins, and would fail at with words of its compiler."""
+    """Refuse torch.jit.script, which calls this before it begins, and would fail with words of its compiler."""
     raise TypeError(
         f"{type(layer).__name__} cannot be scripted: torch.jit.script knows no keyword-only options and no annotated "
         "shapes; call torch.export.export or torch.compile, or script PyTorch's own layer, whose weights "
@@ -161,9 +161,9 @@ def refuse_script(layer: nn.Module) -> None:
 
 
 def turned(rotary: Rotary, x: Tensor, positions: Tensor) -> Tensor:
-    """Turn queries or keys by whatever function a layer was given, and hold it to what it is to return."""
+    """Turn queries or keys by the function of a layer, and hold it to the shape and dtype of x."""
     result = rotary(x, positions)
     if not isinstance(result, Tensor) or result.shape != x.shape or result.dtype != x.dtype:
-        told = f"{tuple(result.shape)}, {result.dtype}" if isinstance(result, Tensor) else f"{result!r}"
-        raise ValueError(f"rotary made {told} of x, {tuple(x.shape)}, {x.dtype}; it must keep shape and dtype")
+        description = f"{tuple(result.shape)}, {result.dtype}" if isinstance(result, Tensor) else f"{result!r}"
+        raise ValueError(f"rotary made {description} of x, {tuple(x.shape)}, {x.dtype}; it must keep shape and dtype")
     return result

@@ -1,4 +1,4 @@
-"""Modes that a caller may be in, and that what is examined must not feel."""
+"""Modes that a caller may be in, and that the target of an examination must not feel."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def left() -> Iterator[None]:
 
 @contextmanager
 def elsewhere() -> Iterator[torch.device | None]:
-    """Make tensors on the CPU, and tell where the caller makes them if that is elsewhere: what is examined does."""
+    """Make tensors on the CPU, and yield the device of the caller if it is another: the target uses that."""
     default = torch.get_default_device()
     if default.type == "cpu":
         yield None
@@ -37,9 +37,9 @@ def elsewhere() -> Iterator[torch.device | None]:
 
 
 def _set_for_all_threads(setting: Callable[[], AbstractContextManager[None]]) -> Callable[[], Any]:
-    """Set what PyTorch has once for all threads: the first to enter sets it, and the last to leave sets it back.
+    """Make a setting that PyTorch has once for all threads: the first to enter makes it, the last to leave undoes it.
 
-    Each thread by itself would set back what another one had set.
+    Each thread by itself would undo the setting of another one.
     """
     stack, lock, inside = ExitStack(), threading.Lock(), 0
 
@@ -70,7 +70,7 @@ def _eager() -> Iterator[None]:
 
 @contextmanager
 def uncompiled() -> Iterator[None]:
-    """Run what is compiled as it was written, if what compiles was loaded: nobody can look into compiled code."""
+    """Run compiled code as it was written, if a compiler was loaded: nobody can look into compiled code."""
     if {"torch._dynamo", "torch.nn.attention.flex_attention"} & sys.modules.keys():
         with _eager():
             yield

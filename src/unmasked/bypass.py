@@ -29,7 +29,7 @@ class BypassCheck:
 
     Attributes:
         reasons: why the module is not bypassed; empty where it is.
-        computes: what a bypassed module computes: with several heads, each attends over its own slice of the features.
+        computes: its function once bypassed: with several heads, each attends over its own slice of the features.
     """
 
     reasons: tuple[str, ...]
@@ -103,7 +103,7 @@ def bypassed(module: Module) -> Iterator[Module]:
         >>> bool(is_bypassed(module))
         False
     """
-    _obstacles(module)  # refuses what is no attention
+    _obstacles(module)  # refuses other modules
     before = [(p, p.detach().clone(), p.requires_grad, p.grad) for p in module.parameters()]
     try:
         yield bypass_(module)
@@ -147,7 +147,7 @@ def is_bypassed(module: nn.MultiheadAttention | CausalSelfAttention) -> BypassCh
 
 
 def _obstacles(module: nn.MultiheadAttention | CausalSelfAttention) -> list[str]:
-    """What identity weights cannot mend."""
+    """List the properties of a module that identity weights cannot mend."""
     if (cls := class_of(module, *_KNOWN)) is None:
         raise TypeError(
             f"module is a {kind_of(module, *_KNOWN)}; the bypass knows nn.MultiheadAttention, MultiheadAttention and "
@@ -196,7 +196,7 @@ def _without_values(module: nn.MultiheadAttention | CausalSelfAttention) -> list
 
 
 def _targets(module: nn.MultiheadAttention | CausalSelfAttention) -> Iterator[tuple[str, Tensor, Tensor]]:
-    """Every projection's parameter, with its name, and what it must be: the identity (three of them), or zeros."""
+    """Every projection's parameter, with its name, and its bypass value: the identity (three of them), or zeros."""
     if isinstance(module, CausalSelfAttention):
         inputs = {"qkv.weight": module.qkv.weight, "qkv.bias": module.qkv.bias}
     else:

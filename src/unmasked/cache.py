@@ -1,4 +1,4 @@
-"""What a decoder keeps while it writes: the keys and values of all tokens so far, so that none is computed twice."""
+"""The memory of a decoder: the keys and values of all tokens so far, so that none is computed twice."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["KVCache"]
 def _counted(axis: int) -> Any:
     """Read a number of tokens from a size of ``_counts``, a tensor without numbers, which `_count` makes.
 
-    Sizes are what torch.compile expects to change: any other number of a cache that is a global is a constant to it,
+    torch.compile expects sizes to change: any other number of a cache that is a global is a constant to it,
     and it would compile every step anew.
     """
 
@@ -34,9 +34,22 @@ def _count(*tokens: int) -> Tensor:
 
 
 def _zeros(shape: tuple[int, ...], dtype: torch.dtype | None, device: torch.device | str | None) -> Tensor:
-    """Memory that can be written to in every mode: what torch.inference_mode makes can only be written to in it."""
+    """Memory that can be written to in every mode: a tensor of torch.inference_mode can only be written to in it."""
     with torch.inference_mode(False):
         return torch.zeros(shape, dtype=dtype, device=device)
+
+
+def _refuse_other(name: str, new: Tensor, stored: Tensor, axes: str) -> None:
+    """Refuse a tensor that differs from the stored ones in more than its number of tokens, the last axis but one."""
+    tensor(name, new)
+    if new.dim() != stored.dim() or (*new.shape[:-2], new.size(-1)) != (*stored.shape[:-2], stored.size(-1)):
+        raise ValueError(f"{name} has shape {tuple(new.shape)}; this cache takes {axes}")
+    if new.dtype != stored.dtype:
+        raise TypeError(f"{name} is {new.dtype} and the cache {stored.dtype}; make the cache with dtype={new.dtype}")
+    if new.device != stored.device:
+        raise ValueError(
+            f'{name} is on {new.device} and the cache on {stored.device}; make the cache with device="{new.device}"'
+        )
 
 
 class KVCache:
@@ -48,7 +61,7 @@ class KVCache:
 
     Sequences may have different lengths, which flash-attention calls ``cache_seqlens``: hand over prompts that are
     padded on the right, and `crop` each sequence to its own length. From then on each goes on behind its own last
-    token, at that position, and the layer hides what lies behind.
+    token, at that position, and the layer hides the memory behind it.
 
     Args:
         batch: sequences that are written side by side.
@@ -122,7 +135,7 @@ class KVCache:
         key: Float[Tensor, "batch kv_heads tokens head_dim"],
         value: Float[Tensor, "batch kv_heads tokens head_dim"],
     ) -> tuple[Float[Tensor, "batch kv_heads keys head_dim"], Float[Tensor, "batch kv_heads keys head_dim"]]:
-        """Store the keys and values of new tokens, and return what these tokens attend to, themselves included.
+        """Store the keys and values of new tokens, and return those that these tokens attend to, their own included.
 
         Args:
             key: (batch, kv_heads, tokens, head_dim), of any number of new tokens.
@@ -132,7 +145,7 @@ class KVCache:
             keys and values, (batch, kv_heads, keys, head_dim): views of the memory, which the next call may change.
             They stand in the order of the tokens, with two exceptions. A single token that a full ring takes in gets
             the ring as it is (`positions` says whose key is where): it sees all of it, in whatever order. Several
-            tokens that overrun a ring get a copy, with what they overwrite.
+            tokens that overrun a ring get a copy, with the tokens that they overwrite.
 
         Raises:
             TypeError: a dtype is not that of the cache.
@@ -147,7 +160,7 @@ class KVCache:
         key: Float[Tensor, "batch kv_heads tokens head_dim"],
         value: Float[Tensor, "batch kv_heads tokens head_dim"],
     ) -> tuple[Float[Tensor, "batch kv_heads keys head_dim"], Float[Tensor, "batch kv_heads keys head_dim"]]:
-        """Return what new tokens would attend to, in the order of the tokens, and store nothing.
+        """Return the keys and values that new tokens would attend to, in the order of the tokens, and store nothing.
 
         Arguments and errors as for `append`.
 
@@ -179,8 +192,8 @@ class KVCache:
 
         Raises:
             TypeError: length holds no integers.
-            ValueError: there are fewer tokens, or a ring has overwritten what is wanted back, or is to keep another
-                number for each sequence.
+            ValueError: there are fewer tokens, or a ring has overwritten the tokens that are wanted back, or is to keep
+                another number for each sequence.
         """
         if isinstance(length, Tensor):
             tensor("length", length, "Int")
@@ -212,7 +225,7 @@ class KVCache:
         self._seqlens = None
         if min(lengths) < longest:
             self._seqlens = torch.tensor(lengths, device=self._key.device)
-            # Behind its own end a sequence has what was forgotten, which must be finite though it is hidden.
+            # Behind its own end a sequence has forgotten tokens, which must be finite though they are hidden.
             forgotten = torch.arange(self._slots, device=self._key.device) >= self._seqlens[:, None]  # batch keys
             for stored in (self._key, self._value):
                 stored.masked_fill_(forgotten[:, None, :, None], 0.0)
@@ -222,7 +235,7 @@ class KVCache:
         """Let each sequence go on from another one, as a beam search does.
 
         Args:
-            order: integers, (batch,): sequence b goes on from what sequence order[b] was.
+            order: integers, (batch,): sequence b goes on from the tokens of sequence order[b].
 
         Raises:
             TypeError: order holds no integers.
@@ -256,7 +269,7 @@ class KVCache:
     def positions(self) -> Int[Tensor, "keys"]:
         """The positions of the tokens in memory, in its order, which is theirs until a ring is full.
 
-        A ring that was cropped has free places, marked by a negative number: what stood there was overwritten.
+        A ring that was cropped has free places, marked by a negative number: their tokens were overwritten.
         """
         return self._held(self.length, self._kept)
 
@@ -305,7 +318,7 @@ class KVCache:
         return length if self.window is None else min(length, self.window - 1)
 
     def _seen(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        """What `append` returns, before anything is written: what is missing there is written by `write`."""
+        """Return the result of `append` before anything is written: `_write` fills in the new tokens."""
         tokens, (length, held, _) = self._new_tokens(key, value), self._counts.shape
         if tokens != 1 and length + tokens > self._slots:
             return self.peek(key, value)
@@ -342,7 +355,7 @@ class KVCache:
         return allowed, True
 
     def _write(self, key: Tensor, value: Tensor) -> None:
-        """Store what `seen` has checked."""
+        """Store new tokens that `_seen` has checked."""
         tokens, (length, held, _) = key.size(2), self._counts.shape
         if self._seqlens is not None:
             places = self._positions(tokens)[:, None, :, None].expand_as(key)
@@ -386,22 +399,9 @@ class KVCache:
     def _refuse(self, key: Tensor, value: Tensor) -> None:
         """Say in which way they do not fit, if they do not: in inference, to require grad is no fault."""
         batch, heads, _, head_dim = self._key.shape
+        axes = f"(batch, kv_heads, tokens, head_dim) = ({batch}, {heads}, tokens, {head_dim})"
         for name, new in (("key", key), ("value", value)):
-            tensor(name, new)
-            if new.dim() != 4 or (new.size(0), new.size(1), new.size(3)) != (batch, heads, head_dim):
-                raise ValueError(
-                    f"{name} has shape {tuple(new.shape)}; this cache takes (batch, kv_heads, tokens, head_dim) = "
-                    f"({batch}, {heads}, tokens, {head_dim})"
-                )
-            if new.dtype != self._key.dtype:
-                raise TypeError(
-                    f"{name} is {new.dtype} and the cache {self._key.dtype}; make the cache with dtype={new.dtype}"
-                )
-            if new.device != self._key.device:
-                raise ValueError(
-                    f"{name} is on {new.device} and the cache on {self._key.device}; make the cache with "
-                    f'device="{new.device}"'
-                )
+            _refuse_other(name, new, self._key, axes)
             if new.requires_grad and torch.is_grad_enabled():
                 raise ValueError(
                     f"{name} requires grad, and a cache keeps numbers without their history; call the model under "

@@ -10,7 +10,6 @@ from torch import Tensor, nn
 from unmasked._arguments import _check
 from unmasked._checks import flag, require_divides, require_positive
 from unmasked._layers import (
-    NO_ROTARY,
     refuse_script,
     require_floating,
     require_input,
@@ -42,8 +41,8 @@ class CausalSelfAttention(nn.Module):
         context_length: most tokens that the layer accepts; None, the default, for any number. Nothing is sized by it.
         dropout: probability with which a weight is dropped in training.
         rotary: turns queries and keys by their positions: ``rotary(x, positions)`` takes (batch, heads, tokens,
-            head_dim) and positions, integers, (tokens,) or (batch, tokens), and returns what x becomes.
-        scale: what the dot products are multiplied by; 1 / sqrt(head_dim) by default. Configs of Granite call it
+            head_dim) and positions, integers, (tokens,) or (batch, tokens), and returns x, turned.
+        scale: the factor of the dot products; 1 / sqrt(head_dim) by default. Configs of Granite call it
             attention_multiplier; Gemma's have its inverse square, query_pre_attn_scalar.
         softcap: c > 0 bounds the scores, c * tanh(scores / c), as Gemma 2's attn_logit_softcapping.
         sinks: give each head a learned score more in its softmax, which belongs to no key, as gpt-oss has it: the
@@ -103,8 +102,8 @@ class CausalSelfAttention(nn.Module):
         require_options(dropout=dropout, scale=scale, softcap=softcap)
         require_rotary(rotary)
         require_floating(dtype, device)
-        for name, given in (("sinks", sinks), ("qkv_bias", qkv_bias), ("out_bias", out_bias)):
-            flag(name, given)
+        for name, value in (("sinks", sinks), ("qkv_bias", qkv_bias), ("out_bias", out_bias)):
+            flag(name, value)
         self.d_in, self.d_out = d_in, d_out
         self.num_heads, self.num_kv_heads, self.head_dim = num_heads, num_kv_heads, d_out // num_heads
         self.context_length, self.dropout, self.rotary = context_length, dropout, rotary
@@ -133,7 +132,7 @@ class CausalSelfAttention(nn.Module):
             x: (..., tokens, d_in); with a cache (batch, tokens, d_in).
             allowed: bool, broadcastable to (..., heads, tokens, tokens), to shut out more than the future: padding.
                 With a cache the last axis has all tokens so far, the new ones included.
-            cache: what `cache` makes, for this layer alone. If it has a window, the layer has it.
+            cache: made by `cache`, for this layer alone. If it has a window, the layer has it.
             positions: integers, (tokens,) or (batch, tokens), for rotary; counted from the first token of the cache by
                 default.
 
@@ -167,7 +166,7 @@ class CausalSelfAttention(nn.Module):
         Arguments as for `forward`. A cache stays as it is: ask before `forward`, which stores the tokens.
 
         Returns:
-            (..., heads, tokens, keys): what `forward` averages the values with, but for dropout, which in training
+            (..., heads, tokens, keys): those by which `forward` averages the values, but for dropout, which in training
             every call, of this method too, draws anew. The keys are the tokens of x, behind those of the cache that
             its window still has.
         """
@@ -188,16 +187,14 @@ class CausalSelfAttention(nn.Module):
             past = cache.length
         require_room(tokens, past, self.context_length)
         heads = [self.num_heads, self.num_kv_heads, self.num_kv_heads]
-        # What Tensor.split calls, after more Python than a small layer takes for its products.
+        # Tensor.split calls it, after more Python than a small layer takes for its products.
         query, key, value = split_heads(self.qkv(x), sum(heads)).split_with_sizes(heads, dim=-3)
         if positions is not None:
-            require_positions(positions, x)
+            require_positions(positions, x, self.rotary)
         if self.rotary is not None:
             if positions is None:
                 positions = torch.arange(tokens, device=x.device) if cache is None else cache._positions(tokens)
             query, key = (turned(self.rotary, each, positions) for each in (query, key))
-        elif positions is not None:
-            raise ValueError(NO_ROTARY)
         is_causal, dropout, sinks = True, self.dropout if self.training else 0.0, self.sinks
         if cache is not None:
             require_options(scale=self.scale, softcap=self.softcap, dropout=dropout)
@@ -223,7 +220,7 @@ class CausalSelfAttention(nn.Module):
 
     def extra_repr(self) -> str:
         """Name the options that the submodules do not show."""
-        told = ["num_heads", "num_kv_heads", "dropout", "context_length"]
-        told += [name for name in ("scale", "softcap") if getattr(self, name) is not None]
+        names = ["num_heads", "num_kv_heads", "dropout", "context_length"]
+        names += [name for name in ("scale", "softcap") if getattr(self, name) is not None]
         sinks = [] if self.sinks is None else ["sinks=True"]
-        return ", ".join([*(f"{name}={getattr(self, name)}" for name in told), *sinks])
+        return ", ".join([*(f"{name}={getattr(self, name)}" for name in names), *sinks])

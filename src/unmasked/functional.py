@@ -66,7 +66,7 @@ def attention_scores(
     Args:
         query: (..., queries, head_dim).
         key: (..., keys, head_dim), with the query's leading axes.
-        scale: what the dot products are multiplied by; 1 / sqrt(head_dim) by default.
+        scale: the factor of the dot products; 1 / sqrt(head_dim) by default.
         softcap: c > 0 bounds the scores smoothly: c * tanh(scores / c).
 
     Returns:
@@ -101,7 +101,7 @@ def attention_weights(
     is_causal: bool = False,
     sinks: Float[Tensor, "*heads"] | None = None,
 ) -> Float[Tensor, "*batch queries keys"]:
-    r"""Turn scores into weights: add the bias, shut out what is not allowed, softmax over the keys.
+    r"""Turn scores into weights: add the bias, shut out the keys that are not allowed, softmax over the keys.
 
     Equation:
         $\operatorname{softmax}(s)_j = \frac{e^{s_j}}{\sum_{l=1}^{n} e^{s_l}}$ (2.3)
@@ -116,7 +116,7 @@ def attention_weights(
         $a_{hij} = \frac{e^{s_{hij}}}{e^{b_h} + \sum_{l=1}^{n} e^{s_{hil}}}$ (28.1)
 
     Every row sums to 1, but for a row that may see nothing: its weights, and every gradient through it, are 0. With a
-    sink, rows sum to less: one more score joins the softmax, and what falls to it goes to no key.
+    sink, rows sum to less: one more score joins the softmax, and its share goes to no key.
 
     Args:
         scores: (..., queries, keys).
@@ -185,7 +185,7 @@ def attend(
 
     What is hidden must be finite all the same. Its weight is 0, and 0 times NaN or inf is NaN: one such number in a key
     or a value can reach every query, here as in PyTorch, whose kernels may also make zeros of a query that is NaN.
-    `unmasked.masks.zero_hidden` clears what no query may see, and says how to check.
+    `unmasked.masks.zero_hidden` clears the keys and values that no query may see, and says how to check.
 
     Args:
         query: (..., heads, queries, head_dim), floating; the heads axis may be left out.
@@ -199,7 +199,7 @@ def attend(
             key/value cache. Combines with ``allowed``: what either shuts out is shut out. On a CPU a mask that hides
             the future and nothing else is recognized, and runs as this option. To compare it costs a few passes over
             (queries, keys): little beside many heads, but more than the attention itself with one narrow head.
-        scale: what the dot products are multiplied by; 1 / sqrt(head_dim) by default.
+        scale: the factor of the dot products; 1 / sqrt(head_dim) by default.
         softcap: c > 0 bounds the scores to (-c, c), before any mask: c * tanh(scores / c). Eager only.
         sinks: (heads,), floating, or a number for all heads: one more score in each softmax, that no mask hides and
             that belongs to no key, so that weights may sum to less than 1. Eager only.
@@ -214,7 +214,7 @@ def attend(
 
     Raises:
         TypeError: a dtype does not fit.
-        ValueError: a shape does not fit, an option is out of range, or "fused" is asked for what it cannot do.
+        ValueError: a shape does not fit, an option is out of range, or "fused" is asked for an option that it lacks.
 
     References:
         Vaswani et al. (2017), section 3.2.1, equation 1. Grouped heads: Ainslie et al. (2023), GQA, section 2.2.
@@ -283,7 +283,7 @@ def self_attention(
         allowed: bool, broadcastable to (..., tokens, tokens); True where a token may see another.
         bias: floating, broadcastable likewise, added to the scores.
         is_causal: no token sees a later one.
-        scale: what the dot products are multiplied by; 1 / sqrt(dim) by default.
+        scale: the factor of the dot products; 1 / sqrt(dim) by default.
         softcap: c > 0 bounds the scores to (-c, c).
         sinks: (heads,), or a number: one more score in each softmax, that belongs to no token.
         dropout_p: probability with which a weight is dropped.
@@ -444,7 +444,7 @@ def _weights(
     scores: Tensor, mask: Tensor | None, blind: Tensor | None, sinks: Tensor | None, *, in_place: bool = False
 ) -> Tensor:
     if mask is not None:
-        # vmap over the mask alone: what is not batched cannot take in what is. A compiler saves the copy by itself.
+        # vmap over the mask alone: scores that are not batched cannot take in one that is. A compiler saves the copy.
         in_place = in_place and not torch.compiler.is_compiling()
         in_place = in_place and not is_transformed(mask)
         scores = scores.add_(mask) if in_place else scores + mask
@@ -478,12 +478,12 @@ def _mask(
 ) -> _Mask:
     """Make one mask, for the scores or the query x, of all that shuts keys out, or leave it to a kernel with a scale.
 
-    A softmax over -inf alone is NaN, forward and backward, or what else a kernel makes of it. So rows that see nothing
+    A softmax over -inf alone is NaN, forward and backward, or a number of the kernel's own. So rows that see nothing
     see everything in the mask, and are to be zeroed afterwards.
 
     The values of masks are looked at to save time, and change no result: a kernel hides the future for half of what a
     mask costs, and most masks have no row to be zeroed. `_can_be_read` says where Python may look: where no device is
-    waited for, and where what is decided on values is not lost to a trace, to vmap or to a derivative.
+    waited for, and where the decision is not lost to a trace, to vmap or to a derivative.
     """
     if not is_causal and allowed is None and bias is None:
         return _NO_MASK
@@ -527,7 +527,7 @@ def _hides_the_future(mask: Tensor, queries: int, keys: int) -> bool:
 def _can_be_read(x: Tensor) -> bool:
     """Whether Python may look at values: not in a trace, under vmap, or where a device would have to be waited for.
 
-    A tensor with a derivative is no constant: what is decided on its values would be lost to its gradient or tangent.
+    A tensor with a derivative is no constant: a decision on its values would be lost to its gradient or tangent.
     """
     return (
         not torch.compiler.is_compiling()

@@ -20,7 +20,7 @@ _SAVED = "saved[0]", "saved[1]"
 
 
 class Gradients(NamedTuple):
-    """What a loss changes by, for a small change of query, key and value: each gradient has its input's shape."""
+    """The gradients of a loss by query, key and value, each with the shape of its input."""
 
     query: Tensor
     key: Tensor
@@ -58,11 +58,11 @@ def attention_backward(
         value: (..., kv_heads, keys, value_dim).
         allowed: bool, broadcastable to (..., heads, queries, keys); True where a query may see a key.
         is_causal: a query sees no later key; the last query is aligned with the last key.
-        scale: what the dot products were multiplied by; one over sqrt(head_dim) by default.
-        saved: context and logsumexp of the forward pass over all keys, as `unmasked.tiles.attention` returns them. Then
-            key and value may be some of the keys only: their gradients are complete, and those of the query add up over
-            the parts. That is how a kernel, and a ring of devices, goes back without the whole matrix. A part has its
-            own columns of ``allowed``, and no is_causal, which would be aligned with the part's last key.
+        scale: the factor of the dot products; one over sqrt(head_dim) by default.
+        saved: context and logsumexp of the forward pass over all keys, as `unmasked.tiles.tiled_attention` returns
+            them. Then key and value may be some of the keys only: their gradients are complete, and those of the query
+            add up over the parts. That is how a kernel, and a ring of devices, goes back without the whole matrix. A
+            part has its own columns of ``allowed``, and no is_causal, which would be aligned with the part's last key.
 
     Returns:
         Gradients(query, key, value), each with the shape and dtype of its input.

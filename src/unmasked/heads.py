@@ -1,7 +1,7 @@
 """One matrix, many heads: how features become heads and heads features again.
 
 The five projections compute the same thing from per-head matrices stacked as (heads, in, head_dim); the last two are
-what models run.
+the forms that models run.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ def project_einsum(
 def project_linear(
     x: Float[Tensor, "*batch tokens in_dim"], stacked: Float[Tensor, "heads in_dim head_dim"]
 ) -> Float[Tensor, "*batch heads tokens head_dim"]:
-    """Project to every head with one large matrix, as nn.Linear keeps it, then split: what every model does.
+    """Project to every head with one large matrix, as nn.Linear keeps it, then split, as every model does.
 
     Arguments as for `project_loop`.
 

@@ -8,9 +8,8 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from unmasked._checks import choice, flag, require_divides, require_positive, size, tensor
+from unmasked._checks import choice, flag, require_divides, require_positive, size
 from unmasked._layers import (
-    NO_ROTARY,
     refuse_script,
     require_floating,
     require_input,
@@ -20,7 +19,7 @@ from unmasked._layers import (
     turned,
 )
 from unmasked._shapes import Float, Int
-from unmasked.cache import _count, _counted, _zeros
+from unmasked.cache import _count, _counted, _refuse_other, _zeros
 from unmasked.functional import attend
 from unmasked.heads import merge_heads, split_heads
 
@@ -63,7 +62,7 @@ class LatentCache:
         self._kept = _zeros((batch, max_tokens, width), dtype, device)
 
     def append(self, new: Float[Tensor, "batch tokens width"]) -> Float[Tensor, "batch keys width"]:
-        """Store what is kept of new tokens, and return what is kept of all.
+        """Store the latents of new tokens, and return those of all.
 
         Args:
             new: (batch, tokens, width).
@@ -80,20 +79,9 @@ class LatentCache:
         return seen
 
     def _seen(self, new: Tensor) -> Tensor:
-        """What `append` returns, before anything is written: what is missing there is written by `_write`."""
+        """Return the result of `append` before anything is written: `_write` fills in the new tokens."""
         batch, max_tokens, width = self._kept.shape
-        tensor("new", new)
-        if new.dim() != 3 or new.size(0) != batch or new.size(2) != width:
-            raise ValueError(f"new has shape {tuple(new.shape)}; this cache takes ({batch}, tokens, {width})")
-        if new.dtype != self._kept.dtype:
-            raise TypeError(
-                f"new is {new.dtype} and the cache {self._kept.dtype}; make the cache with dtype={new.dtype}"
-            )
-        if new.device != self._kept.device:
-            raise ValueError(
-                f"new is on {new.device} and the cache on {self._kept.device}; make the cache with "
-                f'device="{new.device}"'
-            )
+        _refuse_other("new", new, self._kept, f"({batch}, tokens, {width})")
         if new.requires_grad and torch.is_grad_enabled():
             raise ValueError(
                 "new requires a gradient, which memory that is written again cannot give; use torch.no_grad()"
@@ -139,7 +127,7 @@ class LatentAttention(nn.Module):
         rotary: Turns those of their own, as for `CausalSelfAttention`; it needs rotary_dim.
         rotary_dim: How many features of queries and keys are for rotary; 0 by default.
         normalize: Give the latent an RMSNorm, as DeepSeek's models do.
-        scale: What the dot products are multiplied by; None for 1 / sqrt(head_dim + rotary_dim). Where YaRN stretches
+        scale: The factor of the dot products; None for 1 / sqrt(head_dim + rotary_dim). Where YaRN stretches
             DeepSeek's models, they multiply it by the square of mscale.
         device: Where the parameters live.
         dtype: Their floating type.
@@ -200,7 +188,7 @@ class LatentAttention(nn.Module):
         def projection(inputs: int, outputs: int) -> nn.Linear:
             return nn.Linear(inputs, outputs, bias=False, device=device, dtype=dtype)
 
-        # Of each head, what is absorbed and what is turned.
+        # Of each head, features that are absorbed and features that are turned.
         self.query = projection(d_in, num_heads * (head_dim + rotary_dim))
         self.down = projection(d_in, latent_dim + rotary_dim)
         self.norm = nn.RMSNorm(latent_dim, eps=1e-6, device=device, dtype=dtype) if normalize else nn.Identity()
@@ -242,14 +230,12 @@ class LatentAttention(nn.Module):
         latent, shared_key = self.down(x).split([self.latent_dim, self.rotary_dim], dim=-1)
         latent = self.norm(latent)
         if positions is not None:
-            require_positions(positions, x)
+            require_positions(positions, x, self.rotary)
         if self.rotary is not None:
             positions = torch.arange(past, past + x.size(1), device=x.device) if positions is None else positions
             plain, to_turn = query.split([self.head_dim, self.rotary_dim], dim=-1)
             query = torch.cat([plain, turned(self.rotary, to_turn, positions)], dim=-1)
             shared_key = turned(self.rotary, shared_key.unsqueeze(1), positions).squeeze(1)
-        elif positions is not None:
-            raise ValueError(NO_ROTARY)
         kept = torch.cat([latent, shared_key], dim=-1)
         kept = kept if cache is None else cache.append(kept)
         absorb = self._absorbing_is_less(x.size(1), past + x.size(1)) if form is None else form == "absorbed"

@@ -172,7 +172,7 @@ def positions_of(allowed: Bool[Tensor, "batch *heads_queries keys"]) -> Int[Tens
 
 @checked
 def combine(*allowed: Bool[Tensor, "..."] | None) -> Bool[Tensor, "..."] | None:
-    """Allow what every mask allows; None allows everything.
+    """Allow the keys that every mask allows; None allows everything.
 
     Args:
         allowed: bool masks that broadcast to one another, or None.
@@ -293,8 +293,8 @@ def ids_from_cu_seqlens(cu_seqlens: Int[Tensor, "documents_and_one"]) -> Int[Ten
 def tree(parents: Int[Tensor, "tokens"], keys: int | None = None) -> Bool[Tensor, "tokens keys"]:
     """Allow each token of a tree its ancestors and itself, and all that was written before the tree.
 
-    Several continuations of one text lie in one row, and share what they begin with: one pass over the row gives each
-    branch what it gets alone. A token stands behind the tokens that it sees, so its position is ``tree(parents,
+    Several continuations of one text lie in one row, and share their beginning: one pass over the row gives each branch
+    the result that it gets alone. A token stands behind the tokens that it sees, so its position is ``tree(parents,
     keys).sum(-1) - 1``, wherever it lies in the row.
 
     Args:
@@ -352,7 +352,7 @@ def zero_hidden(
             where a query may see a key. With more heads than x has, heads that share a key are asked together.
 
     Returns:
-        A copy of x, in which what no query may see is zero; no gradient reaches it.
+        A copy of x, in which keys that no query may see are zero; no gradient reaches it.
 
     Raises:
         ValueError: the axes of ``allowed`` do not fit those of x.
@@ -452,7 +452,7 @@ def allowed_from_blocked(blocked: Bool[Tensor, "..."], *, num_heads: int | None 
 def additive_from_allowed(
     allowed: Bool[Tensor, "*shape"], dtype: torch.dtype = torch.float32
 ) -> Float[Tensor, "*shape"]:
-    """Turn a mask into what is added to the scores: 0 where a query may see a key, -inf where not.
+    """Turn a mask into one that is added to the scores: 0 where a query may see a key, -inf where not.
 
     Args:
         allowed: bool, any shape, True = may see.
@@ -504,9 +504,9 @@ def allowed_from_additive(additive: Float[Tensor, "*shape"]) -> Bool[Tensor, "*s
 
 @checked
 def mask_mod(allowed: Bool[Tensor, "..."]) -> Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]:
-    """Turn a mask into what FlexAttention asks: a function of batch, head, query and key that says who may see whom.
+    """Turn a mask into the form of FlexAttention: a function of batch, head, query and key that says who may see whom.
 
-    It is what `torch.nn.attention.flex_attention.create_block_mask` takes first. The way back is
+    `torch.nn.attention.flex_attention.create_block_mask` takes it first. The way back is
     `torch.nn.attention.flex_attention.create_mask`, with the same arguments. It keeps the matrix and looks it up: where
     sequences are long, write a rule that can be computed (both have the same id) as a function, which needs no matrix.
 

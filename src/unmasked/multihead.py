@@ -1,4 +1,4 @@
-"""A drop-in for torch.nn.MultiheadAttention that always does what it is told."""
+"""A drop-in for torch.nn.MultiheadAttention that obeys its options in every mode."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class MultiheadAttention(nn.MultiheadAttention):
     inheritance; the forward pass is this package's own. It gives PyTorch's results, with these deliberate differences:
 
     - A query that may see no key gets a context of zeros, so that the output is ``out_proj``'s bias. PyTorch gives
-      that, or NaN, by need_weights, mode and mask, and on a GPU what its kernel makes of such a row.
+      that, or NaN, by need_weights, mode and mask, and on a GPU any number that its kernel makes of such a row.
     - ``is_causal=True`` masks the future, with or without attn_mask, aligned at the end of the keys. To PyTorch it is a
       hint, obeyed over the mask, ignored, or refused, by need_weights and mode.
     - ``key_padding_mask`` and ``attn_mask`` may be of different types.
@@ -182,7 +182,7 @@ class MultiheadAttention(nn.MultiheadAttention):
         is_causal: bool,
         need_weights: bool,
     ) -> Attention:
-        """Attend from projected queries to projected keys, (batch, tokens, embed_dim), and to what is appended."""
+        """Attend from projected queries to projected keys, (batch, tokens, embed_dim), and to the appended keys."""
         q, k, v = (split_heads(x, self.num_heads) for x in (q, k, v))  # batch heads tokens head_dim
         batch, queries, keys = q.size(0), q.size(2), k.size(2)
         learned = [] if self.bias_k is None or self.bias_v is None else [(self.bias_k, self.bias_v)]
@@ -258,11 +258,11 @@ class MultiheadAttention(nn.MultiheadAttention):
         b_q, b_k, b_v = (None,) * 3 if bias is None else bias.chunk(3)
         return F.linear(query, w_q, b_q), F.linear(key, w_k, b_k), F.linear(value, w_v, b_v)
 
-    def _check_kinds(self, **given: Tensor | None) -> None:
-        """Refuse what is no tensor, is elsewhere, or is of another type than the layer, but under autocast."""
+    def _check_kinds(self, **tensors: Tensor | None) -> None:
+        """Refuse what is no tensor, or has another device or type than the layer, but under autocast."""
         weight = self.q_proj_weight if self.in_proj_weight is None else self.in_proj_weight
         device, dtype, seen = weight.device, weight.dtype, None
-        for name, x in given.items():
+        for name, x in tensors.items():
             is_mask = name.endswith("_mask")
             if x is seen or (is_mask and x is None):
                 continue
@@ -278,7 +278,7 @@ class MultiheadAttention(nn.MultiheadAttention):
     def _check(
         self, query: Tensor, key: Tensor, value: Tensor, key_padding_mask: Tensor | None, attn_mask: Tensor | None
     ) -> None:
-        """Refuse wrong shapes with PyTorch's exceptions and first words, and say what would be right."""
+        """Refuse wrong shapes with PyTorch's exceptions and first words, and say which would be right."""
         dims = query.dim()
         if dims not in (2, 3):
             raise AssertionError(
@@ -329,24 +329,23 @@ class MultiheadAttention(nn.MultiheadAttention):
     def _check_nested(
         self, query: Tensor, key: Tensor, value: Tensor, key_padding_mask: Tensor | None, attn_mask: Tensor | None
     ) -> None:
-        """Refuse nested tensors that cannot be attended to, and say what would be right."""
+        """Refuse nested tensors that cannot be attended to, and say which would be right."""
         if query.dim() != 3:
             raise AssertionError(
                 f"query should be unbatched 2D or batched 3D tensor but received {query.dim()}-D query tensor"
             )
-        refused = (
-            None
-            if query.is_nested and key.is_nested and value.is_nested and key.dim() == value.dim() == 3
-            else "beside tensors that are not: nest query, key and value, each of three axes"
-        )
-        for name, mask in (("attn_mask", attn_mask), ("key_padding_mask", key_padding_mask)):
-            refused = refused if mask is None else f"with {name}"
-        refused = refused if self.batch_first else "with batch_first=False: its batch is the first axis"
-        if refused is not None:
-            raise AssertionError(
-                f"MultiheadAttention does not support NestedTensor {refused}. Else pad it with "
-                "torch.nested.to_padded_tensor and pass a key_padding_mask"
-            )
+        all_nested = query.is_nested and key.is_nested and value.is_nested and key.dim() == value.dim() == 3
+        for fits, how in (
+            (self.batch_first, "with batch_first=False: its batch is the first axis"),
+            (key_padding_mask is None, "with key_padding_mask"),
+            (attn_mask is None, "with attn_mask"),
+            (all_nested, "beside tensors that are not: nest query, key and value, each of three axes"),
+        ):
+            if not fits:
+                raise AssertionError(
+                    f"MultiheadAttention does not support NestedTensor {how}. Else pad it with "
+                    "torch.nested.to_padded_tensor and pass a key_padding_mask"
+                )
         self._check_features(query, key, value)
         if not query.size(0) == key.size(0) == value.size(0):
             raise AssertionError(
@@ -377,7 +376,7 @@ def _truth(name: str, value: bool) -> bool:
 
 
 def _decline_fast_path(module: nn.Module, args: tuple[object, ...]) -> None:
-    """What nn.TransformerEncoderLayer looks for before it takes its fast path, past the forward of its attention.
+    """Do nothing: a hook keeps nn.TransformerEncoderLayer from its fast path, past the forward of its attention.
 
     That path reads every nonzero entry of a floating mask as -inf, gives NaN where a query sees nothing, and forgets
     is_causal.

@@ -35,7 +35,7 @@ Pairing = Literal["halves", "interleaved"]
 # For each pairing: the shape into which a head's features are unflattened, and the axis of the two partners in it.
 _PAIRINGS = {"halves": ((2, -1), -2), "interleaved": ((-1, 2), -1)}
 
-# Of each way to stretch: what a config must say beside the base.
+# The parameters that each way to stretch needs beside the base.
 _STRETCHED = {
     "default": (),
     "linear": ("factor",),
@@ -100,7 +100,7 @@ class Rotary:
         rotary_dim: how many features are turned, the first of each head; all by default. GPT-NeoX and GPT-J turn some.
         frequencies: (rotary_dim / 2,), radians per position, in place of those of base; or a function that makes them
             of those of base, in the dtype and on the device in which it gets them: ``lambda plain: plain / 8``.
-        factor: what turned features are multiplied by, as YaRN does: scores grow by its square.
+        factor: turned features are multiplied by it, as YaRN does: scores grow by its square.
 
     Raises:
         ValueError: head_dim or rotary_dim is odd, rotary_dim exceeds head_dim, there is no such pairing, or the number
@@ -132,17 +132,14 @@ class Rotary:
         frequencies: Float[Tensor, "pairs"] | Callable[[Tensor], Tensor] | None = None,
         factor: float = 1.0,
     ) -> None:
-        rotary_dim = head_dim if rotary_dim is None else rotary_dim
         _require_even("head_dim", head_dim)
-        _require_even("rotary_dim", rotary_dim)
+        rotary_dim = _of_turned(rotary_dim, head_dim)
         _pairs(pairing)
-        if rotary_dim > head_dim:
-            raise ValueError(f"rotary_dim is {rotary_dim}; it can be at most head_dim ({head_dim})")
         number("factor", factor, "be positive", above=0)
         number("base", base, "be positive", above=0)
         self.head_dim, self.rotary_dim, self.base = head_dim, rotary_dim, base
         self.pairing, self.factor = pairing, factor
-        self._given = frequencies
+        self._own_frequencies = frequencies
         rates = self.frequencies
         tensor("what frequencies makes" if callable(frequencies) else "frequencies", rates, "Float")
         if rates.shape != (rotary_dim // 2,):
@@ -163,15 +160,15 @@ class Rotary:
         return self._rates(torch.float32, None)
 
     def _rates(self, dtype: torch.dtype, device: torch.device | None) -> Tensor:
-        if isinstance(self._given, Tensor):
-            return self._given.to(device, dtype)
+        if isinstance(self._own_frequencies, Tensor):
+            return self._own_frequencies.to(device, dtype)
         plain = _frequencies(self.rotary_dim, self.base, dtype, device)
-        return plain if self._given is None else self._given(plain)
+        return plain if self._own_frequencies is None else self._own_frequencies(plain)
 
     @classmethod
     @checked
     def from_config(cls, head_dim: int, rope: Mapping[str, Any], *, pairing: Pairing = "halves") -> Rotary:
-        r"""Make what a checkpoint's config asks for: its base, how far it is stretched, and how many features turn.
+        r"""Make the embedding of a checkpoint's config: its base, how far it is stretched, and how many features turn.
 
         Equation:
             $\omega_i = (1 - \gamma_i) \frac{\theta_i}{s} + \gamma_i \theta_i$ (25.3)
@@ -255,16 +252,16 @@ class Rotary:
             ValueError: x has another head_dim, or the positions do not fit its tokens, or are on another device.
         """
         tensor("x", x, "Float")
-        require_positions(positions, x)
+        require_positions(positions, x, self)
         if x.dim() < 2 or x.size(-1) != self.head_dim:
             raise ValueError(f"x has shape {tuple(x.shape)}; it must be (..., heads, tokens, {self.head_dim})")
         if positions.dim() > 1:
             positions = positions.unsqueeze(-2)  # batch 1 tokens: alike for all heads
         fits = positions.dim() and broadcasts(positions.shape, x.shape[:-1])
         if not fits or positions.size(-1) != x.size(-2):
-            told = tuple(positions.squeeze(-2).shape) if positions.dim() > 1 else tuple(positions.shape)
+            shape = tuple(positions.squeeze(-2).shape) if positions.dim() > 1 else tuple(positions.shape)
             raise ValueError(
-                f"positions has shape {told} and x {tuple(x.shape)}; it must be (tokens,) or (batch, tokens): "
+                f"positions has shape {shape} and x {tuple(x.shape)}; it must be (tokens,) or (batch, tokens): "
                 f"{x.size(-2)} tokens, and as many sequences as x has"
             )
         dtype = torch.promote_types(x.dtype, torch.float32)
@@ -279,7 +276,7 @@ class Rotary:
 
     def __repr__(self) -> str:
         """Name the options."""
-        scaled = "" if self._given is None else ", frequencies=..."
+        scaled = "" if self._own_frequencies is None else ", frequencies=..."
         part = "" if self.rotary_dim == self.head_dim else f", rotary_dim={self.rotary_dim}"
         factor = "" if self.factor == 1 else f", factor={self.factor:g}"
         return f"Rotary({self.head_dim}, base={self.base:.7g}, pairing={self.pairing!r}{part}{scaled}{factor})"
@@ -314,10 +311,7 @@ def convert_pairing(
     """
     require_divides("rows of weight", weight.size(0), "num_heads", num_heads)
     head_dim = weight.size(0) // num_heads
-    rotary_dim = head_dim if rotary_dim is None else rotary_dim
-    _require_even("rotary_dim", rotary_dim)
-    if rotary_dim > head_dim:
-        raise ValueError(f"rotary_dim is {rotary_dim}; it can be at most head_dim ({head_dim})")
+    rotary_dim = _of_turned(rotary_dim, head_dim)
     made_for = _pairs(to)[0][::-1]  # the shape of the other pairing
     heads = weight.unflatten(0, (num_heads, head_dim))
     moved = heads[:, :rotary_dim].unflatten(1, made_for).transpose(1, 2).flatten(1, 2)  # heads rotary_dim ...
@@ -424,7 +418,7 @@ def _kept_by_yarn(rope: Mapping[str, Any], plain: Tensor) -> Tensor:
 
 
 def _yarns_factor(rope: Mapping[str, Any]) -> float:
-    """What YaRN multiplies turned features by."""
+    """Return the factor by which YaRN multiplies turned features."""
 
     def grown(weight: float) -> float:
         return 0.1 * weight * math.log(scale) + 1 if scale > 1 else 1.0
@@ -438,6 +432,15 @@ def _yarns_factor(rope: Mapping[str, Any]) -> float:
 def _pairs(pairing: str) -> tuple[tuple[int, int], int]:
     choice("pairing", pairing, *_PAIRINGS)
     return _PAIRINGS[pairing]
+
+
+def _of_turned(rotary_dim: int | None, head_dim: int) -> int:
+    """How many features of a head are turned: all by default."""
+    rotary_dim = head_dim if rotary_dim is None else rotary_dim
+    _require_even("rotary_dim", rotary_dim)
+    if rotary_dim > head_dim:
+        raise ValueError(f"rotary_dim is {rotary_dim}; it can be at most head_dim ({head_dim})")
+    return rotary_dim
 
 
 def _require_even(name: str, size: int) -> None:

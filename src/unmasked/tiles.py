@@ -1,7 +1,8 @@
-"""Attention without the (queries, keys) matrix: online softmax over tiles of keys, and merging what parts of them gave.
+"""Attention without the (queries, keys) matrix: online softmax over tiles of keys, and merging the results of parts.
 
-It is what a fused kernel does, in lines that can be read: for each query, the maximum and the sum of the exponentials
-of the scores seen so far, and the weighted sum of the values. A later score that is larger only rescales the two sums.
+It computes as a fused kernel does, in lines that can be read: for each query, the maximum and the sum of the
+exponentials of the scores seen so far, and the weighted sum of the values. A later score that is larger only rescales
+the two sums.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ from unmasked._checks import checked, flag, require_beside, size, tensor
 from unmasked._shapes import Bool, Float
 from unmasked.functional import _scale, _shared
 
-__all__ = ["Part", "attention", "merge"]
+__all__ = ["Part", "merge", "tiled_attention"]
 
 
 class Part(NamedTuple):
-    """What attention to some of the keys gives, and what is needed to merge it with the others.
+    """The context of some of the keys, and the number by which it is merged with that of the others.
 
     Attributes:
         context: (..., queries, value_dim), the averages of these values; zero where a query sees none of these keys.
@@ -33,7 +34,7 @@ class Part(NamedTuple):
     logsumexp: Tensor
 
 
-def attention(
+def tiled_attention(
     query: Float[Tensor, "*batch queries head_dim"],
     key: Float[Tensor, "*kv_batch keys head_dim"],
     value: Float[Tensor, "*kv_batch keys value_dim"],
@@ -58,7 +59,7 @@ def attention(
         value: (..., kv_heads, keys, value_dim).
         allowed: bool, broadcastable to (..., heads, queries, keys); True where a query may see a key.
         is_causal: a query sees no later key; the last query is aligned with the last key.
-        scale: what the dot products are multiplied by; one over sqrt(head_dim) by default.
+        scale: the factor of the dot products; one over sqrt(head_dim) by default.
         tile: number of keys that are looked at together, one or more.
 
     Returns:
@@ -75,10 +76,10 @@ def attention(
 
     Examples:
         >>> query, key, value = torch.randn(2, 3, 5, 4), torch.randn(2, 3, 9, 4), torch.randn(2, 3, 9, 4)
-        >>> context, logsumexp = attention(query, key, value, is_causal=True, tile=2)
+        >>> context, logsumexp = tiled_attention(query, key, value, is_causal=True, tile=2)
         >>> context.shape, logsumexp.shape
         (torch.Size([2, 3, 5, 4]), torch.Size([2, 3, 5]))
-        >>> blind = attention(query, key, value, allowed=torch.tensor(False))
+        >>> blind = tiled_attention(query, key, value, allowed=torch.tensor(False))
         >>> blind.context.abs().max(), blind.logsumexp.max()
         (tensor(0.), tensor(-inf))
     """
@@ -117,7 +118,7 @@ def attention(
 
 @checked
 def merge(parts: Sequence[tuple[Tensor, Tensor]]) -> Part:
-    """Merge what attention to disjoint parts of the keys gave into attention to all of them.
+    """Merge the results of attention to disjoint parts of the keys into attention to all of them.
 
     Equation: (10.2)
 
@@ -125,8 +126,8 @@ def merge(parts: Sequence[tuple[Tensor, Tensor]]) -> Part:
     are averaged by these shares.
 
     Args:
-        parts: (context, logsumexp) of each part, (..., queries, value_dim) and (..., queries), as `attention` returns
-            them, or an earlier merge. Best in float32: a 16-bit context is rounded at every merge.
+        parts: (context, logsumexp) of each part, (..., queries, value_dim) and (..., queries), as `tiled_attention`
+            returns them, or an earlier merge. Best in float32: a 16-bit context is rounded at every merge.
 
     Returns:
         Part(context, logsumexp) of all keys together, with the shapes of each part.
@@ -139,8 +140,8 @@ def merge(parts: Sequence[tuple[Tensor, Tensor]]) -> Part:
 
     Examples:
         >>> query, key, value = torch.randn(5, 4), torch.randn(9, 4), torch.randn(9, 4)
-        >>> parts = [attention(query, key[part], value[part]) for part in (slice(0, 2), slice(2, 9))]
-        >>> torch.allclose(merge(parts).context, attention(query, key, value).context, atol=1e-6)
+        >>> parts = [tiled_attention(query, key[part], value[part]) for part in (slice(0, 2), slice(2, 9))]
+        >>> torch.allclose(merge(parts).context, tiled_attention(query, key, value).context, atol=1e-6)
         True
     """
     if not parts:
@@ -153,9 +154,9 @@ def merge(parts: Sequence[tuple[Tensor, Tensor]]) -> Part:
     require_beside(**{f"parts[{n}][{i}]": x for n, part in enumerate(parts) for i, x in enumerate(part)})
     shapes = {(tuple(context.shape), tuple(logsumexp.shape)) for context, logsumexp in parts}
     if len(shapes) > 1 or any(context[:-1] != logsumexp for context, logsumexp in shapes):
-        told = "; ".join(f"{context} with {logsumexp}" for context, logsumexp in sorted(shapes))
+        shown = "; ".join(f"{context} with {logsumexp}" for context, logsumexp in sorted(shapes))
         raise ValueError(
-            f"parts have shapes {told}; every part needs a context (..., queries, value_dim) with a logsumexp "
+            f"parts have shapes {shown}; every part needs a context (..., queries, value_dim) with a logsumexp "
             "(..., queries), the same for all"
         )
     logsumexps = torch.stack([logsumexp for _, logsumexp in parts])  # parts ... queries

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
+import pytest
 import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -27,6 +28,19 @@ def fast_path(allowed: bool) -> Iterator[None]:
         yield
     finally:
         torch.backends.mha.set_fastpath_enabled(before)
+
+
+def calls_of_the_kernel(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """List the options and the key of each call of PyTorch's function, as they come."""
+    calls: list[dict[str, Any]] = []
+    kernel = nn.functional.scaled_dot_product_attention
+
+    def listed(query: Tensor, key: Tensor, value: Tensor, **options: Any) -> Tensor:
+        calls.append(options | {"key": key})
+        return kernel(query, key, value, **options)
+
+    monkeypatch.setattr(nn.functional, "scaled_dot_product_attention", listed)
+    return calls
 
 
 class Operations(TorchDispatchMode):

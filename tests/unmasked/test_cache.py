@@ -9,7 +9,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor, nn
+from torch import Tensor
 from torch._dynamo.testing import CompileCounter
 
 from unmasked import CausalSelfAttention, KVCache, masks
@@ -17,7 +17,7 @@ from unmasked.layouts import load
 from unmasked.positions import Rotary
 
 from ..refusals import refused
-from .helpers import goes_on_in_every_mode, shaken
+from .helpers import calls_of_the_kernel, goes_on_in_every_mode, shaken
 from .of_transformers import HEADS, LAYERS, VOCABULARY, WIDTH, tiny, with_cache
 
 
@@ -58,16 +58,16 @@ def test_however_a_sequence_is_cut_each_part_gets_what_the_whole_gives(
     x, cache = torch.randn(2, tokens, 7, dtype=torch.float64), made.cache(2, 30, window=window)
     lengths = torch.tensor([tokens, max(0, tokens - 2)])
     if masked in ("left", "right"):
-        given_ = masks.padding(lengths, tokens, side=masked).expand(-1, -1, tokens, -1)
+        given_mask = masks.padding(lengths, tokens, side=masked).expand(-1, -1, tokens, -1)
     else:
-        given_ = None if masked is None else torch.rand(2, 6, tokens, tokens) < 0.5
+        given_mask = None if masked is None else torch.rand(2, 6, tokens, tokens) < 0.5
     narrow = None if window is None else masks.sliding_window(tokens, window=window)
-    allowed = masks.combine(given_, narrow)
+    allowed = masks.combine(given_mask, narrow)
     output, weights = made(x, allowed=allowed), made.weights(x, allowed=allowed)
     done = 0
     for part in x.split(parts, dim=1):
         after = done + part.size(1)
-        so_far = None if given_ is None else given_[..., done:after, :after]
+        so_far = None if given_mask is None else given_mask[..., done:after, :after]
         seen = made.weights(part, allowed=so_far, cache=cache)
         assert cache.length == done, "to look stores nothing"
         torch.testing.assert_close(seen, weights[..., done:after, after - seen.size(-1) : after])
@@ -184,22 +184,6 @@ def test_what_was_forgotten_reaches_nobody_even_if_it_was_not_finite() -> None:
     torch.testing.assert_close(step[1], made(torch.cat([x[1, :3], x[1, 5:]]))[-1:])
 
 
-def test_a_step_of_several_lengths_copies_nothing_that_is_stored(monkeypatch: pytest.MonkeyPatch) -> None:
-    keys: list[Tensor] = []
-    kernel = nn.functional.scaled_dot_product_attention
-    monkeypatch.setattr(
-        nn.functional,
-        "scaled_dot_product_attention",
-        lambda q, k, v, **options: keys.append(k) or kernel(q, k, v, **options),
-    )
-    made = layer()
-    cache, x = made.cache(2, 30), torch.randn(2, 6, 7, dtype=torch.float64)
-    made(x[:, :5], cache=cache)
-    cache.crop(torch.tensor([5, 3]))
-    made(x[:, 5:], cache=cache)
-    assert keys[-1].untyped_storage().data_ptr() == cache._key.untyped_storage().data_ptr()
-
-
 @pytest.mark.usefixtures("unhooked")
 @pytest.mark.parametrize("lengths", [None, [4, 2]])
 def test_a_compiled_step_is_compiled_for_all_lengths_wherever_layer_and_cache_stand(
@@ -273,23 +257,18 @@ def test_a_ring_keeps_the_last_tokens_in_the_memory_of_its_window() -> None:
     assert KVCache(2, 3, 5, 4, window=100).bytes == KVCache(2, 3, 5, 4).bytes
 
 
-def test_a_single_step_makes_no_mask_and_no_copy_of_what_is_stored(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: list[dict[str, Any]] = []
-    kernel = nn.functional.scaled_dot_product_attention
-
-    def seen(query: Tensor, key: Tensor, value: Tensor, **options: Any) -> Tensor:
-        calls.append(options | {"keys": key})
-        return kernel(query, key, value, **options)
-
-    monkeypatch.setattr(nn.functional, "scaled_dot_product_attention", seen)
-    for window, parts in ((None, [5, 1, 1]), (3, [2, 1, 1, 1])):
-        made = layer()
+def test_a_step_copies_nothing_that_is_stored_and_makes_no_mask_for_one_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls, made = calls_of_the_kernel(monkeypatch), layer()
+    for window, parts, lengths in ((None, [5, 1, 1], None), (3, [2, 1, 1, 1], None), (None, [5, 1], [5, 3])):
         cache, x = made.cache(2, 30, window=window), torch.randn(2, sum(parts), 7, dtype=torch.float64)
         for part in x.split(parts, dim=1):
             made(part, cache=cache)
-            assert calls[-1]["attn_mask"] is None
-            assert calls[-1]["is_causal"] is (part.size(1) > 1), "a prefill is masked by the kernel"
-            assert calls[-1]["keys"].untyped_storage().data_ptr() == cache._key.untyped_storage().data_ptr()
+            assert calls[-1]["key"].untyped_storage().data_ptr() == cache._key.untyped_storage().data_ptr()
+            if lengths is None:
+                assert calls[-1]["attn_mask"] is None
+                assert calls[-1]["is_causal"] is (part.size(1) > 1), "a prefill is masked by the kernel"
+            elif part.size(1) > 1:
+                cache.crop(torch.tensor(lengths))
 
 
 def test_crop_forgets_and_the_next_tokens_take_the_place() -> None:
@@ -470,9 +449,9 @@ def test_the_layer_refuses_what_does_not_fit_its_cache(name: str) -> None:
         "positions to x": (x[:, :1], {"positions": torch.tensor([4])}),
         f"key has shape (3, 1, 4); {TAKES}": (x[0, :1], {}),
     }
-    for text, (given_, options) in calls.items():
+    for text, (part, options) in calls.items():
         with pytest.raises(ValueError, match=re.escape(text) + "$"):
-            attend(given_, cache=cache, **options)
+            attend(part, cache=cache, **options)
     made.requires_grad_(True)
     with pytest.raises(ValueError, match=r"^key requires grad, and a cache keeps numbers without their history; "):
         attend(x[:, :1], cache=cache)

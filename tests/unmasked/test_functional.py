@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from unmasked import (
     attend,
@@ -25,6 +24,7 @@ from unmasked import (
 )
 
 from ..refusals import refused
+from .helpers import Operations, calls_of_the_kernel
 
 INF = math.inf
 IMPLEMENTATIONS = ["eager", "fused"]
@@ -361,24 +361,6 @@ def test_finite_inputs_whose_scaled_scores_are_finite_give_finite_results() -> N
     torch.testing.assert_close(self_attention(x).context, x)
 
 
-class Recorded(TorchDispatchMode):
-    """Remember which operations ran, and the most numbers that one of them made."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.names: set[str] = set()
-        self.largest = 0
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        result = func(*args, **(kwargs or {}))
-        self.names.add(func.overloadpacket.__name__)
-        outputs = result if isinstance(result, tuple | list) else [result]
-        # What a view shows is not held: count the storage behind it.
-        held = [x.untyped_storage().nbytes() // x.element_size() for x in outputs if isinstance(x, Tensor)]
-        self.largest = max([self.largest, *held])
-        return result
-
-
 FAST = "_scaled_dot_product_flash_attention_for_cpu"
 THREE_AXES = [(3, 4, 5), (3, 7, 5), (3, 7, 5)]
 TRAPS = {  # shapes of query, key and value, and options, that fall to the slow kernel if passed on as given
@@ -399,10 +381,10 @@ TRAPS = {  # shapes of query, key and value, and options, that fall to the slow 
 @pytest.mark.parametrize("trap", TRAPS)
 def test_the_fused_path_never_falls_to_the_slow_kernel(trap: str, how: str) -> None:
     shapes, options = TRAPS[trap]
-    with Recorded() as recorded:
+    with Operations() as ran:
         attend(*(in_memory(shape, how) for shape in shapes), **options)
-    assert FAST in recorded.names
-    assert not recorded.names & {"bmm", "_softmax", "_safe_softmax"}
+    assert FAST in ran.names
+    assert not {*ran.names} & {"bmm", "_softmax", "_safe_softmax"}
 
 
 ones = torch.ones
@@ -578,7 +560,7 @@ LEAVING = {  # options, whether the fused kernel runs, and the (queries, keys) m
 def test_the_fused_kernel_is_left_for_dropout_a_bias_that_learns_and_what_no_fused_kernel_does(case: str) -> None:
     options, is_fused, matrices = LEAVING[case]
     q, k, v = (torch.randn(1, HEADS, TOKENS, 8) for _ in range(3))
-    with Recorded() as ran:
+    with Operations() as ran:
         attend(q, k, v, **options)
     assert (FAST in ran.names) == is_fused
     assert ran.largest // TOKENS**2 == matrices
@@ -586,15 +568,10 @@ def test_the_fused_kernel_is_left_for_dropout_a_bias_that_learns_and_what_no_fus
 
 @pytest.mark.parametrize("form", ["mask", "bias"])
 def test_the_causal_mask_reaches_the_kernel_as_its_own_option_which_costs_half(form: str, monkeypatch: Any) -> None:
-    given: list[dict[str, Any]] = []
-    fused = torch.nn.functional.scaled_dot_product_attention
-    monkeypatch.setattr(
-        torch.nn.functional, "scaled_dot_product_attention", lambda *a, **k: (given.append(k), fused(*a, **k))[1]
-    )
-    allowed = masks.causal(5)
+    calls, allowed = calls_of_the_kernel(monkeypatch), masks.causal(5)
     options = {"allowed": allowed} if form == "mask" else {"bias": masks.additive_from_allowed(allowed)}
     self_attention(torch.randn(5, 4), **options, need_weights=False)
-    assert [(k["is_causal"], k["attn_mask"]) for k in given] == [(True, None)]
+    assert [(call["is_causal"], call["attn_mask"]) for call in calls] == [(True, None)]
 
 
 @pytest.mark.parametrize("need_weights", [True, False])

@@ -46,13 +46,13 @@ def test_they_are_autograds(kv_heads: int, options: dict[str, Any]) -> None:
 @pytest.mark.parametrize("options", OPTIONS)
 def test_from_what_the_forward_pass_saved_they_are_the_same(options: dict[str, Any]) -> None:
     given = inputs(kv_heads=2)
-    saved = tiles.attention(*given[1:], **options)
+    saved = tiles.tiled_attention(*given[1:], **options)
     assert_close(attention_backward(*given, **options, saved=saved), by_autograd(*given, **options))
 
 
 def test_parts_of_the_keys_have_their_own_gradients_and_add_up_to_the_querys() -> None:
     grad_context, query, key, value = given = inputs()
-    saved = tiles.attention(query, key, value, is_causal=True)
+    saved = tiles.tiled_attention(query, key, value, is_causal=True)
     causal = masks.causal(21, 37)
     parts = [slice(0, 7), slice(7, 23), slice(23, 37)]
     each = [

@@ -168,8 +168,8 @@ test_what_is_no_such_mask_is_refused = refused(
             ),
         },
         TypeError: {
-            f"lengths is {said}": lambda lengths=lengths: masks.padding(lengths)
-            for said, lengths in {
+            f"lengths is {problem}": lambda lengths=lengths: masks.padding(lengths)
+            for problem, lengths in {
                 "of the type list; pass torch.tensor(lengths)": [3, 1],
                 f"torch.float32; {NO_LENGTHS}": torch.tensor([3.0, 1.0]),
                 f"torch.bool; {NO_LENGTHS}": torch.tensor([True]),
@@ -204,17 +204,17 @@ def test_the_table_of_conventions_says_what_each_interface_does() -> None:
     def layer(mask: Tensor, **options: Tensor) -> Tensor:
         return module(x, x, x, attn_mask=mask, **options)[0]
 
-    said = {
+    conventions = {
         "True = may see": (first, {"attn_mask of scaled_dot_product_attention": function}),
         "True = may not see": (~first, {"attn_mask and key_padding_mask of nn.MultiheadAttention": layer}),
         "0 = may see, -inf = may not": (torch.zeros(3, 3).masked_fill(~first, -torch.inf), {"both": function}),
     }
     for _, convention, used_by in table:
-        mask, users = said[convention]
+        mask, users = conventions[convention]
         for user, way in users.items():
             assert user in used_by
             torch.testing.assert_close(way(mask), x[:, :1].expand_as(x))
-    torch.testing.assert_close(layer(said["0 = may see, -inf = may not"][0]), x[:, :1].expand_as(x))
+    torch.testing.assert_close(layer(conventions["0 = may see, -inf = may not"][0]), x[:, :1].expand_as(x))
     padded = module(x, x, x, key_padding_mask=~first[:1])[0]
     torch.testing.assert_close(padded, x[:, :1].expand_as(x))
     torch.testing.assert_close(self_attention(x, allowed=first).context, x[:, :1].expand_as(x))

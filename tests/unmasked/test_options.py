@@ -112,14 +112,14 @@ def test_an_option_is_taken_or_refused_by_name_and_never_dropped(cls: type[nn.Mo
     layer, x = made(cls, name), torch.randn(2, T, E, dtype=torch.float64)
     before = {key: value.clone() for key, value in layer.state_dict().items()}
     take, expected, classes = TAKERS[taker]
-    right, said = expected(layer, x), ""
+    right, message = expected(layer, x), ""
     try:
         given = take(layer, x)
     except (TypeError, ValueError) as error:
-        said = str(error)
+        message = str(error)
         torch.testing.assert_close(layer.state_dict(), before, rtol=0, atol=0)
-    if said:
-        assert name in said or (f"{cls.__name__}" in said and not isinstance(layer, classes)), said
+    if message:
+        assert name in message or (f"{cls.__name__}" in message and not isinstance(layer, classes)), message
         return
     torch.testing.assert_close(given, right)
     if name == "context_length" and taker == "HeadParallel":
@@ -139,14 +139,14 @@ def test_an_option_that_is_added_tomorrow_is_refused_by_all(
     now = signature.replace(parameters=[*signature.parameters.values(), more])
     monkeypatch.setattr(cls, "__signature__", now, raising=False)
     layer.tomorrow = 7
-    told = "tomorrow=7" if isinstance(layer, TAKERS[taker].classes) else f"(module|layer) is a .*{cls.__name__}[;,] "
-    with pytest.raises((TypeError, ValueError), match=told):
+    words = "tomorrow=7" if isinstance(layer, TAKERS[taker].classes) else f"(module|layer) is a .*{cls.__name__}[;,] "
+    with pytest.raises((TypeError, ValueError), match=words):
         TAKERS[taker].take(layer, x)
 
 
 @pytest.mark.usefixtures("unhooked")
 @pytest.mark.parametrize(
-    ("option", "told"),
+    ("option", "words"),
     [
         ("rotary", "rotary=Rotary(4, base=10000, pairing='halves')"),
         ("scale", "scale=0.7"),
@@ -154,14 +154,14 @@ def test_an_option_that_is_added_tomorrow_is_refused_by_all(
         ("sinks", "sinks=True"),
     ],
 )
-def test_a_layer_that_does_more_is_not_said_to_be_bypassed(option: str, told: str) -> None:
+def test_a_layer_that_does_more_is_not_said_to_be_bypassed(option: str, words: str) -> None:
     layer = made(CausalSelfAttention, option)
     with torch.no_grad():
         layer.qkv.weight.copy_(torch.eye(E).repeat(3, 1))  # type: ignore[union-attr, operator]
-    said = f"it was made with {told}, and is more than plain attention"
-    assert is_bypassed(layer).reasons[0] == said  # type: ignore[arg-type]
+    message = f"it was made with {words}, and is more than plain attention"
+    assert is_bypassed(layer).reasons[0] == message  # type: ignore[arg-type]
     for refuse in (bypass_, lambda layer: bypassed(layer).__enter__()):
-        with pytest.raises(ValueError, match=re.escape(f"module cannot be bypassed: {said}") + "$"):
+        with pytest.raises(ValueError, match=re.escape(f"module cannot be bypassed: {message}") + "$"):
             refuse(layer)
 
 
@@ -189,7 +189,7 @@ def adapted() -> nn.Module:
 @pytest.mark.usefixtures("alone", "unhooked")
 @pytest.mark.parametrize("taker", TAKERS)
 @pytest.mark.parametrize(
-    ("make", "told"),
+    ("make", "words"),
     [
         (lambda: Normed(E, E, H, qkv_bias=True).double(), "Normed whose forward is its own"),
         (lambda: Scaled(E, H, batch_first=True).double(), "Scaled whose forward is its own"),
@@ -198,11 +198,11 @@ def adapted() -> nn.Module:
     ids=["a norm", "a factor", "an adapter"],
 )
 def test_a_class_that_computes_otherwise_is_refused_with_what_is_its_own(
-    make: Callable[[], nn.Module], told: str, taker: str
+    make: Callable[[], nn.Module], words: str, taker: str
 ) -> None:
     layer, x = make(), torch.randn(2, T, E, dtype=torch.float64)
-    name = told.partition(" ")[0]
-    with pytest.raises(TypeError, match=f" is a {told}|(module|layer) is a {name}(; from_torch takes|, which cannot)"):
+    name = words.partition(" ")[0]
+    with pytest.raises(TypeError, match=f" is a {words}|(module|layer) is a {name}(; from_torch takes|, which cannot)"):
         TAKERS[taker].take(layer, x)
 
 

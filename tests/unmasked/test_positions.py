@@ -273,27 +273,27 @@ def mixed_pairings(x: Tensor, places: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize(
-    ("f", "told"),
+    ("f", "words"),
     [
         (lambda x, places: self_attention(x + sinusoids(places, 8)).context, "where all positions are 1 larger"),
         (mixed_pairings, "where all positions are 1 larger"),
         (lambda x, places: self_attention(x).context, "no output notices that every offset doubles"),
     ],
 )
-def test_the_probe_finds_what_depends_on_the_place_or_on_nothing(f, told: str) -> None:
+def test_the_probe_finds_what_depends_on_the_place_or_on_nothing(f, words: str) -> None:
     x = torch.randn(2, 5, 8, dtype=torch.float64)
     evidence = probes.notices_a_shift(f, x)
     assert evidence
     assert evidence.text.startswith("2 items of 5 tokens: ")
-    assert told in str(evidence)
-    assert (evidence.difference > 0) == ("larger" in told)
+    assert words in str(evidence)
+    assert (evidence.difference > 0) == ("larger" in words)
 
 
 YARN = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 32.0, "original_max_position_embeddings": 4096}
 
 
 @pytest.mark.parametrize(
-    ("turn", "right", "told"),
+    ("turn", "right", "words"),
     [
         (Rotary(8, base=5e5), Rotary(8), r"1 and 5 turn by 0.0376 .* should by 0.1: their base is 500,000"),
         (Rotary(8), Rotary(8, base=5e5), r"1 and 5 turn by 0.1 .* should by 0.0376: their base is 10,000"),
@@ -309,13 +309,13 @@ YARN = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 32.0, "original_max_po
     ],
 )
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_the_probe_finds_what_a_config_does_not_say_though_every_shift_is_silent(turn, right, told, dtype) -> None:
-    x = torch.randn(5, 128 if "93" in told else 8, dtype=dtype)
+def test_the_probe_finds_what_a_config_does_not_say_though_every_shift_is_silent(turn, right, words, dtype) -> None:
+    x = torch.randn(5, 128 if "93" in words else 8, dtype=dtype)
     evidence = probes.turns_otherwise(turn, right, x)
     assert evidence
-    assert re.search(told, str(evidence))
+    assert re.search(words, str(evidence))
     assert probes.turns_otherwise(right, right, x) is None
-    if "turn by 0 " not in told:  # what turns nothing is found by any shift
+    if "turn by 0 " not in words:  # what turns nothing is found by any shift
         shifted = lambda x, places: attend(turn(x, places), turn(x, places), x).context  # noqa: E731
         assert probes.notices_a_shift(shifted, x[None]) is None
 

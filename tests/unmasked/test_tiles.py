@@ -36,7 +36,9 @@ def whole(query: Tensor, key: Tensor, value: Tensor, allowed: Tensor, scale: flo
 def test_every_tile_gives_the_whole_softmax_and_its_logsumexp(tile: int, scale: float | None) -> None:
     query, key, value = inputs()
     allowed = torch.rand(2, 1, 21, 37) < 0.7
-    context, logsumexp = tiles.attention(query, key, value, allowed=allowed, is_causal=True, scale=scale, tile=tile)
+    context, logsumexp = tiles.tiled_attention(
+        query, key, value, allowed=allowed, is_causal=True, scale=scale, tile=tile
+    )
     both = allowed & masks.causal(21, 37)
     expected = whole(query, key, value, both, 5**-0.5 if scale is None else scale)
     torch.testing.assert_close(context, expected[0], atol=1e-13, rtol=1e-12)
@@ -58,7 +60,7 @@ def test_it_is_the_librarys_attention_for_every_mask_and_size(
     query, key, value = inputs(queries, keys, kv_heads=2)
     sizes = {"queries": queries, "keys": keys}
     allowed = torch.rand([sizes.get(axis, axis) for axis in shape]) < 0.5
-    ours = tiles.attention(query, key, value, allowed=allowed, is_causal=is_causal, tile=tile)
+    ours = tiles.tiled_attention(query, key, value, allowed=allowed, is_causal=is_causal, tile=tile)
     expected = attend(query, key, value, allowed=allowed, is_causal=is_causal, implementation="eager")
     torch.testing.assert_close(ours.context, expected.context, atol=1e-13, rtol=1e-12)
 
@@ -66,7 +68,7 @@ def test_it_is_the_librarys_attention_for_every_mask_and_size(
 def test_its_logsumexp_is_the_one_of_pytorchs_kernel() -> None:
     q, k, v = (torch.randn(2, 3, n, 8) for n in (21, 37, 37))
     context, logsumexp = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(q, k, v)
-    ours = tiles.attention(q, k, v, tile=7)
+    ours = tiles.tiled_attention(q, k, v, tile=7)
     torch.testing.assert_close(ours.context, context, atol=2e-6, rtol=1e-5)
     torch.testing.assert_close(ours.logsumexp, logsumexp, atol=2e-6, rtol=1e-5)
 
@@ -75,7 +77,7 @@ def test_a_row_that_sees_nothing_is_zero_and_so_are_its_gradients() -> None:
     query, key, value = (x.requires_grad_() for x in inputs(kv_heads=6))
     allowed = torch.ones(21, 37, dtype=torch.bool)
     allowed[4] = False
-    context, logsumexp = tiles.attention(query, key, value, allowed=allowed, tile=5)
+    context, logsumexp = tiles.tiled_attention(query, key, value, allowed=allowed, tile=5)
     assert not context[..., 4, :].any()
     assert (logsumexp[..., 4] == -math.inf).all()
     gradients = torch.autograd.grad(
@@ -88,7 +90,7 @@ def test_a_row_that_sees_nothing_is_zero_and_so_are_its_gradients() -> None:
 def test_gradients_of_both_results_are_those_of_the_whole() -> None:
     query, key, value = (x.requires_grad_() for x in inputs())
     allowed = masks.sliding_window(21, 37, window=6)
-    ours = tiles.attention(query, key, value, allowed=allowed, tile=5)
+    ours = tiles.tiled_attention(query, key, value, allowed=allowed, tile=5)
     expected = whole(query, key, value, allowed, 5**-0.5)
     cotangents = [torch.randn_like(x) for x in ours]
     gradients = [torch.autograd.grad(each, (query, key, value), cotangents) for each in (ours, expected)]
@@ -97,17 +99,17 @@ def test_gradients_of_both_results_are_those_of_the_whole() -> None:
 
 def test_large_scores_stay_finite_because_each_is_measured_from_the_largest() -> None:
     query, key, value = torch.randn(3, 40, 8)
-    context, logsumexp = tiles.attention(1e3 * query, key, value, tile=3)
+    context, logsumexp = tiles.tiled_attention(1e3 * query, key, value, tile=3)
     assert logsumexp.max() > 500  # whose exponential is no float32
-    expected = tiles.attention(1e3 * query.double(), key.double(), value.double(), tile=40)
+    expected = tiles.tiled_attention(1e3 * query.double(), key.double(), value.double(), tile=40)
     torch.testing.assert_close(context.double(), expected.context, atol=1e-3, rtol=1e-3)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_sixteen_bits_are_summed_in_float32(dtype: torch.dtype) -> None:
     q, k, v = (torch.randn(2, 3, 300, 8, dtype=dtype) for _ in range(3))
-    context, logsumexp = tiles.attention(q, k, v, tile=7)
-    exact = tiles.attention(q.double(), k.double(), v.double())
+    context, logsumexp = tiles.tiled_attention(q, k, v, tile=7)
+    exact = tiles.tiled_attention(q.double(), k.double(), v.double())
     assert (context.dtype, logsumexp.dtype) == (dtype, torch.float32)
     torch.testing.assert_close(context, exact.context.to(dtype), atol=1e-6, rtol=2 * torch.finfo(dtype).eps)
     torch.testing.assert_close(logsumexp.double(), exact.logsumexp, atol=1e-5, rtol=1e-5)
@@ -120,7 +122,7 @@ def test_parts_merge_into_the_whole_however_the_keys_are_cut(cuts: list[int], se
     allowed = torch.rand(2, 1, 21, 37) < 0.3
     edges = [0, *sorted(cuts), 37]
     parts = [
-        tiles.attention(query, key[..., a:b, :], value[..., a:b, :], allowed=allowed[..., a:b], tile=4)
+        tiles.tiled_attention(query, key[..., a:b, :], value[..., a:b, :], allowed=allowed[..., a:b], tile=4)
         for a, b in pairwise(edges)
     ]
     expected = whole(query, key, value, allowed, 5**-0.5)
@@ -139,7 +141,7 @@ def test_gradients_go_through_a_merge_also_where_a_part_or_all_of_them_are_blind
     allowed[2] = False
     allowed[3, 18:] = False
     parts = [
-        tiles.attention(query, key[..., part, :], value[..., part, :], allowed=allowed[:, part])
+        tiles.tiled_attention(query, key[..., part, :], value[..., part, :], allowed=allowed[:, part])
         for part in (slice(0, 18), slice(18, 37))
     ]
     context = tiles.merge(parts).context
@@ -153,7 +155,7 @@ def test_gradients_go_through_a_merge_also_where_a_part_or_all_of_them_are_blind
 def test_it_holds_no_matrix_of_queries_and_keys() -> None:
     query, key, value = (torch.randn(200, 8) for _ in range(3))
     with Operations() as ran:
-        tiles.attention(query, key, value, is_causal=True, tile=16)
+        tiles.tiled_attention(query, key, value, is_causal=True, tile=16)
     assert ran.largest <= 200 * 16
 
 
@@ -163,12 +165,12 @@ EACH = "every part needs a context (..., queries, value_dim) with a logsumexp (.
 test_what_does_not_fit_is_refused = refused(
     {
         ValueError: {
-            "tile is 0; it must be 1 or more": lambda: tiles.attention(Q, K, V, tile=0),
-            "query has 4 features and key 3; a dot product needs as many of both": lambda: tiles.attention(
+            "tile is 0; it must be 1 or more": lambda: tiles.tiled_attention(Q, K, V, tile=0),
+            "query has 4 features and key 3; a dot product needs as many of both": lambda: tiles.tiled_attention(
                 Q, K[..., :3], V
             ),
-            "allowed has shape (5, 6), which does not broadcast to the scores' (2, 3, 5, 7)": lambda: tiles.attention(
-                Q, K, V, allowed=torch.ones(5, 6).bool()
+            "allowed has shape (5, 6), which does not broadcast to the scores' (2, 3, 5, 7)": lambda: (
+                tiles.tiled_attention(Q, K, V, allowed=torch.ones(5, 6).bool())
             ),
             "parts is empty; give at least one pair (context, logsumexp)": lambda: tiles.merge([]),
             f"parts have shapes (2, 3, 4, 4) with (2, 3, 4); (2, 3, 5, 4) with (2, 3, 5); {EACH}": lambda: tiles.merge(
@@ -184,7 +186,7 @@ test_what_does_not_fit_is_refused = refused(
 
 def test_without_keys_the_context_is_zero_and_gradients_of_zero_reach_all() -> None:
     leaves = [torch.randn(2, n, 4, requires_grad=True) for n in (3, 0, 0)]
-    context, logsumexp = tiles.attention(*leaves)
+    context, logsumexp = tiles.tiled_attention(*leaves)
     assert not context.any()
     assert (logsumexp == -torch.inf).all()
     gradients = torch.autograd.grad(context.sum(), leaves)

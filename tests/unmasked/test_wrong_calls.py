@@ -70,10 +70,10 @@ RIGHT: dict[str, dict[str, Any]] = {
     "positions.convert_pairing": {"weight": torch.randn(16, 8), "num_heads": 2, "to": "halves", "rotary_dim": 4},
     "positions.sinusoids": {"positions": ids, "dim": 4, "base": 10.0, "pairing": "halves"},
     "positions.Rotary": {"head_dim": 8, "base": 10.0, "pairing": "halves", "rotary_dim": 4, "factor": 1.0},
-    "tiles.attention": QKV | {"allowed": allowed, "is_causal": True, "scale": 0.5, "tile": 2},
-    "tiles.merge": {"parts": [tiles.attention(q, k, v)]},
+    "tiles.tiled_attention": QKV | {"allowed": allowed, "is_causal": True, "scale": 0.5, "tile": 2},
+    "tiles.merge": {"parts": [tiles.tiled_attention(q, k, v)]},
     "gradients.attention_backward": QKV | {"grad_context": q, "allowed": allowed, "is_causal": True, "scale": 0.5}
-    | {"saved": tuple(tiles.attention(q, k, v, allowed=allowed, is_causal=True, scale=0.5))},
+    | {"saved": tuple(tiles.tiled_attention(q, k, v, allowed=allowed, is_causal=True, scale=0.5))},
     "kernels.sdpa_backends": {"query": q, "key": q, "value": q, "dropout_p": 0.0, "is_causal": False}
     | {"enable_gqa": False, "attn_mask": torch.zeros(5, 5)},
     "kernels.takes_fast_path": {"layer": layer, "src": x},
@@ -245,13 +245,13 @@ MISSHAPEN = [
 @pytest.mark.usefixtures("unhooked")
 @pytest.mark.parametrize(("name", "argument", "wrong"), MISSHAPEN)
 def test_a_tensor_that_fits_nowhere_is_refused_by_name(name: str, argument: str, wrong: Tensor) -> None:
-    said = ""
+    message = ""
     try:
         call(name, RIGHT[name] | {argument: wrong})  # some take it: a batch more, other lengths
     except (TypeError, ValueError) as error:
-        said = str(error)
+        message = str(error)
     names = [each for each, it in RIGHT[name].items() if isinstance(it, Tensor | tuple | int)]
-    assert not said or re.search(rf"\b({'|'.join(names)})\b", said), said
+    assert not message or re.search(rf"\b({'|'.join(names)})\b", message), message
 
 
 def test_every_function_is_swept() -> None:

@@ -21,7 +21,7 @@ from ..refusals import refused
 X: Any = torch.randn(2, 3, 8)
 THERE, ODD = torch.arange(3, device="meta"), torch.zeros(2, 2, 3).long()
 FLAT: Any = torch.eye(3)
-MODULE, CONTEXTS = nn.MultiheadAttention(8, 2), tiles.attention(X, X, X)
+MODULE, CONTEXTS = nn.MultiheadAttention(8, 2), tiles.tiled_attention(X, X, X)
 STATE: Any = MODULE.state_dict()
 NAMED = "pass tensors by name, as module.state_dict() does"
 TEXTS = "is of the type int; pass a text for each, as sentence.split() makes"

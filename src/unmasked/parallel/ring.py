@@ -19,7 +19,7 @@ from unmasked._shapes import Float, Int
 from unmasked.functional import _scale
 from unmasked.gradients import attention_backward
 from unmasked.parallel.ranks import agree, lost, tally
-from unmasked.tiles import attention, merge
+from unmasked.tiles import merge, tiled_attention
 
 __all__ = ["RingLayout", "positions_of_rank", "ring_attention", "ring_bytes"]
 
@@ -343,7 +343,7 @@ def _attend(query: Tensor, key: Tensor, value: Tensor, causal: bool, scale: floa
     """Attend to the keys at hand; return the contexts and the log-sum-exp of each query's scores."""
     if _runs_fused(query, key, value) and (fused := flash_attention(query, key, value, 0.0, causal, scale=scale)):
         return fused
-    return attention(query, key, value, is_causal=causal, scale=scale)
+    return tiled_attention(query, key, value, is_causal=causal, scale=scale)
 
 
 def _attend_backward(

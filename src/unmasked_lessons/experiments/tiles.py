@@ -8,7 +8,7 @@ from torch import Tensor
 
 from unmasked.functional import attend
 from unmasked.kernels import kernels_of
-from unmasked.tiles import attention as tiled_attention
+from unmasked.tiles import tiled_attention
 
 
 def memory(q: Tensor, k: Tensor, v: Tensor, sizes: Sequence[int]) -> dict[str, list[float]]:

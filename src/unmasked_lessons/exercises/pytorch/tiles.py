@@ -40,7 +40,9 @@ def _merge(answer: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]) -> None:
     """Equation: (10.2)."""
     query, key, value = draw((2, 3, 4), (2, 7, 4), (2, 7, 4))
     for size in (1.0, 400.0):
-        parts = [tiles.attention(size * query, key[:, part], value[:, part]) for part in (slice(0, 2), slice(2, 7))]
+        parts = [
+            tiles.tiled_attention(size * query, key[:, part], value[:, part]) for part in (slice(0, 2), slice(2, 7))
+        ]
         (one, l_one), (two, l_two) = parts
         known = {
             "The plain mean is right only where both parts have the same sum of exponentials.": (one + two) / 2,
