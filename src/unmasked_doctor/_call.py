@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -125,33 +126,34 @@ def _varies(numbers: Tensor, of: Any) -> bool:
     return bool((high > low).any())
 
 
-@dataclass
+@dataclass(frozen=True, kw_only=True)
 class Call:
     """One call of attention in a forward pass: every tensor as (batch, heads, tokens, ...), of one layout.
 
     Attributes:
-        query: (batch, heads, queries, features), as it was multiplied.
-        key: The same for the keys.
+        query: The queries as they were multiplied: (batch, heads, queries, features).
+        key: The keys likewise: (batch, heads, keys, features).
         product: Query times key: (batch, heads, queries, keys).
-        scores: What the softmax took.
-        over: Over what it ran: "keys", "queries" or "other". Of weights that no softmax of PyTorch made, over what
-            they sum to one: these, or "heads", "all queries and keys", "nothing"; or "logarithms", if these do.
-        softmax: What it gave.
-        weights: What the values were multiplied by.
+        scores: The argument of the softmax.
+        over: The axis of the softmax: "keys", "queries" or "other". Of weights that no softmax of PyTorch made, the
+            axis along which they sum to one: one of these, or "heads", "all queries and keys", "nothing"; or
+            "logarithms", if their exponentials do.
+        softmax: The result of the softmax.
+        weights: The weights that multiplied the values.
         value: (batch, heads, keys, features).
         context: (batch, heads, queries, features).
         copied: Whether keys had an axis of heads as long as the queries', and were not shared by broadcasting.
         sinks: Whether columns were added to the scores that no key has.
         cut: Whether weights of some keys meet no value.
-        at: The number of the softmax; that of ``place`` where there was none of PyTorch's.
-        first: The number of the product of query and key.
-        numbers: Where each number of the product stands in its event's result.
-        place: The number of the event that gave the context.
-        index: Where each number of the context stands in that event's result.
-        gain: What single numbers multiplied query and key by, the last thing before their product.
-        dropout: The probability with which weights were dropped.
         booleans: Whether a boolean tensor was added to the scores.
-        sources: For query, key and value, the numbers that theirs came from, as each is laid out; None if unknown.
+        dropout: The probability with which weights were dropped.
+        gain: The product of single numbers that query and key were multiplied by just before their product.
+        first: The index of the event that gave the product of query and key.
+        at: The index of the softmax's event; that of ``place`` where no softmax of PyTorch was heard.
+        place: The index of the event that gave the context.
+        numbers: Where each number of the product stands in its event's result.
+        index: Where each number of the context stands in its event's result.
+        sources: For query, key and value, the ids of the numbers that each of theirs came from; None if unknown.
     """
 
     query: Tensor
@@ -166,16 +168,20 @@ class Call:
     copied: bool
     sinks: bool
     cut: bool
-    at: int
-    first: int
-    numbers: Tensor
-    place: int
-    index: Tensor
-    gain: float
-    dropout: float
     booleans: bool
-    used: frozenset[int] = frozenset()
+    dropout: float
+    gain: float
+    first: int
+    at: int
+    place: int
+    numbers: Tensor
+    index: Tensor
     sources: dict[str, Tensor | None] = field(default_factory=dict)
+
+    @property
+    def used(self) -> frozenset[int]:
+        """The indices of its three events."""
+        return frozenset({self.first, self.at, self.place})
 
     @property
     def tokens_own(self) -> tuple[Tensor, Tensor]:
@@ -265,10 +271,29 @@ def _laid(events: list[Event], found: Found, sizes: tuple[int, int, int], layout
         over = _over(numbers, soft.axis, first, found)
         sinks = soft.axis == numbers.dim() - 1 and bool(((numbers >= 0).sum(-1) < numbers.size(-1)).all())
         booleans = soft.facts[0].booleans
-    gains = [facts.gain for facts in first.facts]
-    return Call(query, key, product, scores, over, softmax, weights, value, context, found.key.size(0) == batch,
-                sinks, cut, found.at, found.start, number, found.place, index, gains[0] * gains[1],
-                found.facts.dropout, booleans, frozenset({found.start, found.at, found.place}), sources)  # fmt: skip
+    return Call(
+        query=query,
+        key=key,
+        product=product,
+        scores=scores,
+        over=over,
+        softmax=softmax,
+        weights=weights,
+        value=value,
+        context=context,
+        copied=found.key.size(0) == batch,
+        sinks=sinks,
+        cut=cut,
+        booleans=booleans,
+        dropout=found.facts.dropout,
+        gain=math.prod(facts.gain for facts in first.facts),
+        first=found.start,
+        at=found.at,
+        place=found.place,
+        numbers=number,
+        index=index,
+        sources=sources,
+    )
 
 
 def _rows(batch: int, rows: int, items: int, queries: int, layout: int) -> Tensor:

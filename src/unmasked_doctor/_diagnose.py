@@ -19,7 +19,7 @@ from unmasked_doctor._questions import behaviour, leaves_inputs
 from unmasked_doctor._report import Finding, Given, Open, Outcome, Passed, Report, Standing, standing_of
 from unmasked_doctor._structure import structure
 from unmasked_doctor._subject import Subject, precise, runs, still
-from unmasked_doctor._target import INPUTS, Inputs, Options, a
+from unmasked_doctor._target import INPUTS, Inputs, Options, with_article
 from unmasked_doctor._used import GRADIENTS
 from unmasked_doctor._view import EQUALITY
 
@@ -93,7 +93,7 @@ def diagnose(
         ('merge-without-transpose',)
     """
     if not callable(target):
-        raise TypeError(f"target is {a(target)}; pass a module or a function")
+        raise TypeError(f"target is {with_article(target)}; pass a module or a function")
     if inspect.isclass(target):
         raise TypeError(f"target is the class {target.__name__}; pass an object of it: {target.__name__}(...)")
     flag("strict", strict)
@@ -167,7 +167,7 @@ def _outputs(subject: Subject) -> list[Outcome]:
     equal = Passed(EQUALITY) in whole and not inside.findings
     outcomes += [*seen, *whole]
     if subject.causal is None and inside.right:
-        subject.causal = inside.causal
+        subject = subject.knowing(inside.causal)
     if not _findings(outcomes):
         outcomes += behaviour(subject, equal=equal)
         if not _findings(outcomes):

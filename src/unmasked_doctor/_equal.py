@@ -21,8 +21,8 @@ from unmasked_doctor._call import ROLES
 from unmasked_doctor._inside import Inside
 from unmasked_doctor._report import Finding, Given, Outcome, Passed, Standing
 from unmasked_doctor._subject import Case, Subject
-from unmasked_doctor._target import Target, a
-from unmasked_doctor._view import EQUALITY, Run, View
+from unmasked_doctor._target import Target, with_article
+from unmasked_doctor._view import EQUALITY, Run, View, without_memory
 from unmasked_doctor.probes import differs
 
 __all__ = ["Maps", "Steps", "attend", "compared", "named"]
@@ -117,9 +117,9 @@ def compared(subject: Subject, inside: Inside) -> Iterator[Outcome]:
     cause = wrong[0].cause if wrong else None
     known = not inside.opens and len(wrong) < 2 and (not wrong or cause in _MISTAKES or cause in _SCALED)
     maps = None
-    if known and inside.run is not None and inside.made is not None:
+    if known and inside.run is not None and inside.view is not None and inside.made is not None:
         with contextlib.suppress(RuntimeError, ValueError):  # what was read does not go together
-            maps = _read(View(subject), inside, inside.run, cause)
+            maps = _read(replace(inside.view, memory=False, idle=frozenset()), inside, inside.run, cause)
     if maps is None and inside.right:
         yield Passed(f"{EQUALITY}, step by step")
         if subject.options.weights:
@@ -130,12 +130,11 @@ def compared(subject: Subject, inside: Inside) -> Iterator[Outcome]:
 
 def _read(view: View, inside: Inside, base: Run, cause: str | None) -> Maps | None:
     """Solve for the maps with which the target's outputs come out, for other inputs too: rightly, or by a mistake."""
-    view.layout, view.longer = inside.layout, inside.longer
     run = view.run(view.case(max(base.call.query.size(0), _items(base))))
     if len(run.calls) != len(base.calls):
         return None
     raw = run.call
-    run = view.without_memory(run)
+    run = without_memory(run)
     call, case = run.call, run.case
     maps = {}
     for role in ROLES:
@@ -157,7 +156,7 @@ def _read(view: View, inside: Inside, base: Run, cause: str | None) -> Maps | No
             if out is None:
                 continue
             whole = Maps(maps["query"], maps["key"], maps["value"], out, call.query.size(1), more)
-            if _agrees(view.subject, whole, each, inside):
+            if _agrees(view, whole, each, causal=inside.causal):
                 return whole
     return None
 
@@ -182,14 +181,15 @@ def _solved(given: Tensor, made: Tensor) -> Tensor | None:
     return solved.mT if bool((x @ solved - y).abs().max() <= limit * max(size, 1e-3)) else None
 
 
-def _agrees(subject: Subject, maps: Maps, steps: Steps, inside: Inside) -> bool:
+def _agrees(view: View, maps: Maps, steps: Steps, *, causal: bool | None) -> bool:
     """Whether attention with these maps gives the target's outputs, for other inputs and sizes."""
+    subject = view.subject
     sizes = [(subject.items, subject.tokens)] + ([] if subject.fixed else [(2, 3), (1, 2 * subject.tokens + 3)])
     for items, tokens in sizes:
-        for keys in {tokens, tokens + inside.longer}:
+        for keys in {tokens, tokens + view.longer}:
             case = subject.case(items, tokens, keys)
             may = subject.may(case, tokens, keys)
-            if subject.causal is None and inside.causal and case.allowed is None:
+            if subject.causal is None and causal and case.allowed is None:
                 may = masks.causal(tokens, keys)[None]
             hidden = torch.zeros(1, 1, tokens, keys, dtype=torch.bool) if may is None else ~may.unsqueeze(1)
             try:
@@ -233,7 +233,9 @@ def named(target: Target, weights: Mapping[str, Any]) -> dict[str, Tensor]:
         elif isinstance(given, Tensor):
             found[role] = _twin(role, given, target, own)
         else:
-            raise TypeError(f"weights[{role!r}] is {a(given)}; pass a tensor, the name of a parameter, or an nn.Linear")
+            raise TypeError(
+                f"weights[{role!r}] is {with_article(given)}; pass a tensor, the name of a parameter, or an nn.Linear"
+            )
     return found
 
 

@@ -22,7 +22,18 @@ from unmasked_doctor._rows import projections
 from unmasked_doctor._steps import Scores, judged
 from unmasked_doctor._subject import Subject, said
 from unmasked_doctor._turns import turning
-from unmasked_doctor._view import Run, Unseen, View, changed, drawn, elsewhere, moved, other_token, unclear
+from unmasked_doctor._view import (
+    Run,
+    Unseen,
+    View,
+    changed,
+    drawn,
+    elsewhere,
+    moved,
+    other_token,
+    unclear,
+    without_memory,
+)
 
 __all__ = ["Inside", "look"]
 
@@ -37,10 +48,10 @@ class Inside:
         outcomes: Findings, what stays open, and what was taken as given.
         seen: Whether attention was recognized at all.
         causal: Whether it hides later keys by itself.
-        made: How queries, keys and values are made, if that was found.
-        run: The run that all was seen in.
-        layout, longer: How it was laid out, and how many keys it had more than queries.
-        scale: What its products are multiplied by, for each head.
+        made: How queries, keys and values are made, if that is known.
+        run: The run in which all was seen.
+        view: The view in which it ran.
+        scale: By what its products are multiplied, for each head.
     """
 
     outcomes: list[Outcome] = field(default_factory=list)
@@ -48,8 +59,7 @@ class Inside:
     causal: bool | None = None
     made: Made | None = None
     run: Run | None = None
-    layout: int = 0
-    longer: int = 0
+    view: View | None = None
     scale: Tensor | None = None
 
     @property
@@ -78,11 +88,11 @@ class Inside:
 def look(subject: Subject) -> Inside:
     """Watch a forward pass, and judge what was seen."""
     inside = Inside()
-    view = View(subject)
+    view = View(subject, longer=0 if subject.options.own else 3)
     try:
         _judge(view, inside)
         if inside.opens and not inside.findings:
-            inside.add(_strays(view, _base(view)))
+            inside.add(_strays(*_base(view)))
     except Unseen as why:
         inside.outcomes.append(unclear(str(why)))
     except Exception as error:  # code like none that was seen: what it raises is told, never raised
@@ -91,16 +101,18 @@ def look(subject: Subject) -> Inside:
 
 
 def _judge(view: View, inside: Inside) -> None:
-    base = _without_idle(view, _base(view))
+    view, base = _without_idle(*_base(view))
     if not base.calls or (base.call.at == base.call.place and not Scores(view, base).exponentials):
         inside.outcomes.append(unclear("what averages its values: no product of weights and values was recognized"))
         return
     _refuse_chained(view, base)
     other = view.asked(changed(base.case, other_token), base)
-    base, other = _laid(view, base, other)
+    view, base, other = _laid(view, base, other)
     inside.add(_memory(base))
-    base, other = view.without_memory(base), view.without_memory(other)
-    inside.seen, inside.run = True, base
+    kept = [without_memory(run) for run in (base, other)]
+    view = replace(view, memory=kept[0] is not base or kept[1] is not other)
+    base, other = kept
+    inside.seen, inside.run, inside.view = True, base, view
     inside.add(_places(view, base, other))
     garbled = bool(inside.findings)
     if not garbled:
@@ -109,8 +121,7 @@ def _judge(view: View, inside: Inside) -> None:
     inside.add(judged(scores))
     inside.add(_tables(view, base) if scores.biased else iter(()))
     inside.add(_returned(view, base))
-    inside.causal, inside.scale = scores.causal, scores.scale
-    inside.layout, inside.longer = view.layout, view.longer
+    inside.causal, inside.scale = scores.causal, None if scores.fit is None else scores.fit.scale
     if view.subject.options.masked and not inside.findings and not inside.opens:
         inside.add(_padded(view, base))
     split = any(each.cause == "view-without-transpose" for each in inside.findings)
@@ -125,14 +136,14 @@ def _judge(view: View, inside: Inside) -> None:
         inside.made = Made(view, same)
         inside.add(projections(inside.made, scores, clear=not inside.findings))
     if view.longer and not inside.findings:
-        view.longer = 0  # what is as many may be taken for what is not
+        view = replace(view, longer=0)  # what is as many may be taken for what is not
         square = view.run(view.case(view.subject.items))
         if len(square.calls) == len(base.calls):
-            seen = judged(Scores(view, view.without_memory(square)))
+            seen = judged(Scores(view, without_memory(square)))
             inside.add(each for each in seen if isinstance(each, Finding))
 
 
-def _without_idle(view: View, run: Run) -> Run:
+def _without_idle(view: View, run: Run) -> tuple[View, Run]:
     """Leave out calls of what another call is given too, and that reach no output: as one that only fills a cache."""
 
     def idle(call: Call) -> bool:
@@ -140,17 +151,19 @@ def _without_idle(view: View, run: Run) -> Run:
                 for other in run.calls if other is not call)  # fmt: skip
         return any(same) and not moved(run.output, view.run(run.case, {call.place: _put(call.index)}).output).any()
 
-    if len(run.calls) > 1:
-        view.idle = frozenset(n for n, call in enumerate(run.calls) if idle(call))
-    return view.again(run) if view.idle else run
+    if len(run.calls) < 2:
+        return view, run
+    view = replace(view, idle=frozenset(n for n, call in enumerate(run.calls) if idle(call)))
+    return view, view.again(run)
 
 
-def _base(view: View) -> Run:
+def _base(view: View) -> tuple[View, Run]:
+    """Run it with more keys than queries, or with as many where it refuses that."""
     try:
-        return view.run(view.case(view.subject.items))
+        return view, view.run(view.case(view.subject.items))
     except Exception:  # three arguments of which each has as many tokens
-        view.longer = 0
-        return view.run(view.case(view.subject.items))
+        view = replace(view, longer=0)
+        return view, view.run(view.case(view.subject.items))
 
 
 def _many(view: View, base: Run) -> int:
@@ -164,25 +177,24 @@ def _many(view: View, base: Run) -> int:
     return items
 
 
-def _laid(view: View, base: Run, other: Run) -> tuple[Run, Run]:
+def _laid(view: View, base: Run, other: Run) -> tuple[View, Run, Run]:
     """Lay the heads out so that a changed token moves its own query, key and value alone."""
 
     def local(one: Run, two: Run) -> bool:
         pairs = ((getattr(one.call, n), getattr(two.call, n)) for n in ROLES)
         return not any(elsewhere(*pair) for pair in pairs)
 
-    turned, told = None, layout_of(base.events, base.case.sizes)
-    order = range(len(LAYOUTS)) if told is None else [told]
+    known = layout_of(base.events, base.case.sizes)
+    order = range(len(LAYOUTS)) if known is None else [known]
+    candidates = []
     for layout in order:
-        view.layout = layout
-        laid = view.again(base), view.again(other)
-        if not laid[0].calls or len(laid[0].calls) != len(laid[1].calls):
-            continue
-        if local(*laid):
-            return laid
-        turned = turned or laid
-    view.layout = order[0]
-    return turned or (base, other)
+        seen = replace(view, layout=layout)
+        laid = seen.again(base), seen.again(other)
+        if laid[0].calls and len(laid[0].calls) == len(laid[1].calls):
+            candidates.append(laid)
+            if local(*laid):
+                return seen, *laid
+    return replace(view, layout=order[0]), *(candidates or [(base, other)])[0]
 
 
 def _refuse_chained(view: View, base: Run) -> None:
@@ -330,7 +342,7 @@ def _padded(view: View, base: Run) -> Iterator[Outcome]:
     allowed[torch.arange(items), :, 1 + each % (keys - 1)] = False
     run = view.run(replace(base.case, allowed=allowed))
     if len(run.calls) == len(base.calls):
-        yield from judged(Scores(view, view.without_memory(run)))
+        yield from judged(Scores(view, without_memory(run)))
 
 
 # Where what attention gives goes to

@@ -22,11 +22,10 @@ def keeps_nothing(subject: Subject) -> Iterator[Outcome]:
     if subject.fixed or subject.failure(2, many) is not None:  # it takes no sequence that long
         return
     short, long = subject.noise(2, few), subject.noise(2, many, 11)
-    check, fresh = "calls do not change each other", subject.like()
-    subject.target = subject.like()  # that has seen no sequence as long
-    subject.f(short)
-    after, alone = subject.f(long), fresh(long)
-    leak = differs(subject.f(changed(long, many - 1))[:, few:-1], after[:, few:-1]) if subject.causal else 0.0
+    check, fresh, used = "calls do not change each other", subject.like(), subject.like()
+    used(short)
+    after, alone = used(long), fresh(long)
+    leak = differs(used(changed(long, many - 1))[:, few:-1], after[:, few:-1]) if subject.causal else 0.0
     if leak:
         told = f"after calls with {few} tokens or fewer, a longer sequence is not masked beyond them"
         evidence = f"{many} tokens: changing the last moves outputs before it, after the first {few}, by {leak:.3g}"

@@ -18,7 +18,7 @@ from unmasked_doctor._call import Call, Found, found_in, laid
 from unmasked_doctor._hear import Event, heard
 from unmasked_doctor._report import Finding, Layer, ModelReport, Open, Standing
 from unmasked_doctor._subject import said
-from unmasked_doctor._target import a
+from unmasked_doctor._target import with_article
 from unmasked_doctor._unlike import FACTS, Seen, odd_ones, tiled
 from unmasked_doctor._wires import wires_of
 
@@ -162,7 +162,7 @@ def diagnose_model(model: nn.Module, inputs: Any) -> ModelReport:
         ('layers.3.self_attn', 2)
     """
     if not isinstance(model, nn.Module):
-        raise TypeError(f"model is {a(model)}; pass a torch.nn.Module")
+        raise TypeError(f"model is {with_article(model)}; pass a torch.nn.Module")
     args: tuple[Any, ...] = ()
     kwargs: dict[str, Any] = {}
     if isinstance(inputs, Tensor):
@@ -172,7 +172,7 @@ def diagnose_model(model: nn.Module, inputs: Any) -> ModelReport:
     elif isinstance(inputs, tuple):
         args = inputs
     else:
-        raise TypeError(f"inputs is {a(inputs)}; pass a tensor, a tuple, or a dict of keyword arguments")
+        raise TypeError(f"inputs is {with_article(inputs)}; pass a tensor, a tuple, or a dict of keyword arguments")
     with _modes.elsewhere() as default:
         try:
             run = _hear(model, args, kwargs, default)

@@ -127,14 +127,12 @@ def _of_three_axes(subject: Subject) -> Iterator[Outcome]:
     items, tokens = subject.items, subject.tokens
     three, drawn = subject.three(items, tokens, tokens), subject.drawn(items, tokens, tokens)
     right, of_first = (subject.target(*three, mask) for mask in (drawn, drawn[:1].expand_as(drawn)))
-    subject.target.mask_axes = 3  # what is no longer right then may be misused; but this is a mistake of its own
-    with contextlib.suppress(Exception):
-        given = subject.target(*three, drawn)
+    with contextlib.suppress(Exception):  # one that takes no such mask
+        given = subject.target.with_axes(3)(*three, drawn)
         if differs(right, of_first) and not differs(given, of_first):
             told = "of masks of (batch, queries, keys), that of the first item is used for every item"
             evidence = subject.sized("with the first item's mask for every item, outputs are the same")
             yield Finding(_MASK, "only-first-item", told, evidence)
-    subject.target.mask_axes = 4
 
 
 def _why_not_obeyed(open_: _Seen, seen: _Seen, allowed: Tensor) -> Iterator[Because]:

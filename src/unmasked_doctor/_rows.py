@@ -13,8 +13,8 @@ from unmasked_doctor._call import ROLES
 from unmasked_doctor._made import Made
 from unmasked_doctor._names import declared_heads, listed, role_of
 from unmasked_doctor._report import Finding, Given, Outcome
-from unmasked_doctor._steps import Scores
-from unmasked_doctor._target import Target
+from unmasked_doctor._steps import Fit, Scores
+from unmasked_doctor._target import Target, restored
 from unmasked_doctor._view import Run, changed, unclear
 
 __all__ = ["projections"]
@@ -28,7 +28,7 @@ def projections(made: Made, scores: Scores, *, clear: bool) -> Iterator[Outcome]
     if any(isinstance(each, Finding) and each.cause != "zero-bias-parity" for each in found):
         return
     if (name := _appended(view.target)) and not view.memory:
-        if _shifts(made, name):
+        if view.target.copied and _shifts(made, name):
             told = "bias_k and bias_v are added to every key and value, not appended as one more"
             yield view.wrong("bias-kv-as-shift", told)
         else:
@@ -38,8 +38,8 @@ def projections(made: Made, scores: Scores, *, clear: bool) -> Iterator[Outcome]
         order = list(itertools.islice(_order(made), 1))
         yield from order or _shared(made)
     yield from _norms(made)
-    if scores.scale is not None:
-        yield from _scaling(made, scores, scores.scale)
+    if scores.fit is not None:
+        yield from _scaling(made, scores.fit)
 
 
 def _never_used(made: Made) -> Iterator[Outcome]:
@@ -94,10 +94,9 @@ def _appended(target: Target) -> str:
 def _shifts(made: Made, name: str) -> bool:
     """Whether all values move alike with this bias."""
     view, bias, before = made.view, made.view.target.tensors[name], made.call.value
-    with torch.no_grad():
+    with restored(bias):
         bias.add_(1.0)
         after = view.run(made.same.case)
-        bias.sub_(1.0)
     if len(after.calls) != len(made.same.calls) or after.call.value.shape != before.shape:
         return False
     step = after.call.value - before
@@ -235,9 +234,9 @@ def _shared(made: Made) -> Iterator[Outcome]:
         yield unclear(f"query heads have the key heads {ranks}")
 
 
-def _scaling(made: Made, scores: Scores, scale: Tensor) -> Iterator[Outcome]:
+def _scaling(made: Made, fit: Fit) -> Iterator[Outcome]:
     """Judge the factor between rows times rows and scores."""
-    view, call, dim = made.view, made.call, made.call.query.size(-1)
+    view, call, dim, scale = made.view, made.call, made.call.query.size(-1), fit.scale
     q, k = made.factor("query"), made.factor("key")
     affine = made.affine["query"] and made.affine["key"]
     if affine and made.full("query") != made.full("key"):
@@ -256,12 +255,12 @@ def _scaling(made: Made, scores: Scores, scale: Tensor) -> Iterator[Outcome]:
     learned = any(t.numel() in (1, call.query.size(1)) and t.requires_grad for t in view.target.tensors.values())
     if learned:
         yield Given("a scale that is learned")
-    found = next(outcome for fits, outcome in _scales(made, scores, total, learned=learned) if fits)
+    found = next(outcome for fits, outcome in _scales(made, fit, total, learned=learned) if fits)
     if found is not None:
         yield found
 
 
-def _scales(made: Made, scores: Scores, total: Tensor, *, learned: bool) -> Iterator[tuple[bool, Outcome | None]]:
+def _scales(made: Made, fit: Fit, total: Tensor, *, learned: bool) -> Iterator[tuple[bool, Outcome | None]]:
     """What may stand in the place of one over the root of head_dim, and what it means: the first row that fits."""
     view, call = made.view, made.call
     one, dim, every = total[0].item(), call.query.size(-1), view.constants("")
@@ -278,8 +277,7 @@ def _scales(made: Made, scores: Scores, total: Tensor, *, learned: bool) -> Iter
     few = none and dim < call.value.size(-1)  # as in SAGAN, which has no scale by design
     yield few, unclear("whether queries of fewer features than values go without a scale")
     yield none and 1.0 in kept, Given("a scale of its own")  # as Granite has it
-    added = scores.added
-    spread = (added - added.mean((1, 2), keepdim=True)).abs().max().item() if added.dim() == 3 else 0.0
+    spread = (fit.added - fit.added.mean((1, 2), keepdim=True)).abs().max().item()
     biased = none and spread > 1e-6 and bool(view.target.tensors)  # as in T5
     yield biased, Given("scores without a scale, to which something is added")
     told = "whether scores go without a scale, as queries and keys are cast to float32 for them"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import itertools
 import traceback
@@ -99,8 +100,12 @@ class Subject:
 
     def like(self) -> Target:
         """Another copy, as it was before anything was asked."""
-        twin = self.admit(self.target.dtype)
-        twin.mask_axes = self.target.mask_axes
+        return self.admit(self.target.dtype).with_axes(self.target.mask_axes)
+
+    def knowing(self, causal: bool | None) -> Subject:
+        """Return the same subject, of which it is known whether a token may see a later one."""
+        twin = copy.copy(self)
+        twin.causal = causal
         return twin
 
     def release(self) -> None:
@@ -193,18 +198,27 @@ class Subject:
         return None
 
     def failure(self, items: int, tokens: int) -> Exception | None:
-        """What it raises at these sizes, with any axes of a mask; asked on the CPU first, where an index is checked."""
+        """Return what it raises at these sizes, or None."""
+        return self.attempt(items, tokens)[0]
+
+    def attempt(self, items: int, tokens: int) -> tuple[Exception | None, Target]:
+        """Call it at these sizes, with masks of four axes and fewer, until it runs.
+
+        It is called on the CPU first, where an index is checked.
+
+        Returns:
+            The error of the first call, or None; and the target, with the axes of a mask with which it ran.
+        """
         first: Exception | None = None
         for count in (4, 3, 2, 1) if self.options.masked else (4,):
             for target in filter(None, (self.trial, self.target)):
-                target.mask_axes = count
-                error = _raised(target, self.noise(items, tokens))
+                error = _raised(target.with_axes(count), self.noise(items, tokens))
                 if isinstance(error, IndexError):
                     break
             if error is None:
-                return None
+                return None, self.target.with_axes(count)
             first = first or error
-        return first
+        return first, self.target
 
 
 def gradients(subject: Subject) -> dict[str, Tensor | None]:
@@ -260,7 +274,7 @@ def _spy(target: Target) -> None:
 def runs(subject: Subject) -> tuple[list[Outcome], bool]:
     """Call it at sizes that all differ, and find out what it computes in; tell whether more can be asked."""
     outcomes: list[Outcome] = []
-    error = subject.failure(subject.items, subject.tokens)
+    error, subject.target = subject.attempt(subject.items, subject.tokens)
     if error is not None and not isinstance(error, WrongShape):
         error = _in_its_own_precision(subject, error)
     pools = isinstance(error, WrongShape) and error.pooled  # then a length at which the shapes agree is chance
@@ -326,7 +340,8 @@ def _in_its_own_precision(subject: Subject, error: Exception) -> Exception | Non
     for dtype in dict.fromkeys([torch.float32, *own]):
         if dtype != torch.float64:
             subject.target = subject.admit(dtype)
-            if subject.failure(subject.items, subject.tokens) is None:
+            failure, subject.target = subject.attempt(subject.items, subject.tokens)
+            if failure is None:
                 return None
     subject.target = first
     return error
@@ -343,9 +358,11 @@ def _at_its_own_length(subject: Subject, error: Exception) -> Exception | None:
     lengths = sorted(n for n in held | {n - 1 for n in held} if 1 < n <= 1024 and n not in (subject.items, tokens))
     for length in dict.fromkeys([8, 16, *lengths, 4, 9, 49, 64]):
         subject.tokens = length
-        if subject.failure(1, length) is None and subject.failure(subject.items, length) is None:
-            subject.fixed = length
-            return None
+        if subject.failure(1, length) is None:
+            failure, subject.target = subject.attempt(subject.items, length)
+            if failure is None:
+                subject.fixed = length
+                return None
     subject.tokens = tokens
     return error
 
@@ -414,9 +431,7 @@ def precise(subject: Subject) -> list[Outcome]:
         return []
     if bend > _SINGLE:
         return [narrow]
-    axes = subject.target.mask_axes
-    subject.target = subject.admit(torch.float32)
-    subject.target.mask_axes = axes
+    subject.target = subject.admit(torch.float32).with_axes(subject.target.mask_axes)
     return [] if subject.failure(subject.items, subject.tokens) is None else [narrow]
 
 

@@ -18,7 +18,7 @@ from torch.overrides import TorchFunctionMode
 
 from unmasked._checks import flag
 
-__all__ = ["INPUTS", "Inputs", "Options", "Target", "WrongShape", "a", "is_triangle"]
+__all__ = ["INPUTS", "Inputs", "Options", "Target", "WrongShape", "is_triangle", "restored", "with_article"]
 
 Inputs = Literal["x", "x_allowed", "x_context", "x_context_allowed", "qkv", "qkv_allowed"]
 INPUTS: tuple[str, ...] = get_args(Inputs)
@@ -67,7 +67,8 @@ class Options:
             )
         if self.weights is not None and not isinstance(self.weights, Mapping):
             raise TypeError(
-                f"weights is {a(self.weights)}; pass a dict of roles and parameters: weights=dict(query=..., out=...)"
+                f"weights is {with_article(self.weights)}; pass a dict of roles and parameters: "
+                "weights=dict(query=..., out=...)"
             )
         if self.cache is not None and not (isinstance(self.cache, str) and self.cache.isidentifier()):
             raise ValueError(
@@ -133,6 +134,7 @@ class Target:
         originals: The target's modules and tensors, of which those of the copy are copies.
         dtype: What the copy computes in.
         default: Where PyTorch makes tensors if nobody says where, while the target runs.
+        mask_axes: How many axes its masks have: see `with_axes`.
     """
 
     def __init__(
@@ -284,10 +286,15 @@ class Target:
         if any(lazy(parameter) for module in self.modules.values() for parameter in module.parameters()):
             x = torch.ones(2, self.options.tokens or 5, self.options.embed_dim, dtype=self.dtype)
             for axes in (4, 3, 2, 1):
-                self.mask_axes = axes
                 with torch.no_grad(), contextlib.suppress(Exception):  # if it fails, it is asked again, and heard
-                    self(x)
+                    self.with_axes(axes)(x)
                     return
+
+    def with_axes(self, mask_axes: int) -> Target:
+        """Return the same target, which gets its masks with so many axes."""
+        twin = copy.copy(self)
+        twin.mask_axes = mask_axes
+        return twin
 
     def release(self) -> None:
         """Leave what could not be copied as it was found."""
@@ -387,10 +394,21 @@ class Target:
         return twin
 
 
-def a(thing: object) -> str:
-    """What kind of thing it is, with its article."""
+def with_article(thing: object) -> str:
+    """Return the name of a thing's type, after its article."""
     name = type(thing).__name__
     return f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}"
+
+
+@contextmanager
+def restored(tensor: Tensor) -> Iterator[Tensor]:
+    """Let a tensor be changed in place for a while, and put its own numbers back, which are also given."""
+    kept = tensor.detach().clone()
+    with torch.no_grad():
+        try:
+            yield kept
+        finally:
+            tensor.copy_(kept)
 
 
 def _named(things: Mapping[str, nn.Module | Tensor]) -> Iterator[tuple[str, Tensor, nn.Module | None]]:

@@ -2,8 +2,9 @@
 
 A probe returns None if all is well, and otherwise `Evidence`: what was done, what came out, and by how much. Most take
 ``f``, any function from (batch, tokens, features) to (batch, tokens, any), and ``x``, floating, (batch, tokens,
-features): an input of it. None moves the global random generator. `unmasked.diagnose` asks them all, and looks for the
-cause.
+features): an input of it. None moves the global random generator. `unmasked.diagnose` asks all but four, and looks for
+the cause: of masks and caches it asks in another way (`attends_to_what_is_hidden`, `misaligns_a_cache`), and it takes
+no function of positions (`notices_a_shift`, `turns_otherwise`).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from torch import Tensor, nn
 
 from unmasked import _generators
 from unmasked._checks import checked
+from unmasked_doctor._target import restored
 
 __all__ = [
     "Evidence",
@@ -335,13 +337,11 @@ def cuts_gradients(f: Function, x: Tensor, parameters: Iterable[tuple[str, Tenso
         exact = x.dtype == torch.float64
         for seed, step in ((4, 1e-5), (6, 1e-6), (8, 1e-6)) if exact else ((4, 1e-2), (6, 3e-3), (8, 1e-2)):
             direction = _noise(tensor, seed)
-            with torch.no_grad():
-                kept = tensor.detach().clone()
+            with restored(tensor) as kept:
                 ends = []
                 for sign in (1, -1):
                     tensor.copy_(kept + sign * step * direction)
                     ends.append((f(x) * cotangent).sum().item())
-                tensor.copy_(kept)
             measured = (ends[0] - ends[1]) / (2 * step)
             told = 0.0 if gradient is None else (gradient * direction).sum().item()
             gap = abs(measured - told)
