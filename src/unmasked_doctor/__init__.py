@@ -19,7 +19,7 @@ One look at a target goes through these modules, and the first that is sure name
 
 from unmasked_doctor._diagnose import INPUTS as INPUTS
 from unmasked_doctor._diagnose import diagnose
-from unmasked_doctor._equal import attend as attend  # which its page shows
+from unmasked_doctor._judge.equal import attend as attend  # which its page shows
 from unmasked_doctor._model import diagnose_model
 from unmasked_doctor._report import (
     Finding,

@@ -14,15 +14,13 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor, nn
 
-from unmasked_doctor._call import LAYOUTS, PLURAL, ROLES, Call, found_in, layout_of
-from unmasked_doctor._made import Made
-from unmasked_doctor._names import role_of
-from unmasked_doctor._report import Finding, Given, Open, Outcome
-from unmasked_doctor._rows import projections
-from unmasked_doctor._steps import Scores, judged
-from unmasked_doctor._subject import Subject, said
-from unmasked_doctor._turns import turning
-from unmasked_doctor._view import (
+from unmasked_doctor._judge.made import Made
+from unmasked_doctor._judge.names import role_of
+from unmasked_doctor._judge.rows import projections
+from unmasked_doctor._judge.steps import Scores, judged
+from unmasked_doctor._judge.turns import turning
+from unmasked_doctor._listen.calls import LAYOUTS, PLURAL, ROLES, Call, layout_of, matches_in
+from unmasked_doctor._listen.view import (
     Run,
     Unseen,
     View,
@@ -34,6 +32,8 @@ from unmasked_doctor._view import (
     unclear,
     without_memory,
 )
+from unmasked_doctor._report import Finding, Given, Open, Outcome
+from unmasked_doctor._subject import Subject, brief
 
 __all__ = ["Inside", "look"]
 
@@ -96,7 +96,7 @@ def look(subject: Subject) -> Inside:
     except Unseen as why:
         inside.outcomes.append(unclear(str(why)))
     except Exception as error:  # code like none that was seen: what it raises is told, never raised
-        inside.outcomes.append(unclear(f"watching it raised {said(error)}"))
+        inside.outcomes.append(unclear(f"watching it raised {brief(error)}"))
     return inside
 
 
@@ -218,8 +218,8 @@ def _memory(base: Run) -> Iterator[Outcome]:
         return
     own, values = call.tokens_own
     if int(own.sum()) == int(values.sum()) == keys and not torch.equal(own, values):
-        told = "keys and values that no token makes stand at different places: each key has another token's value"
-        yield Finding("equality with the reference", None, told, "seen where other tokens change them", how="followed")
+        text = "keys and values that no token makes stand at different places: each key has another token's value"
+        yield Finding("equality with the reference", None, text, "seen where other tokens change them", how="followed")
     yield Given("keys that no token makes")
 
 
@@ -253,8 +253,8 @@ def _places(view: View, base: Run, other: Run) -> Iterator[Outcome]:
         else:
             yield unclear(f"a token's {name} depends on other tokens")
     if spread:
-        told = f"a view alone splits {' and '.join(spread)} into heads: a head takes whole tokens"
-        yield view.wrong("view-without-transpose", told)
+        text = f"a view alone splits {' and '.join(spread)} into heads: a head takes whole tokens"
+        yield view.wrong("view-without-transpose", text)
 
 
 def _misplaced(view: View, base: Run, other: Run) -> Iterator[Outcome]:
@@ -264,11 +264,11 @@ def _misplaced(view: View, base: Run, other: Run) -> Iterator[Outcome]:
         before, after = getattr(base.call, name), getattr(other.call, name)
         if before.shape != after.shape or before.size(2) < 3:
             continue
-        given = getattr(base.case, name)
-        if view.near(before, before[:, :, :1].expand_as(before)) and given.size(1) == before.size(2):
+        source = getattr(base.case, name)
+        if view.near(before, before[:, :, :1].expand_as(before)) and source.size(1) == before.size(2):
             if not view.near(before[:1].expand_as(before), before):  # it is no parameter
-                told = f"all tokens of an item have the same {name}: their {PLURAL[name]} are made of one"
-                yield view.wrong(None, told)
+                text = f"all tokens of an item have the same {name}: their {PLURAL[name]} are made of one"
+                yield view.wrong(None, text)
                 return
             continue
         which = moved(before, after)
@@ -276,8 +276,8 @@ def _misplaced(view: View, base: Run, other: Run) -> Iterator[Outcome]:
         if not which[1:].any() and len(places) == 1 and which[0, :, places[0]].all():
             stands[name] = places[0]
     if {"key", "value"} <= stands.keys() and stands["key"] != stands["value"]:
-        told = "keys and values stand in different orders: a token's value is weighed by another token's key"
-        yield view.wrong(None, told)
+        text = "keys and values stand in different orders: a token's value is weighed by another token's key"
+        yield view.wrong(None, text)
 
 
 def _even(x: Tensor) -> bool:
@@ -290,14 +290,14 @@ def _sources(view: View, base: Run) -> Iterator[Outcome]:
     """Change one input alone, and ask which of queries, keys and values are made of it."""
     if view.subject.options.own:
         return
-    given = {"query": base.case.query, "key": base.case.key, "value": base.case.value}
-    inputs = [name for name, x in given.items() if name != "value" or x is not base.case.key]
-    made: dict[str, list[str]] = {role: [] for role in given}
+    sources = {"query": base.case.query, "key": base.case.key, "value": base.case.value}
+    inputs = [name for name, x in sources.items() if name != "value" or x is not base.case.key]
+    made: dict[str, list[str]] = {role: [] for role in sources}
     for name in inputs:
-        own = given[name]
+        own = sources[name]
         case = changed(base.case, lambda x, own=own: x.flip(-1) + 0.1 if x is own else x)  # type: ignore[misc]
         other = view.asked(case, base)
-        for role in given:
+        for role in sources:
             if not view.near(getattr(base.call, role), getattr(other.call, role)):
                 made[role].append(name)
     exchanged = len(inputs) == 2 and made["query"] == ["key"] and made["key"] == ["query"]  # its own order of inputs
@@ -308,8 +308,8 @@ def _sources(view: View, base: Run) -> Iterator[Outcome]:
         if len(names) == 1 and not exchanged:
             called = {"query": "its tokens", "key": "its context"} if len(inputs) == 2 else {}
             one, another = (called.get(name, f"what it is given as {name}") for name in (names[0], right))
-            told = f"its {PLURAL[role]} are made of {one}, not of {another}"
-            yield view.wrong("wrong-value" if role == "value" else None, told)
+            text = f"its {PLURAL[role]} are made of {one}, not of {another}"
+            yield view.wrong("wrong-value" if role == "value" else None, text)
         else:
             yield unclear(f"of what its {PLURAL[role]} are made: of {' and '.join(names) or 'no input'}")
 
@@ -329,8 +329,8 @@ def _tables(view: View, base: Run) -> Iterator[Outcome]:
             table[:, 0] = column
         by_head = (other.scores - base.call.scores).nan_to_num().abs().amax((0, 2, 3)) > 1e-6
         if by_head.sum() > 1 and view.near(other.product, base.call.product):
-            told = f"a column of {name}, which has one for each head, reaches several heads: viewed, not permuted"
-            yield view.wrong("view-without-transpose", told)
+            text = f"a column of {name}, which has one for each head, reaches several heads: viewed, not permuted"
+            yield view.wrong("view-without-transpose", text)
             return
 
 
@@ -374,17 +374,17 @@ def _merging(view: View, base: Run) -> Iterator[Outcome]:
         items = len(which)
         places = [list(divmod(1, items))[::-1], list(divmod(items, count))]  # of one in a view as the other
         if which.nonzero().tolist() in [[place] for place in places]:
-            told = "a view exchanges batch and tokens of what attention gives: outputs are those of other items"
-            yield view.wrong("batch-and-tokens-swapped", told)
+            text = "a view exchanges batch and tokens of what attention gives: outputs are those of other items"
+            yield view.wrong("batch-and-tokens-swapped", text)
         else:
             yield unclear("a token's context reaches other items")
     elif not tokens <= {1}:
-        told = "a token's context reaches other tokens' outputs"
+        text = "a token's context reaches other tokens' outputs"
         if len(base.calls) == 1 and tokens == {(h * count + 1) // heads for h in range(heads)}:
-            told = "the heads are merged without transposing back: a token's output is read off other tokens"
-            yield view.wrong("merge-without-transpose", told)
+            text = "the heads are merged without transposing back: a token's output is read off other tokens"
+            yield view.wrong("merge-without-transpose", text)
         else:
-            yield unclear(told)
+            yield unclear(text)
     yield from _blurred(view, base)
     for call in base.calls:
         for places in call.index[0, :, 1]:  # of one head
@@ -401,7 +401,7 @@ def _blurred(view: View, base: Run) -> Iterator[Outcome]:
         return  # heads that are the same are another question
     last = max(call.place for call in base.calls)
     for event in base.events[last + 1 :]:
-        taken = event.given[0]
+        taken = event.inputs[0]
         if heads > 1 and event.kind != "softmax" and taken.dim() > 1 and taken.size(-1) == heads * dim:
             parts = taken.unflatten(-1, (heads, dim))
             if view.near(parts, parts[..., :1, :].expand_as(parts)):
@@ -424,8 +424,8 @@ def _passing(view: View, base: Run, other: Run, *, clear: bool) -> Iterator[Outc
     if tokens <= {1} and not others:
         return
     if heads > 1 and not others and tokens | {1} == {n % count for n in range(heads, 2 * heads)} | {1}:
-        told = "what comes to the heads beside attention is split by a view alone: other tokens reach in"
-        yield view.wrong("view-without-transpose", told)
+        text = "what comes to the heads beside attention is split by a view alone: other tokens reach in"
+        yield view.wrong("view-without-transpose", text)
     elif not others and 1 not in tokens and clear:
         yield view.wrong(None, "what passes by beside attention comes to other tokens' outputs, and not to its own")
     else:
@@ -459,7 +459,7 @@ def _strays(view: View, base: Run) -> Iterator[Outcome]:
     """
     x, small = base.case.query, 0.05 if view.subject.rough else 1e-4  # what is sorted keeps its order
     items, tokens = x.shape[:2]
-    found = list(found_in(base.events))
+    matches = list(matches_in(base.events))
     strays = []
     for n, token in enumerate((1, tokens // 2, tokens - 2)):
         own = torch.zeros(items, tokens, dtype=torch.bool)
@@ -468,11 +468,11 @@ def _strays(view: View, base: Run) -> Iterator[Outcome]:
         for which in (own, ~own):
             other = torch.where(which[..., None], x + small * (x.flip(-1) + 0.5), x)
             run = view.run(changed(base.case, lambda given, other=other: other if given is x else given))  # type: ignore[misc]
-            now = list(found_in(run.events))
-            if [each.place for each in now] != [each.place for each in found]:
+            now = list(matches_in(run.events))
+            if [each.place for each in now] != [each.place for each in matches]:
                 return
-            rows.append([moved(a.query, b.query) for a, b in zip(found, now, strict=True)])
-        for call, mine, others in zip(found, *rows, strict=True):
+            rows.append([moved(a.query, b.query) for a, b in zip(matches, now, strict=True)])
+        for call, mine, others in zip(matches, *rows, strict=True):
             places = call.places[(mine & ~others).flatten()[call.rows]]
             reached = [_reached(view, base, call.place, where) for where in (places, places[:1], places[-1:])]
             there = [there for item, there in reached[0] if item == n % items]
@@ -483,8 +483,8 @@ def _strays(view: View, base: Run) -> Iterator[Outcome]:
                 break
     shifted = view.subject.causal and all(there == [here + 1] for here, there in strays)  # so that none sees itself
     if strays and not shifted:
-        told = "what attention gives for a token comes out at others: its outputs stand at other places than its tokens"
-        yield view.wrong(None, told, "open")
+        text = "what attention gives for a token comes out at others: its outputs stand at other places than its tokens"
+        yield view.wrong(None, text, "open")
 
 
 def _reached(view: View, base: Run, place: int, where: Tensor) -> list[list[int]]:
@@ -510,6 +510,6 @@ def _chains(view: View, base: Run) -> Iterator[Outcome]:
             yield view.wrong(None, f"{second} is applied twice: to what it gave itself")
             return
         if roles in (("query", "key"), ("query", "value"), ("key", "value"), ("value", "key")):
-            told = f"{second} is applied to what {first} gave, not to the tokens: {PLURAL[roles[1]]} are made"
-            yield view.wrong(None, f"{told} of the {roles[0]}")
+            text = f"{second} is applied to what {first} gave, not to the tokens: {PLURAL[roles[1]]} are made"
+            yield view.wrong(None, f"{text} of the {roles[0]}")
             return

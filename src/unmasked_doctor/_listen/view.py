@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from unmasked_doctor._call import Call, calls_of, joined
-from unmasked_doctor._hear import Event, heard
+from unmasked_doctor._listen.calls import Call, calls_of, joined
+from unmasked_doctor._listen.hear import Event, heard
 from unmasked_doctor._report import Finding, Open, Standing
 from unmasked_doctor._subject import Case, Subject
 from unmasked_doctor._target import Target
@@ -111,13 +111,13 @@ class View:
             case = replace(case, allowed=None if case.allowed is None else torch.ones_like(case.allowed))
         return case
 
-    def wrong(self, cause: str | None, told: str, how: Standing = "followed", **more: Any) -> Finding:
+    def wrong(self, cause: str | None, text: str, how: Standing = "followed", **more: Any) -> Finding:
         evidence = self.subject.sized("seen in what its own forward pass multiplies")
-        return Finding(EQUALITY, cause, told, evidence, how=how, **more)
+        return Finding(EQUALITY, cause, text, evidence, how=how, **more)
 
     def constants(self, *words: str) -> list[float]:
         """Numbers that its modules keep as attributes, whose names have one of these words."""
-        found = []
+        numbers = []
         for module in self.target.modules.values():
             for each in module.modules():
                 plain = [x for x in vars(each).values() if not isinstance(x, Tensor | nn.Module) and not callable(x)]
@@ -125,8 +125,8 @@ class View:
                     for name, value in vars(holder).items():
                         meant = any(word in name.lower() for word in words)
                         if meant and isinstance(value, int | float) and not isinstance(value, bool) and value > 0:
-                            found.append(float(value))
-        return sorted(set(found))
+                            numbers.append(float(value))
+        return sorted(set(numbers))
 
 
 def without_memory(run: Run) -> Run:

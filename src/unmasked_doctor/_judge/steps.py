@@ -16,8 +16,8 @@ from torch import Tensor
 
 from unmasked import masks
 from unmasked.positions import alibi_slopes
+from unmasked_doctor._listen.view import Run, View, changed, drawn, unclear
 from unmasked_doctor._report import Given, Outcome
-from unmasked_doctor._view import Run, View, changed, drawn, unclear
 
 __all__ = ["Fit", "Scores", "judged"]
 
