@@ -60,10 +60,10 @@ class Event:
 
     Attributes:
         kind: "product", "softmax" or "layer".
-        given: What went in: left and right, or the scores, or what the layer took.
+        inputs: The left and the right matrix, or the scores, or the input of the layer.
         result: What came out; of a product, before anything is added.
-        ids: For each of ``given``, the number of the product's result that each of its numbers came from, or -1.
-        facts: For each of ``given``, what was done to it since.
+        ids: For each input, the id of the product's number that each of its numbers came from, or -1.
+        facts: For each input, what was done to it since.
         axis: Of a softmax, the axis it ran over.
         first: The number of the first number of a product's result.
         matrix: What a layer multiplies by, as it was given, to be found among the target's tensors.
