@@ -378,9 +378,8 @@ def fails_in_half(f: Function, x: Tensor) -> Evidence | None:
         return _evidence(x, float("inf"), f"in float16 it raises {type(error).__name__}: {message}")
     if output.isfinite().all():
         return None
-    return _evidence(
-        x, float("inf"), f"in float16 {int((~output.isfinite()).sum())} numbers of its output are not finite"
-    )
+    count = int((~output.isfinite()).sum())
+    return _evidence(x, float("inf"), f"in float16 {count} numbers of its output are not finite")
 
 
 def attends_to_what_is_hidden(f: Masked, query: Tensor, key: Tensor, value: Tensor, allowed: Tensor) -> Evidence | None:
