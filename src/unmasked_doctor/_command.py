@@ -96,7 +96,7 @@ def _examined(options: argparse.Namespace) -> Report | ModelReport:
 
 
 def _code(report: Report | ModelReport, options: argparse.Namespace) -> int:
-    if any(found.check == "it runs" and found.cause is None for found in report.findings):
+    if any(finding.check == "it runs" and finding.cause is None for finding in report.findings):
         return 2  # nothing was examined
     least = options.at_least
     return 0 if report.ok and (least is None or reaches(report.verdict, least)) else 1
@@ -148,8 +148,8 @@ def _parser() -> argparse.ArgumentParser:
 
 def _widths(text: str) -> int | tuple[int, int]:
     """Features of keys and values: one number, or a pair."""
-    found = [int(part) for part in text.split(",")]
-    return found[0] if len(found) == 1 else (found[0], found[1])
+    sizes = [int(part) for part in text.split(",")]
+    return sizes[0] if len(sizes) == 1 else (sizes[0], sizes[1])
 
 
 def _roles(pairs: Sequence[str]) -> dict[str, str] | None:
@@ -223,19 +223,19 @@ def _made(thing: Any, options: argparse.Namespace) -> Any:
 
 def _of_class(thing: Callable[..., Any], options: argparse.Namespace) -> Any:
     """Make an object of a class with the sizes that are known, by their usual names."""
-    given: dict[str, Any] = {}
+    args: dict[str, Any] = {}
     for name, parameter in _parameters(thing).items():
         size = _size(name, options)
         if name == "batch_first":
             size = not options.tokens_first
         if size is not None and not (parameter.default is not parameter.empty and name in _SIZES["tokens"]):
-            given[name] = size
+            args[name] = size
         elif parameter.default is parameter.empty:
             raise ValueError(
                 f"{thing.__name__} needs {name!r}; say how it is made: --with {_example(thing, options)!r}, or write a "
                 f"function without arguments that makes it, and name that: {options.target.rpartition(':')[0]}:make"
             )
-    return thing(**given)
+    return thing(**args)
 
 
 def _parameters(thing: Callable[..., Any]) -> dict[str, inspect.Parameter]:

@@ -11,17 +11,17 @@ import torch
 
 from unmasked import _generators, _modes
 from unmasked._checks import flag
-from unmasked_doctor._equal import compared, named
-from unmasked_doctor._inside import look
-from unmasked_doctor._kept import caches, keeps_nothing
-from unmasked_doctor._numbers import TRAINING, numbers
-from unmasked_doctor._questions import behaviour, leaves_inputs
+from unmasked_doctor._ask.kept import caches, keeps_nothing
+from unmasked_doctor._ask.numbers import TRAINING, numbers
+from unmasked_doctor._ask.questions import behaviour, leaves_inputs
+from unmasked_doctor._ask.structure import structure
+from unmasked_doctor._ask.used import GRADIENTS
+from unmasked_doctor._judge.equal import compared, named
+from unmasked_doctor._judge.inside import look
+from unmasked_doctor._listen.view import EQUALITY
 from unmasked_doctor._report import Finding, Given, Open, Outcome, Passed, Report, Standing, standing_of
-from unmasked_doctor._structure import structure
 from unmasked_doctor._subject import Subject, precise, runs, still
-from unmasked_doctor._target import INPUTS, Inputs, Options, a
-from unmasked_doctor._used import GRADIENTS
-from unmasked_doctor._view import EQUALITY
+from unmasked_doctor._target import INPUTS, Inputs, Options, with_article
 
 __all__ = ["INPUTS", "diagnose"]
 
@@ -93,7 +93,7 @@ def diagnose(
         ('merge-without-transpose',)
     """
     if not callable(target):
-        raise TypeError(f"target is {a(target)}; pass a module or a function")
+        raise TypeError(f"target is {with_article(target)}; pass a module or a function")
     if inspect.isclass(target):
         raise TypeError(f"target is the class {target.__name__}; pass an object of it: {target.__name__}(...)")
     flag("strict", strict)
@@ -131,7 +131,7 @@ def _report(name: str, outcomes: list[Outcome], *, strict: bool) -> Report:
         tuple(dict.fromkeys(passed)),
         tuple(each for each in outcomes if isinstance(each, Open)),
         standing_of(findings, followed),
-        tuple(dict.fromkeys(each.what for each in outcomes if isinstance(each, Given))),
+        tuple(dict.fromkeys(each.choice for each in outcomes if isinstance(each, Given))),
     )
 
 
@@ -162,19 +162,19 @@ def _outputs(subject: Subject) -> list[Outcome]:
     outcomes: list[Outcome] = [leaves_inputs(subject)]
     inside = look(subject)
     whole = list(compared(subject, inside))
-    told = {each.told for each in _findings(whole)}
-    seen = [each for each in inside.outcomes if not (isinstance(each, Finding) and each.told in told)]
+    text = {each.told for each in _findings(whole)}
+    seen = [each for each in inside.outcomes if not (isinstance(each, Finding) and each.told in text)]
     equal = Passed(EQUALITY) in whole and not inside.findings
     outcomes += [*seen, *whole]
     if subject.causal is None and inside.right:
-        subject.causal = inside.causal
+        subject = subject.knowing(inside.causal)
     if not _findings(outcomes):
         outcomes += behaviour(subject, equal=equal)
         if not _findings(outcomes):
             outcomes += keeps_nothing(subject)
     outcomes += caches(subject)
     outcomes += numbers(subject, _findings(outcomes), equal=equal)
-    return [_hinted(each) if subject.target.told("is_causal") else each for each in outcomes]
+    return [_hinted(each) if subject.target.called_with("is_causal") else each for each in outcomes]
 
 
 def _hinted(outcome: Outcome) -> Outcome:

@@ -14,13 +14,13 @@ import torch
 from torch import Tensor, nn
 
 from unmasked import _generators, _modes
-from unmasked_doctor._call import Call, Found, found_in, laid
-from unmasked_doctor._hear import Event, heard
+from unmasked_doctor._listen.calls import Call, Match, laid, matches_in
+from unmasked_doctor._listen.hear import Event, heard
+from unmasked_doctor._listen.wires import wires_of
 from unmasked_doctor._report import Finding, Layer, ModelReport, Open, Standing
-from unmasked_doctor._subject import said
-from unmasked_doctor._target import a
+from unmasked_doctor._subject import brief
+from unmasked_doctor._target import with_article
 from unmasked_doctor._unlike import FACTS, Seen, odd_ones, tiled
-from unmasked_doctor._wires import wires_of
 
 __all__ = ["diagnose_model"]
 
@@ -65,12 +65,12 @@ def _hear(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], de
             module.training = mode
     counted: Counter[str] = Counter()
     used: set[int] = set()
-    for found in found_in(run.events):
-        soft = run.events[found.at]
-        if found.at == found.place:
+    for match in matches_in(run.events):
+        soft = run.events[match.at]
+        if match.at == match.place:
             continue
-        used.add(found.at)
-        call, heads_at = _laid(run.events, found, items), soft.module
+        used.add(match.at)
+        call, heads_at = _laid(run.events, match, items), soft.module
         if call is None:
             run.missed[f"a softmax over {tuple(soft.result.shape)} in {heads_at!r}, in no known layout"] += 1
             continue
@@ -85,8 +85,8 @@ def _hear(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], de
         )
     for number, event in enumerate(run.events):
         if event.kind == "softmax" and number not in used and event.result.dim() > 2:
-            what = "of what is no product of two tensors" if event.ids[0] is None else "which averages no values"
-            run.missed[f"a softmax over {tuple(event.result.shape)} in {event.module!r}, {what}"] += 1
+            cause = "of what is no product of two tensors" if event.ids[0] is None else "which averages no values"
+            run.missed[f"a softmax over {tuple(event.result.shape)} in {event.module!r}, {cause}"] += 1
     return run
 
 
@@ -113,20 +113,20 @@ def _followed(modules: Mapping[str, nn.Module], run: _Run, stack: list[str]) -> 
             handle.remove()
 
 
-def _laid(events: list[Event], found: Found, items: int) -> Call | None:
+def _laid(events: list[Event], match: Match, items: int) -> Call | None:
     """Lay a call out by the axes of its softmax: the last but that of the keys is the queries'."""
-    soft = events[found.at]
+    soft = events[match.at]
     ids = soft.ids[0]
     assert ids is not None
-    columns = events[found.start].result.size(-1)
-    along = (ids - events[found.start].first) % columns if not found.swapped else (ids - ids.min()) // columns
+    columns = events[match.start].result.size(-1)
+    along = (ids - events[match.start].first) % columns if not match.swapped else (ids - ids.min()) // columns
     axes = [n for n in range(ids.dim()) if ids.size(n) > 1 and bool((along.select(n, 1) != along.select(n, 0)).any())]
     keys = axes[-1] if axes else ids.dim() - 1
     rest = [size for n, size in enumerate(ids.shape) if n != keys]
     queries = rest[-1] if rest else 1
     for batch in (items, 1, *rest[:1]):
-        if found.query.size(0) % batch == 0:
-            call = laid(events, found, (batch, queries, found.key.size(1)))
+        if match.query.size(0) % batch == 0:
+            call = laid(events, match, (batch, queries, match.key.size(1)))
             if call is not None:
                 return call
     return None
@@ -162,7 +162,7 @@ def diagnose_model(model: nn.Module, inputs: Any) -> ModelReport:
         ('layers.3.self_attn', 2)
     """
     if not isinstance(model, nn.Module):
-        raise TypeError(f"model is {a(model)}; pass a torch.nn.Module")
+        raise TypeError(f"model is {with_article(model)}; pass a torch.nn.Module")
     args: tuple[Any, ...] = ()
     kwargs: dict[str, Any] = {}
     if isinstance(inputs, Tensor):
@@ -172,12 +172,12 @@ def diagnose_model(model: nn.Module, inputs: Any) -> ModelReport:
     elif isinstance(inputs, tuple):
         args = inputs
     else:
-        raise TypeError(f"inputs is {a(inputs)}; pass a tensor, a tuple, or a dict of keyword arguments")
+        raise TypeError(f"inputs is {with_article(inputs)}; pass a tensor, a tuple, or a dict of keyword arguments")
     with _modes.elsewhere() as default:
         try:
             run = _hear(model, args, kwargs, default)
         except Exception as error:  # whatever a model may raise
-            raise ValueError(f"{type(model).__name__} does not run with these inputs: {said(error)}") from error
+            raise ValueError(f"{type(model).__name__} does not run with these inputs: {brief(error)}") from error
         return _Examination(model, args, kwargs, run, default).report()
 
 
@@ -197,7 +197,7 @@ class _Examination:
         self.passed: list[str] = []
         self.open: list[Open] = []
         missed = run.missed.items()
-        self.unwatched = [f"{what}, {'once' if count == 1 else f'{count} times'}" for what, count in missed]
+        self.unwatched = [f"{text}, {'once' if count == 1 else f'{count} times'}" for text, count in missed]
         self.seen = run.calls
         self.groups: dict[str, list[Seen]] = {}
         for seen in self.seen:
@@ -225,11 +225,11 @@ class _Examination:
             tuple(self.unwatched),
         )
 
-    def find(self, seen: Seen | None, check: str, cause: str | None, told: str, evidence: str, **more: Any) -> None:
+    def find(self, seen: Seen | None, check: str, cause: str | None, text: str, evidence: str, **more: Any) -> None:
         where = "" if seen is None else seen.name
-        known = [found for found in self.findings if found.where == where]
-        if not any(found.told == told or (cause and found.cause == cause) for found in known):
-            self.findings.append(Finding(check, cause, told, evidence, where=where, **more))
+        known = [finding for finding in self.findings if finding.where == where]
+        if not any(finding.told == text or (cause and finding.cause == cause) for finding in known):
+            self.findings.append(Finding(check, cause, text, evidence, where=where, **more))
 
     # One layer
 
@@ -275,9 +275,9 @@ class _Examination:
              "its name says that it attends to another sequence, and its keys are made of its own",
              "keys and queries are made of one tensor", "open"),
         ]  # fmt: skip
-        for found, check, cause, told, evidence, how in rows if seen.finite else ():
-            if found:
-                self.find(seen, check, cause, told, evidence, how=how)
+        for holds, check, cause, text, evidence, how in rows if seen.finite else ():
+            if holds:
+                self.find(seen, check, cause, text, evidence, how=how)
 
     # One layer among those of its place
 
@@ -285,20 +285,20 @@ class _Examination:
         """Find the layer that is unlike its likes, in what no design varies: how positions turn it may."""
         for group in self.groups.values():
             group = [seen for seen in group if seen.finite]
-            for what, fact in FACTS.items():
+            for name, fact in FACTS.items():
                 for seen, value, usual, count in odd_ones(group, fact.of):
-                    follows = fact.follows and any(found.where == seen.name for found in self.findings)
+                    follows = fact.follows and any(finding.where == seen.name for finding in self.findings)
                     if follows or (fact.good and value):
                         continue
-                    cause, told, evidence = fact.said(seen, value, usual)
-                    self.find(seen, what, cause, told, f"{evidence}; {count} of {len(group)} layers do otherwise")
+                    cause, text, evidence = fact.explain(seen, value, usual)
+                    self.find(seen, name, cause, text, f"{evidence}; {count} of {len(group)} layers do otherwise")
         if any(len(group) >= 3 for group in self.groups.values()):
             self.passed.append("each layer compared with its likes")
         other = [seen for seen in self.seen if tiled(seen.wires.reads.get("key"))]
         if other and len(other) > len(self.seen) / 2:
-            told = "its key heads are repeated in the order 0 1 0 1; those of published models are in the order 0 0 1 1"
+            text = "its key heads are repeated in the order 0 1 0 1; those of published models are in the order 0 0 1 1"
             evidence = f"so in {len(other)} of {len(self.seen)} calls; right, if the checkpoint was trained so"
-            self.cautions.append(Finding("heads", "repeat-for-repeat-interleave", told, evidence))
+            self.cautions.append(Finding("heads", "repeat-for-repeat-interleave", text, evidence))
 
     # With other inputs
 
@@ -309,7 +309,7 @@ class _Examination:
         try:
             run = _hear(self.model, *inputs, self.default)
         except Exception as error:
-            self.open.append(Open(check, f"the model to run {how}: {said(error)}"))
+            self.open.append(Open(check, f"the model to run {how}: {brief(error)}"))
             return None
         return run if [call.name for call in run.calls] == [seen.name for seen in self.seen] else None
 
@@ -332,8 +332,8 @@ class _Examination:
             seen.hides_padding = not leak.any()
         known = [seen.hides_padding for seen in self.seen if seen.hides_padding is not None]
         if known and not any(known):
-            told = "no layer hides what attention_mask says is padding"
-            self.find(None, "padding", "padding-ignored", told, "the weights of padded tokens are not zero")
+            text = "no layer hides what attention_mask says is padding"
+            self.find(None, "padding", "padding-ignored", text, "the weights of padded tokens are not zero")
         elif known and all(known):
             self.passed.append("padding is hidden")
 
@@ -390,9 +390,9 @@ class _Examination:
                 continue
             known = True
             if bool((x - y)[:, :half].abs().max() > 1e-3 * x.abs().mean()):
-                told = "earlier outputs move when later tokens change, though every call of attention is causal"
+                text = "earlier outputs move when later tokens change, though every call of attention is causal"
                 if not self.findings:  # one of which may be the reason
-                    self.find(None, check, None, told, f"first in {name!r}")
+                    self.find(None, check, None, text, f"first in {name!r}")
                 return
         if known:
             self.passed.append(check)
@@ -445,7 +445,7 @@ class _Examination:
             scale=seen.scale,
             bias=seen.bias,
             turned=turns["query"].kind == "turned" if "query" in turns else None,
-            findings=tuple(found for found in self.findings if found.where == seen.name),
+            findings=tuple(finding for finding in self.findings if finding.where == seen.name),
             verdict=seen.verdict,
             given=tuple(name for name, holds in choices.items() if holds and seen.verdict != "open"),
         )

@@ -100,7 +100,7 @@ class Passed:
 class Given:
     """What was seen, and taken as it is: any choice of it is attention."""
 
-    what: str
+    choice: str
 
 
 Outcome = Finding | Open | Passed | Given
@@ -159,9 +159,9 @@ class Report:
             width: Columns to wrap it to.
         """
         paint = _Paint(color)
-        lines = [_verdict(self.target, self.findings, _SAID[self.verdict], self.verdict, paint)]
-        lines += _told(self.findings, self.cautions, self.inconclusive, self.passed, paint)
-        lines += _taken(self.given, paint)
+        lines = [_verdict(self.target, self.findings, _WORDS[self.verdict], self.verdict, paint)]
+        lines += _lines(self.findings, self.cautions, self.inconclusive, self.passed, paint)
+        lines += _choices_line(self.given, paint)
         return _wrapped(lines, width)
 
     def to_dict(self) -> dict[str, Any]:
@@ -267,7 +267,7 @@ class ModelReport:
     @property
     def given(self) -> tuple[str, ...]:
         """What was taken as it is, in any layer."""
-        return tuple(dict.fromkeys(what for layer in self.layers for what in layer.given))
+        return tuple(dict.fromkeys(choice for layer in self.layers for choice in layer.given))
 
     @property
     def causes(self) -> tuple[str, ...]:
@@ -288,15 +288,15 @@ class ModelReport:
             width: Columns to wrap it to.
         """
         paint = _Paint(color)
-        said = "no call of attention was heard" if not self.layers else _SAID_OF_ALL[self.verdict]
+        words = "no call of attention was heard" if not self.layers else _WORDS_OF_ALL[self.verdict]
         count = len(self.layers)
         heard = f"{count} call{'s' if count != 1 else ''} of attention"
-        lines = [_verdict(f"{self.target}, {heard}", self.findings, said, self.verdict, paint)]
-        lines += _told(self.findings, self.cautions, (), (), paint)
+        lines = [_verdict(f"{self.target}, {heard}", self.findings, words, self.verdict, paint)]
+        lines += _lines(self.findings, self.cautions, (), (), paint)
         lines += [f"{paint.dim}-{paint.off} {line}" for line in _folded(self.layers)]
-        lines += [f"{paint.yellow}?{paint.off} not watched: {what}" for what in self.unwatched]
-        lines += _told((), (), self.inconclusive, self.passed, paint)
-        lines += _taken(self.given, paint)
+        lines += [f"{paint.yellow}?{paint.off} not watched: {place}" for place in self.unwatched]
+        lines += _lines((), (), self.inconclusive, self.passed, paint)
+        lines += _choices_line(self.given, paint)
         return _wrapped(lines, width)
 
     def to_dict(self) -> dict[str, Any]:
@@ -311,12 +311,12 @@ class _Paint:
         self.red, self.green, self.yellow, self.dim, self.off = codes
 
 
-_SAID: dict[Standing, str] = {
+_WORDS: dict[Standing, str] = {
     "equal": "equal to an independent attention",
     "followed": "followed step by step",
     "open": "equality with attention was not settled, so it may compute something else",
 }
-_SAID_OF_ALL: dict[Standing, str] = {
+_WORDS_OF_ALL: dict[Standing, str] = {
     "equal": "each made by PyTorch's own layer, or equal to an independent attention",
     "followed": "each followed from the layers before it to the layer behind it",
     "open": "not all of it could be followed, so look at the rest",
@@ -324,20 +324,20 @@ _SAID_OF_ALL: dict[Standing, str] = {
 _HOW: dict[Standing, str] = {"equal": "", "followed": " (followed)", "open": " (likely)"}
 
 
-def _verdict(target: str, findings: Sequence[Finding], said: str, verdict: Standing, paint: _Paint) -> str:
+def _verdict(target: str, findings: Sequence[Finding], words: str, verdict: Standing, paint: _Paint) -> str:
     count = len(findings)
     if count:
         return f"{target}: {paint.red}{count} finding{'s' if count > 1 else ''}{paint.off}"
-    told = f"{paint.yellow}no finding, but {said}" if verdict == "open" else f"{paint.green}no finding, {said}"
-    return f"{target}: {told}{paint.off}"
+    text = f"{paint.yellow}no finding, but {words}" if verdict == "open" else f"{paint.green}no finding, {words}"
+    return f"{target}: {text}{paint.off}"
 
 
-def _taken(given: Sequence[str], paint: _Paint) -> Iterator[str]:
-    if given:
-        yield f"{paint.dim}={paint.off} taken as given: {', '.join(given)}"
+def _choices_line(choices: Sequence[str], paint: _Paint) -> Iterator[str]:
+    if choices:
+        yield f"{paint.dim}={paint.off} taken as given: {', '.join(choices)}"
 
 
-def _told(
+def _lines(
     findings: Iterable[Finding],
     cautions: Iterable[Finding],
     inconclusive: Iterable[Open],
@@ -385,17 +385,17 @@ def _dicts(findings: Iterable[Finding]) -> list[dict[str, Any]]:
 
 def _folded(layers: Sequence[Layer]) -> Iterator[str]:
     """Tell layers that compute the same in one line."""
-    by_told: dict[str, list[str]] = {}
+    by_text: dict[str, list[str]] = {}
     for layer in layers:
-        by_told.setdefault(layer.told, []).append(layer.name or "(the model)")
+        by_text.setdefault(layer.told, []).append(layer.name or "(the model)")
     places: dict[str, int] = {}  # each name's number among those of its pattern
     counts: Counter[str] = Counter()
     for name in dict.fromkeys(layer.name or "(the model)" for layer in layers):
         pattern = re.sub(r"[0-9]+", "*", name)
         places[name], counts[pattern] = counts[pattern], counts[pattern] + 1
-    for told, names in by_told.items():
+    for text, names in by_text.items():
         unique = list(dict.fromkeys(names))
         by_run = groupby(enumerate(unique), lambda at: places[at[1]] - at[0])
         spans = [[name for _, name in run] for _, run in by_run]
         ranges = [f"{span[0]} ... {span[-1]}" if len(span) > 2 else ", ".join(span) for span in spans]
-        yield f"{', '.join(ranges)}: {told}"
+        yield f"{', '.join(ranges)}: {text}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import itertools
 import traceback
@@ -15,12 +16,12 @@ from torch import Tensor, nn
 
 from unmasked import masks
 from unmasked_doctor import probes
-from unmasked_doctor._hear import heard
+from unmasked_doctor._listen.hear import heard
 from unmasked_doctor._report import Finding, Open, Outcome, Passed, Standing
 from unmasked_doctor._target import INPUTS, Options, Target, WrongShape
 from unmasked_doctor.probes import Evidence
 
-__all__ = ["Because", "Case", "Subject", "explained", "gradients", "precise", "runs", "said", "still"]
+__all__ = ["Because", "Case", "Subject", "brief", "explained", "gradients", "precise", "runs", "still"]
 
 _OUTPUTS = "every other check of its outputs"
 # Of the second difference of its outputs, for steps of _STEP: what float64 and float32 leave at most.
@@ -49,7 +50,7 @@ class Because(NamedTuple):
     """
 
     cause: str | None
-    told: str
+    text: str
     fits: object = True
     also: tuple[str, ...] = ()
     open: bool = False
@@ -60,8 +61,8 @@ def explained(rows: Iterable[Because], check: str, evidence: object) -> Finding 
     """What the first row that fits says."""
     row = next(row for row in rows if row.fits)
     if row.open:
-        return Open(check, f"{row.told}: {evidence}")
-    return Finding(check, row.cause, row.told, str(evidence), how=row.how, also=row.also)
+        return Open(check, f"{row.text}: {evidence}")
+    return Finding(check, row.cause, row.text, str(evidence), how=row.how, also=row.also)
 
 
 class Subject:
@@ -99,8 +100,12 @@ class Subject:
 
     def like(self) -> Target:
         """Another copy, as it was before anything was asked."""
-        twin = self.admit(self.target.dtype)
-        twin.mask_axes = self.target.mask_axes
+        return self.admit(self.target.dtype).with_axes(self.target.mask_axes)
+
+    def knowing(self, causal: bool | None) -> Subject:
+        """Return the same subject, of which it is known whether a token may see a later one."""
+        twin = copy.copy(self)
+        twin.causal = causal
         return twin
 
     def release(self) -> None:
@@ -164,8 +169,8 @@ class Subject:
     def answer(self, case: Case) -> Tensor:
         return self.target(case.query, case.key, case.value, case.allowed)
 
-    def sized(self, told: str) -> str:
-        return f"{self.items} items of {self.tokens} tokens of {self.embed_dim} features: {told}"
+    def sized(self, text: str) -> str:
+        return f"{self.items} items of {self.tokens} tokens of {self.embed_dim} features: {text}"
 
     def ask(self, check: str, question: Callable[[int, int], Evidence | None], rows: Iterable[Because]) -> Outcome:
         """Ask at the smallest sizes that show something, which the first row that fits names; or else it holds."""
@@ -176,7 +181,7 @@ class Subject:
             except Exception as error:  # whatever a target may raise at a size that it does not take
                 if (items, tokens) != (self.items, self.tokens):
                     continue
-                return Open(check, f"the target raised {said(error)}")
+                return Open(check, f"the target raised {brief(error)}")
             if evidence is not None:
                 return explained(rows, check, self._least(question) or evidence)
         return Passed(check)
@@ -193,18 +198,27 @@ class Subject:
         return None
 
     def failure(self, items: int, tokens: int) -> Exception | None:
-        """What it raises at these sizes, with any axes of a mask; asked on the CPU first, where an index is checked."""
+        """Return what it raises at these sizes, or None."""
+        return self.attempt(items, tokens)[0]
+
+    def attempt(self, items: int, tokens: int) -> tuple[Exception | None, Target]:
+        """Call it at these sizes, with masks of four axes and fewer, until it runs.
+
+        It is called on the CPU first, where an index is checked.
+
+        Returns:
+            The error of the first call, or None; and the target, with the axes of a mask with which it ran.
+        """
         first: Exception | None = None
         for count in (4, 3, 2, 1) if self.options.masked else (4,):
             for target in filter(None, (self.trial, self.target)):
-                target.mask_axes = count
-                error = _raised(target, self.noise(items, tokens))
+                error = _raised(target.with_axes(count), self.noise(items, tokens))
                 if isinstance(error, IndexError):
                     break
             if error is None:
-                return None
+                return None, self.target.with_axes(count)
             first = first or error
-        return first
+        return first, self.target
 
 
 def gradients(subject: Subject) -> dict[str, Tensor | None]:
@@ -222,8 +236,8 @@ def gradients(subject: Subject) -> dict[str, Tensor | None]:
             return {}
         drawn = torch.randn(output.shape, generator=torch.Generator().manual_seed(9), dtype=torch.float64)
         leaves = [*(target.tensors[name] for name in target.trained), x]
-        given = torch.autograd.grad((output * drawn.to(output)).sum(), leaves, allow_unused=True)
-    return dict(zip(target.trained, given, strict=False))
+        grads = torch.autograd.grad((output * drawn.to(output)).sum(), leaves, allow_unused=True)
+    return dict(zip(target.trained, grads, strict=False))
 
 
 def _raised(target: Target, x: Tensor) -> Exception | None:
@@ -234,7 +248,7 @@ def _raised(target: Target, x: Tensor) -> Exception | None:
     return None
 
 
-def said(error: Exception) -> str:
+def brief(error: Exception) -> str:
     text = (str(error).strip() or "no text").split("\n")[0]
     return f"{type(error).__name__}: {text[:160]}"
 
@@ -260,7 +274,7 @@ def _spy(target: Target) -> None:
 def runs(subject: Subject) -> tuple[list[Outcome], bool]:
     """Call it at sizes that all differ, and find out what it computes in; tell whether more can be asked."""
     outcomes: list[Outcome] = []
-    error = subject.failure(subject.items, subject.tokens)
+    error, subject.target = subject.attempt(subject.items, subject.tokens)
     if error is not None and not isinstance(error, WrongShape):
         error = _in_its_own_precision(subject, error)
     pools = isinstance(error, WrongShape) and error.pooled  # then a length at which the shapes agree is chance
@@ -275,8 +289,8 @@ def runs(subject: Subject) -> tuple[list[Outcome], bool]:
     if error is not None:
         return [*outcomes, *_why_not(subject, error)], False
     outcomes.append(Passed("it runs" if subject.fixed else "it runs, with sizes that all differ"))
-    found = _answers(subject)
-    return [*outcomes, *found], not found
+    faults = _answers(subject)
+    return [*outcomes, *faults], not faults
 
 
 def _why_not(subject: Subject, error: Exception) -> Iterator[Outcome]:
@@ -287,10 +301,10 @@ def _why_not(subject: Subject, error: Exception) -> Iterator[Outcome]:
         return
     if isinstance(error, TypeError) and "argument" in str(error) and not _takes(subject):
         raise ValueError(
-            f"inputs is {subject.inputs!r}, and the target refuses what that gives: {said(error)}; choose "
+            f"inputs is {subject.inputs!r}, and the target refuses what that gives: {brief(error)}; choose "
             f"{', '.join(INPUTS[:-1])} or {INPUTS[-1]}, or wrap it in a function of these"
         ) from error
-    yield explained(_why_it_fails(subject, error), "it runs", subject.sized(f"{said(error)}{_place(error)}"))
+    yield explained(_why_it_fails(subject, error), "it runs", subject.sized(f"{brief(error)}{_place(error)}"))
 
 
 def _place(error: Exception) -> str:
@@ -301,22 +315,22 @@ def _place(error: Exception) -> str:
 
 
 def _why_it_fails(subject: Subject, error: Exception) -> Iterator[Because]:
-    told = "is_causal=True is passed without a mask: it is a hint about a mask, not one"
-    yield Because("is-causal-is-a-hint", told, "is_causal" in str(error), how="followed")
+    text = "is_causal=True is passed without a mask: it is a hint about a mask, not one"
+    yield Because("is-causal-is-a-hint", text, "is_causal" in str(error), how="followed")
     heads = subject.num_heads or 0
     for dim in {subject.embed_dim, subject.embed_dim // (heads or 1)}:
-        told = f"it runs only where batch, tokens and features are as many ({dim}): `.T` turns the batch too"
+        text = f"it runs only where batch, tokens and features are as many ({dim}): `.T` turns the batch too"
         small = dim**3 <= 1_000_000  # beyond, the input alone would be too large
-        yield Because("batch-transposed", told, small and subject.failure(dim, dim) is None)
-    told = f"it runs only with as many items as heads ({heads}): what should index the head indexes the batch"
-    yield Because("batch-indexed-for-head", told, heads and subject.failure(heads, subject.tokens) is None)
-    told = "it does not run where its parameters are: a tensor of its own, such as a mask, is on another device"
-    yield Because(None, told, "same device" in str(error))
-    told = "its output has not the shape of an attention's: see inputs and batch_first"
+        yield Because("batch-transposed", text, small and subject.failure(dim, dim) is None)
+    text = f"it runs only with as many items as heads ({heads}): what should index the head indexes the batch"
+    yield Because("batch-indexed-for-head", text, heads and subject.failure(heads, subject.tokens) is None)
+    text = "it does not run where its parameters are: a tensor of its own, such as a mask, is on another device"
+    yield Because(None, text, "same device" in str(error))
+    text = "its output has not the shape of an attention's: see inputs and batch_first"
     also = () if "no tensor" in str(error) else ("batch-first-forgotten", "batch-and-tokens-swapped")
-    yield Because(None, told, isinstance(error, WrongShape), also)
-    told = "it does not run on what it was given: see embed_dim, num_heads, inputs and batch_first"
-    yield Because(None, told)
+    yield Because(None, text, isinstance(error, WrongShape), also)
+    text = "it does not run on what it was given: see embed_dim, num_heads, inputs and batch_first"
+    yield Because(None, text)
 
 
 def _in_its_own_precision(subject: Subject, error: Exception) -> Exception | None:
@@ -326,7 +340,8 @@ def _in_its_own_precision(subject: Subject, error: Exception) -> Exception | Non
     for dtype in dict.fromkeys([torch.float32, *own]):
         if dtype != torch.float64:
             subject.target = subject.admit(dtype)
-            if subject.failure(subject.items, subject.tokens) is None:
+            failure, subject.target = subject.attempt(subject.items, subject.tokens)
+            if failure is None:
                 return None
     subject.target = first
     return error
@@ -343,9 +358,11 @@ def _at_its_own_length(subject: Subject, error: Exception) -> Exception | None:
     lengths = sorted(n for n in held | {n - 1 for n in held} if 1 < n <= 1024 and n not in (subject.items, tokens))
     for length in dict.fromkeys([8, 16, *lengths, 4, 9, 49, 64]):
         subject.tokens = length
-        if subject.failure(1, length) is None and subject.failure(subject.items, length) is None:
-            subject.fixed = length
-            return None
+        if subject.failure(1, length) is None:
+            failure, subject.target = subject.attempt(subject.items, length)
+            if failure is None:
+                subject.fixed = length
+                return None
     subject.tokens = tokens
     return error
 
@@ -374,8 +391,8 @@ def _answers(subject: Subject) -> list[Outcome]:
     check = "its output is finite, and depends on its input"
     first, other = (subject.f(subject.noise(subject.items, subject.tokens, seed)) for seed in (0, 9))
     if not first.isfinite().any() and not subject.options.masked:  # a mask's polarity may be the reason
-        told = "no number of its output is finite"
-        return [Finding(check, None, told, subject.sized(f"all are {first.flatten()[0]}"))]
+        text = "no number of its output is finite"
+        return [Finding(check, None, text, subject.sized(f"all are {first.flatten()[0]}"))]
     same = torch.allclose(first, other, rtol=100 * torch.finfo(first.dtype).eps, atol=0.0)
     if first.isfinite().all() and same:
         evidence = subject.sized("two inputs drawn at random have the same output")
@@ -395,28 +412,26 @@ def precise(subject: Subject) -> list[Outcome]:
     x = subject.noise(subject.items, subject.tokens)
     events, _ = heard(lambda: subject.f(x))
     softmaxes = (e for e in events if e.kind == "softmax" and e.kernel == "written out")
-    bits = min((torch.finfo(e.given[0].dtype).bits for e in softmaxes), default=64)
+    bits = min((torch.finfo(e.inputs[0].dtype).bits for e in softmaxes), default=64)
     if bits < 32 and subject.target.copied:
-        told = "the softmax is computed in 16 bits, inside of what computes in more"
-        return [Finding("the softmax keeps its precision", None, told, subject.sized(f"it has {bits} bits"))]
-    if min((torch.finfo(x.dtype).bits for e in events for x in e.given if x.is_floating_point()), default=64) < 32:
+        text = "the softmax is computed in 16 bits, inside of what computes in more"
+        return [Finding("the softmax keeps its precision", None, text, subject.sized(f"it has {bits} bits"))]
+    if min((torch.finfo(x.dtype).bits for e in events for x in e.inputs if x.is_floating_point()), default=64) < 32:
         return [narrow]
-    subject.upcast = any(e.kind == "product" and e.given[0].dim() == 3 and e.given[0].dtype == torch.float32
+    subject.upcast = any(e.kind == "product" and e.inputs[0].dim() == 3 and e.inputs[0].dtype == torch.float32
                          for e in events)  # fmt: skip
     step = _STEP * subject.noise(subject.items, subject.tokens, 4)
-    given = []
+    outputs = []
     for times in range(3):
         torch.manual_seed(1)
-        given.append(subject.f(x + times * step).nan_to_num())
-    size = max(given[0].abs().max().item(), 1e-3)
-    bend = (given[2] - 2 * given[1] + given[0]).abs().max().item() / size
+        outputs.append(subject.f(x + times * step).nan_to_num())
+    size = max(outputs[0].abs().max().item(), 1e-3)
+    bend = (outputs[2] - 2 * outputs[1] + outputs[0]).abs().max().item() / size
     if bend <= _DOUBLE:
         return []
     if bend > _SINGLE:
         return [narrow]
-    axes = subject.target.mask_axes
-    subject.target = subject.admit(torch.float32)
-    subject.target.mask_axes = axes
+    subject.target = subject.admit(torch.float32).with_axes(subject.target.mask_axes)
     return [] if subject.failure(subject.items, subject.tokens) is None else [narrow]
 
 
@@ -433,7 +448,7 @@ def still(subject: Subject) -> Outcome:
         subject.f(between)
     gap = max(probes.differs(output, outputs[0]) for output in outputs[1:])
     if gap:
-        told = "a call changes what the next one gives, with nothing drawn at random: it keeps something, and never"
+        text = "a call changes what the next one gives, with nothing drawn at random: it keeps something, and never"
         after = subject.sized(f"after another input, off by {gap:.3g}")
-        return Finding(check, None, f"{told} resets", drawn.evidence if isinstance(drawn, Finding) else after)
+        return Finding(check, None, f"{text} resets", drawn.evidence if isinstance(drawn, Finding) else after)
     return drawn

@@ -18,7 +18,7 @@ from torch.overrides import TorchFunctionMode
 
 from unmasked._checks import flag
 
-__all__ = ["INPUTS", "Inputs", "Options", "Target", "WrongShape", "a", "is_triangle"]
+__all__ = ["INPUTS", "Inputs", "Options", "Target", "WrongShape", "is_triangle", "restored", "with_article"]
 
 Inputs = Literal["x", "x_allowed", "x_context", "x_context_allowed", "qkv", "qkv_allowed"]
 INPUTS: tuple[str, ...] = get_args(Inputs)
@@ -48,8 +48,8 @@ class Options:
         sizes = [("embed_dim", self.embed_dim), ("num_heads", self.num_heads), ("tokens", self.tokens)]
         for name, size in [*sizes, *(("key_dim", width) for width in widths)]:
             least = 2 if name == "tokens" else 1  # with one token there is nothing to weigh
-            given = size is not None or name == "embed_dim"
-            if given and (not isinstance(size, int) or isinstance(size, bool) or size < least):
+            needed = size is not None or name == "embed_dim"
+            if needed and (not isinstance(size, int) or isinstance(size, bool) or size < least):
                 raise ValueError(f"{name} is {getattr(self, name)!r}; it must be a whole number, {least} or more")
         for name in ("batch_first", "positions", "training"):
             flag(name, getattr(self, name))
@@ -67,7 +67,8 @@ class Options:
             )
         if self.weights is not None and not isinstance(self.weights, Mapping):
             raise TypeError(
-                f"weights is {a(self.weights)}; pass a dict of roles and parameters: weights=dict(query=..., out=...)"
+                f"weights is {with_article(self.weights)}; pass a dict of roles and parameters: "
+                "weights=dict(query=..., out=...)"
             )
         if self.cache is not None and not (isinstance(self.cache, str) and self.cache.isidentifier()):
             raise ValueError(
@@ -114,8 +115,8 @@ class WrongShape(Exception):  # noqa: N818  # it is what the doctor finds, not a
         pooled: How many outputs it has, if only their number is another than the queries'.
     """
 
-    def __init__(self, told: str, pooled: int | None = None):
-        super().__init__(told)
+    def __init__(self, text: str, pooled: int | None = None):
+        super().__init__(text)
         self.pooled = pooled
 
 
@@ -133,6 +134,7 @@ class Target:
         originals: The target's modules and tensors, of which those of the copy are copies.
         dtype: What the copy computes in.
         default: Where PyTorch makes tensors if nobody says where, while the target runs.
+        mask_axes: How many axes its masks have: see `with_axes`.
     """
 
     def __init__(
@@ -153,9 +155,9 @@ class Target:
         self._modes: list[tuple[nn.Module, bool]] = []  # of what could not be copied
         self._memo: dict[int, Any] = {}
         self.weights: Tensor | None = None  # what the last call returned beside its output
-        found: dict[str, Any] = {}
-        self.call = self._own(target, found)
-        self.modules = {name: thing for name, thing in found.items() if isinstance(thing, nn.Module)}
+        things: dict[str, Any] = {}
+        self.call = self._own(target, things)
+        self.modules = {name: thing for name, thing in things.items() if isinstance(thing, nn.Module)}
         self.tensors: dict[str, Tensor] = {}
         self.owners: dict[str, nn.Module | None] = {}
         for thing in self.modules.values():
@@ -166,12 +168,12 @@ class Target:
                 with warnings.catch_warnings():  # copies of scripted parameters are no leaves, and nobody asks them
                     warnings.simplefilter("ignore", UserWarning)
                     thing.to(device=device, dtype=dtype)
-        self.device = self._device(found)
+        self.device = self._device(things)
         if self.copied:
             self._materialize()
             for thing in self.modules.values():
                 _draw(thing)
-        for name, tensor, owner in _named(found):
+        for name, tensor, owner in _named(things):
             self.tensors[name], self.owners[name] = tensor, owner
         if not self.copied:
             self.dtype = next((t.dtype for t in self.tensors.values()), dtype)
@@ -182,9 +184,9 @@ class Target:
         """Attend: keys and values are of the queries' tokens where they are not given, and everything is allowed."""
         key = self.wide(query, 1) if key is None else key
         value = (key if key.size(-1) == self.options.widths[2] else self.wide(query, 2)) if value is None else value
-        given = self.given(query, key, value)
-        kept = {id(x): x.clone() for x in given}  # the target may write into them
-        return self.read(self.raw(*(kept[id(x)] for x in given), allowed=allowed), query, key.size(1))
+        chosen = self.chosen(query, key, value)
+        kept = {id(x): x.clone() for x in chosen}  # the target may write into them
+        return self.read(self.raw(*(kept[id(x)] for x in chosen), allowed=allowed), query, key.size(1))
 
     @property
     def untouched(self) -> dict[str, Tensor]:
@@ -196,11 +198,11 @@ class Target:
         """Names of what a backward pass reaches."""
         return [name for name, tensor in self.tensors.items() if tensor.requires_grad and tensor.is_leaf]
 
-    def told(self, option: str) -> bool:
+    def called_with(self, option: str) -> bool:
         """Whether an nn.MultiheadAttention within was called with this option."""
         return any(call.get(option) for call in self.spied)
 
-    def given(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, ...]:
+    def chosen(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, ...]:
         """Choose what of these the target takes."""
         if self.options.own:
             return (query,)
@@ -235,13 +237,13 @@ class Target:
             )
         return output if self.batch_first else output.transpose(0, 1)
 
-    def raw(self, *given: Tensor, allowed: Tensor | None = None, **more: Any) -> Any:
+    def raw(self, *tensors: Tensor, allowed: Tensor | None = None, **more: Any) -> Any:
         """Call it with these very tensors, (batch, tokens, features), and return what it returns."""
-        items, queries, keys = given[0].size(0), given[0].size(1), given[-1].size(1)
-        passed = list(given)
+        items, queries, keys = tensors[0].size(0), tensors[0].size(1), tensors[-1].size(1)
+        passed = list(tensors)
         if not self.batch_first:
-            turned = {id(x): x.transpose(0, 1) for x in given}
-            passed = [turned[id(x)] for x in given]
+            turned = {id(x): x.transpose(0, 1) for x in tensors}
+            passed = [turned[id(x)] for x in tensors]
         if self.options.masked:
             everything = torch.ones(queries, keys, dtype=torch.bool)
             passed.append(self._mask(everything if allowed is None else allowed, items))
@@ -263,10 +265,10 @@ class Target:
             return allowed.any(1)
         return allowed.unsqueeze(1) if self.mask_axes == 4 else allowed
 
-    def _device(self, found: Mapping[str, Any]) -> torch.device:
+    def _device(self, things: Mapping[str, Any]) -> torch.device:
         """Where its parameters are, to which its inputs go."""
         tensors: dict[str, Tensor] = {}
-        for name, thing in found.items():
+        for name, thing in things.items():
             module = isinstance(thing, nn.Module)
             held = dict((*thing.named_parameters(), *thing.named_buffers())) if module else {"": thing}
             tensors |= {f"{name}.{inner}".strip("."): t for inner, t in held.items() if isinstance(t, Tensor)}
@@ -284,10 +286,15 @@ class Target:
         if any(lazy(parameter) for module in self.modules.values() for parameter in module.parameters()):
             x = torch.ones(2, self.options.tokens or 5, self.options.embed_dim, dtype=self.dtype)
             for axes in (4, 3, 2, 1):
-                self.mask_axes = axes
                 with torch.no_grad(), contextlib.suppress(Exception):  # if it fails, it is asked again, and heard
-                    self(x)
+                    self.with_axes(axes)(x)
                     return
+
+    def with_axes(self, mask_axes: int) -> Target:
+        """Return the same target, which gets its masks with so many axes."""
+        twin = copy.copy(self)
+        twin.mask_axes = mask_axes
+        return twin
 
     def release(self) -> None:
         """Leave what could not be copied as it was found."""
@@ -307,12 +314,12 @@ class Target:
             for module in self.modules.values():
                 module.eval()
 
-    def _rebind(self, function: types.FunctionType, found: dict[str, Any]) -> Callable[..., Any]:
+    def _rebind(self, function: types.FunctionType, things: dict[str, Any]) -> Callable[..., Any]:
         names = function.__code__.co_names
         scope = function.__globals__
         mine = {n: scope[n] for n in names if n in scope and self._is_ours(scope[n], scope)}
         if mine:
-            scope = scope | {name: self._own(value, found, name) for name, value in mine.items()}
+            scope = scope | {name: self._own(value, things, name) for name, value in mine.items()}
         cells = []
         for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
             try:
@@ -320,27 +327,29 @@ class Target:
             except ValueError:  # not yet assigned
                 cells.append(cell)
                 continue
-            own = self._own(content, found, name)
+            own = self._own(content, things, name)
             cells.append(cell if own is content else types.CellType(own))
-        defaults = tuple(self._own(value, found, f"default {i}") for i, value in enumerate(function.__defaults__ or ()))
+        defaults = tuple(
+            self._own(value, things, f"default {i}") for i, value in enumerate(function.__defaults__ or ())
+        )
         twin = types.FunctionType(function.__code__, scope, function.__name__, defaults or None, tuple(cells) or None)
         twin.__kwdefaults__ = function.__kwdefaults__
         return twin
 
-    def _own(self, value: Any, found: dict[str, Any], name: str = "", *, copied: bool = False) -> Any:
+    def _own(self, value: Any, things: dict[str, Any], name: str = "", *, copied: bool = False) -> Any:
         """Copy what holds weights or leads to some, and collect them: a module, a tensor, a function, an object."""
         value = _uncompiled(value)
 
         def part(each: Any, key: object, copied: bool = copied) -> Any:
-            return self._own(each, found, f"{name}.{key}" if name else str(key), copied=copied)
+            return self._own(each, things, f"{name}.{key}" if name else str(key), copied=copied)
 
         if isinstance(value, nn.Module):
-            found[name], self.originals[name] = value if copied else self._deepcopy(value), value
-            return found[name]
+            things[name], self.originals[name] = value if copied else self._deepcopy(value), value
+            return things[name]
         if isinstance(value, Tensor) and value.is_floating_point() and value.dim():
-            found[name] = value.detach().to(self.dtype, copy=True).requires_grad_(value.requires_grad)
+            things[name] = value.detach().to(self.dtype, copy=True).requires_grad_(value.requires_grad)
             self.originals[name] = value
-            return found[name]
+            return things[name]
         if isinstance(value, dict | list | tuple) and value:
             items = value.items() if isinstance(value, dict) else enumerate(value)
             twins = {key: part(each, key) for key, each in items}
@@ -350,14 +359,14 @@ class Target:
         if isinstance(value, functools.partial):
             args = [part(each, f"argument {i}") for i, each in enumerate(value.args)]
             options = {key: part(each, key) for key, each in value.keywords.items()}
-            return functools.partial(self._own(value.func, found, name, copied=copied), *args, **options)
+            return functools.partial(self._own(value.func, things, name, copied=copied), *args, **options)
         if isinstance(value, types.MethodType):
-            return types.MethodType(value.__func__, self._own(value.__self__, found, name, copied=copied))
+            return types.MethodType(value.__func__, self._own(value.__self__, things, name, copied=copied))
         if isinstance(value, types.FunctionType) and not copied and id(value) not in self._memo:
             self._memo[id(value)] = value  # a function may refer to itself
             inner: dict[str, Any] = {}
             twin = self._rebind(value, inner)
-            found.update(inner)
+            things.update(inner)
             return twin if inner else value
         if _is_instance(value) and not copied:
             twin = self._deepcopy(value)
@@ -387,10 +396,21 @@ class Target:
         return twin
 
 
-def a(thing: object) -> str:
-    """What kind of thing it is, with its article."""
+def with_article(thing: object) -> str:
+    """Return the name of a thing's type, after its article."""
     name = type(thing).__name__
     return f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}"
+
+
+@contextmanager
+def restored(tensor: Tensor) -> Iterator[Tensor]:
+    """Let a tensor be changed in place for a while, and put its own numbers back, which are also given."""
+    kept = tensor.detach().clone()
+    with torch.no_grad():
+        try:
+            yield kept
+        finally:
+            tensor.copy_(kept)
 
 
 def _named(things: Mapping[str, nn.Module | Tensor]) -> Iterator[tuple[str, Tensor, nn.Module | None]]:
@@ -418,11 +438,11 @@ def _parts(result: Any) -> list[Any]:
     return list(result) if isinstance(result, tuple | list) else [result]
 
 
-def _are_weights(given: Tensor, queries: int, keys: int) -> bool:
+def _are_weights(result: Tensor, queries: int, keys: int) -> bool:
     """Whether a second result can be weights: scores and biases have this shape too, but no rows that sum to one."""
-    if given.shape[-2:] != (queries, keys) or not given.is_floating_point() or not given.isfinite().any():
+    if result.shape[-2:] != (queries, keys) or not result.is_floating_point() or not result.isfinite().any():
         return False
-    return not bool((given < 0).any())
+    return not bool((result < 0).any())
 
 
 def _is_instance(value: Any) -> bool:

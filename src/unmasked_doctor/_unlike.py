@@ -12,14 +12,14 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from unmasked_doctor._call import Call
-from unmasked_doctor._hear import Facts
+from unmasked_doctor._listen.calls import Call
+from unmasked_doctor._listen.hear import Facts
+from unmasked_doctor._listen.wires import Wires
 from unmasked_doctor._report import Standing
-from unmasked_doctor._wires import Wires
 
 __all__ = ["FACTS", "Seen", "odd_ones", "tiled"]
 
-Said = tuple[str | None, str, str]  # a cause, what is told, and the evidence
+Difference = tuple[str | None, str, str]  # a cause, what is told, and the evidence
 
 
 @dataclass
@@ -166,26 +166,26 @@ def _is_turned(seen: Seen) -> bool:
     return len(seen.wires.turns) == 2 and all(turn.kind == "turned" for turn in seen.wires.turns.values())
 
 
-def _reads_said(seen: Seen, value: Any, usual: Any) -> Said:
+def _explain_reads(seen: Seen, value: Any, usual: Any) -> Difference:
     now, then = dict(value), dict(usual)
     by = "its heads read other layers, or other features of them"
     if now["value"] == then["key"] and now["key"] == then["value"]:
         return "wrong-value", "its keys and values are exchanged", "its value reads what is the key in the others"
     for role in ("query", "key"):
         if now["value"] == then[role]:
-            told = f"its {role} is passed as the value"
-            return "wrong-value", told, f"its value reads what is the {role} in the others"
+            text = f"its {role} is passed as the value"
+            return "wrong-value", text, f"its value reads what is the {role} in the others"
     for role in ("key", "value"):
         if now[role] != then[role] and tiled(now[role]) and set(now[role]) == set(then[role]):
-            told = f"its {role} heads are repeated in the order 0 1 0 1, not 0 0 1 1"
-            return "repeat-for-repeat-interleave", told, "query heads read other key heads"
+            text = f"its {role} heads are repeated in the order 0 1 0 1, not 0 0 1 1"
+            return "repeat-for-repeat-interleave", text, "query heads read other key heads"
     which = [role for role in now if now[role] != then[role]]
     if len(which) == 1 and set(now[which[0]]) == set(then[which[0]]):
         return None, f"the heads of its {which[0]} are in another order", by
     return None, f"its {' and '.join(which)} come from elsewhere", by
 
 
-def _scale_said(seen: Seen, value: Any, usual: Any) -> Said:
+def _explain_scale(seen: Seen, value: Any, usual: Any) -> Difference:
     evidence = f"they are multiplied by {value:g}, not by {usual:g}"
     root = float(f"{seen.call.query.size(-1) ** -0.5:.4g}")
     if usual == root and abs(value - 1) < 1e-3:
@@ -193,14 +193,14 @@ def _scale_said(seen: Seen, value: Any, usual: Any) -> Said:
     return "wrong-d-in-scale", "its scores are scaled by another number", evidence
 
 
-def _softmax_said(seen: Seen, value: Any, usual: Any) -> Said:
+def _explain_softmax(seen: Seen, value: Any, usual: Any) -> Difference:
     if value[0] == usual[0]:
         return "mask-after-softmax", "its weights are changed after the softmax", "they are not what the softmax gave"
     cause = "softmax-over-queries" if value[0] == "queries" else None
     return cause, f"its softmax runs over {value[0]}", f"over {usual[0]} in the others"
 
 
-def _causal_said(seen: Seen, value: Any, usual: Any) -> Said:
+def _explain_causal(seen: Seen, value: Any, usual: Any) -> Difference:
     weights = seen.call.weights
     if usual:
         later = torch.ones(weights.shape[-2:], dtype=torch.bool, device=weights.device).triu(1)
@@ -221,20 +221,20 @@ class Fact(NamedTuple):
     """
 
     of: Callable[[Seen], Any]
-    said: Callable[[Seen, Any, Any], Said]
+    explain: Callable[[Seen, Any, Any], Difference]
     follows: bool = False
     good: bool = False
 
 
 FACTS: dict[str, Fact] = {
-    "causal": Fact(lambda seen: seen.causal if seen.call.query.size(-2) > 1 else None, _causal_said),
-    "scale": Fact(lambda seen: seen.scale, _scale_said),
+    "causal": Fact(lambda seen: seen.causal if seen.call.query.size(-2) > 1 else None, _explain_causal),
+    "scale": Fact(lambda seen: seen.scale, _explain_scale),
     "weights": Fact(lambda seen: seen.sums, lambda seen, value, usual: (
         "weights-not-normalized", "its weights do not sum to one",
         f"those of the last query sum to {float(seen.call.weights[0, 0, -1].sum()):.3g}"), follows=True, good=True),
-    "softmax": Fact(lambda seen: (seen.call.over, seen.unchanged), _softmax_said, follows=True),
+    "softmax": Fact(lambda seen: (seen.call.over, seen.unchanged), _explain_softmax, follows=True),
     "reads": Fact(lambda seen: tuple(sorted(seen.wires.reads.items())) if len(seen.wires.reads) == 3 else None,
-                  _reads_said),
+                  _explain_reads),
     "tokens": Fact(lambda seen: tuple(sorted(seen.wires.tokens.items())) or None, lambda seen, value, usual: (
         None, "its heads read other tokens than those of the others",
         ", ".join(f"its {role} {tokens}" for role, tokens in value)), follows=True),

@@ -61,8 +61,8 @@ class Entry:
 
         Where neither is known it is the link.
         """
-        told = os.environ.get("SITE_URL") or _documentation()
-        return f"{told.rstrip('/')}/{self.link}" if told else self.link
+        site = os.environ.get("SITE_URL") or _documentation()
+        return f"{site.rstrip('/')}/{self.link}" if site else self.link
 
 
 @cache
@@ -118,8 +118,8 @@ class Plate:
     maps: tuple[list[list[float]], list[list[float]]] | None = None
 
     def __str__(self) -> str:
-        told = [f"wrong: {self.entry.wrong}", f"right: {self.entry.right}"]
-        return "\n".join(told + [each for each in (self.measured, self.found) if each])
+        lines = [f"wrong: {self.entry.wrong}", f"right: {self.entry.right}"]
+        return "\n".join(lines + [each for each in (self.measured, self.found) if each])
 
     __repr__ = __str__
 
@@ -140,10 +140,10 @@ class Plate:
             f'<div class="plate-{side.lower()}"><p>{side}</p><pre><code>{escape(code)}</code></pre>{drawn(cells)}</div>'
             for side, code, cells in zip(("Wrong", "Right"), (self.entry.wrong, self.entry.right), maps, strict=True)
         )
-        told = [f"<p><b>Off by</b> {escape(self.measured.removeprefix('off by '))}.</p>"] * (self.off is not None)
-        told += [f"<p><b>A check says:</b> {escape(self.found)}.</p>"] * bool(self.found)
+        notes = [f"<p><b>Off by</b> {escape(self.measured.removeprefix('off by '))}.</p>"] * (self.off is not None)
+        notes += [f"<p><b>A check says:</b> {escape(self.found)}.</p>"] * bool(self.found)
         seen = f"<p><b>You see:</b> {escape(self.entry.symptom[0].lower() + self.entry.symptom[1:])}.</p>"
-        return f'<div class="plate">{seen}<div class="plate-sides">{sides}</div>{"".join(told)}</div>'
+        return f'<div class="plate">{seen}<div class="plate-sides">{sides}</div>{"".join(notes)}</div>'
 
 
 def drawn(reached: list[list[float]] | None) -> str:
@@ -244,8 +244,10 @@ class Exhibits:
             raise ValueError(f"{slug} is not off on what is given; pass as given what shows it")
         check = probe or self.probe
         found = check(wrong, *shown) if check else ""
-        if check and (told := check(right, *shown)):
-            raise ValueError(f"{slug}: the probe says of the right version: {told}; pass one that finds only the wrong")
+        if check and (words := check(right, *shown)):
+            raise ValueError(
+                f"{slug}: the probe says of the right version: {words}; pass one that finds only the wrong"
+            )
         if check and not found:
             raise ValueError(f"{slug}: the probe does not find the wrong version; pass one that does")
         *others, last = shown
@@ -297,8 +299,8 @@ def mended(entry: Entry, wrong: Callable[..., Tensor]) -> Callable[..., Tensor]:
     try:
         tree = ast.parse(dedent(inspect.getsource(wrong)))
     except OSError as error:
-        told = f"{wrong.__name__} has no source to mend: write it in a file or in a notebook, or pass right"
-        raise ValueError(told) from error
+        text = f"{wrong.__name__} has no source to mend: write it in a file or in a notebook, or pass right"
+        raise ValueError(text) from error
     mending.visit(tree)
     if mending.times != 1:
         raise ValueError(
@@ -361,8 +363,8 @@ def _entries(text: str) -> Iterator[Entry]:
             (slug, title), (sign, seen) = (line.split(": ", 1) for line in block.splitlines()[:2])
             wrong, right = (line[2:] for line in block.splitlines()[2:])
         except ValueError:
-            told = "write its slug and title, its sign and what one sees, the wrong line and the right one"
-            raise ValueError(f"museum.txt cannot be read at {block.splitlines()[0]!r}: {told}") from None
+            text = "write its slug and title, its sign and what one sees, the wrong line and the right one"
+            raise ValueError(f"museum.txt cannot be read at {block.splitlines()[0]!r}: {text}") from None
         if sign not in _SIGNS:
             raise ValueError(f"museum.txt gives {slug} the sign {sign!r}; write one of {', '.join(_SIGNS)}")
         yield Entry(slug, title, page, wrong, right, seen, _SIGNS[sign])

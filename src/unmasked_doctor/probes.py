@@ -2,8 +2,9 @@
 
 A probe returns None if all is well, and otherwise `Evidence`: what was done, what came out, and by how much. Most take
 ``f``, any function from (batch, tokens, features) to (batch, tokens, any), and ``x``, floating, (batch, tokens,
-features): an input of it. None moves the global random generator. `unmasked.diagnose` asks them all, and looks for the
-cause.
+features): an input of it. None moves the global random generator. `unmasked.diagnose` asks all but four, and looks for
+the cause: of masks and caches it asks in another way (`attends_to_what_is_hidden`, `misaligns_a_cache`), and it takes
+no function of positions (`notices_a_shift`, `turns_otherwise`).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from torch import Tensor, nn
 
 from unmasked import _generators
 from unmasked._checks import checked
+from unmasked_doctor._target import restored
 
 __all__ = [
     "Evidence",
@@ -141,18 +143,18 @@ def sees_the_future(f: Function, x: Tensor) -> Evidence | None:
         after = f(changed(x, late))[:, :late]
         if gap := differs(after, before[:, :late]):
             reached = _first(after, before[:, :late])
-            return _told(x, gap, f"changing token {late} moves the output of token {reached} by {gap:.3g}")
+            return _evidence(x, gap, f"changing token {late} moves the output of token {reached} by {gap:.3g}")
     for late in range(x.size(1) - 1, 0, -1):
         for large in enlarged(x, late):
             after = f(large)[:, :late]
             if gap := _finitely(after, before[:, :late]):
                 reached = _first(after, before[:, :late])
-                return _told(x, gap, f"making token {late} large moves the output of token {reached} by {gap:.3g}")
+                return _evidence(x, gap, f"making token {late} large moves the output of token {reached} by {gap:.3g}")
     for position in range(x.size(1) - 1):
         gradient = _gradient(f, x, position)
         later = None if gradient is None else gradient[:, position + 1 :]
         if later is not None and (gap := differs(later, torch.zeros_like(later))):
-            return _told(x, gap, f"the gradient of output {position} reaches later tokens, by {gap:.3g}")
+            return _evidence(x, gap, f"the gradient of output {position} reaches later tokens, by {gap:.3g}")
     return None
 
 
@@ -168,7 +170,7 @@ def misses_the_past(f: Function, x: Tensor) -> Evidence | None:
         after = f(changed(x, early))
         for position in range(x.size(1) - 1, early - 1, -1):
             if not differs(after[:, position], before[:, position]):
-                return _told(x, 0.0, f"changing token {early} leaves the output of token {position} as it was")
+                return _evidence(x, 0.0, f"changing token {early} leaves the output of token {position} as it was")
     return None
 
 
@@ -188,8 +190,8 @@ def breaks_equivariance(f: Function, x: Tensor) -> Evidence | None:
     before = f(x)
     for order in (places.flip(0), places.roll(1)):
         if gap := differs(f(x[:, order]), before[:, order]):
-            told = "with the tokens in another order, the outputs are not the same in that order, but off by"
-            return _told(x, gap, f"{told} {gap:.3g}")
+            text = "with the tokens in another order, the outputs are not the same in that order, but off by"
+            return _evidence(x, gap, f"{text} {gap:.3g}")
     return None
 
 
@@ -210,9 +212,9 @@ def mixes_items(f: Function, x: Tensor) -> Evidence | None:
         others = [i for i in range(x.size(0)) if i != item]
         if gap := differs(after[others], before[others]):
             reached = others[_first(after[others].transpose(0, 1), before[others].transpose(0, 1))]
-            return _told(x, gap, f"changing item {item} moves the output of item {reached} by {gap:.3g}")
+            return _evidence(x, gap, f"changing item {item} moves the output of item {reached} by {gap:.3g}")
         if not differs(after[item], before[item]):
-            return _told(x, 0.0, f"changing item {item} leaves its own output as it was")
+            return _evidence(x, 0.0, f"changing item {item} leaves its own output as it was")
     return None
 
 
@@ -233,8 +235,8 @@ def is_no_average(f: Function, x: Tensor) -> Evidence | None:
     gap = differs(among, alone.expand_as(among) if alone.size(-1) == among.size(-1) else alone)
     if not gap:
         return None
-    told = f"a token has another output among its copies than alone, off by {gap:.3g}"
-    return _told(x, gap, f"{told}: weights do not sum to one, or features are mixed between tokens")
+    text = f"a token has another output among its copies than alone, off by {gap:.3g}"
+    return _evidence(x, gap, f"{text}: weights do not sum to one, or features are mixed between tokens")
 
 
 def weights_sum_to_one(weights: Tensor) -> Evidence | None:
@@ -273,7 +275,7 @@ def changes_from_call_to_call(f: Function, x: Tensor) -> Evidence | None:
         first = f(x)
         torch.manual_seed(2)
         gap = differs(f(x), first)
-    return _told(x, gap, f"two calls with the same input differ by {gap:.3g}") if gap else None
+    return _evidence(x, gap, f"two calls with the same input differ by {gap:.3g}") if gap else None
 
 
 @torch.inference_mode(False)
@@ -291,16 +293,16 @@ def overwrites_inputs(f: Callable[..., object], *inputs: Tensor) -> Evidence | N
         >>> print(overwrites_inputs(lambda x: x.mul_(2), torch.ones(1, 2, 3)))
         input 0 of shape (1, 2, 3) is changed by the call, by 1
     """
-    given = [x.detach().clone() for x in inputs]
-    versions = [x._version for x in given]
+    copies = [x.detach().clone() for x in inputs]
+    versions = [x._version for x in copies]
     with torch.no_grad():
-        f(*given)
-    for index, (x, was, version) in enumerate(zip(given, inputs, versions, strict=True)):
+        f(*copies)
+    for index, (x, was, version) in enumerate(zip(copies, inputs, versions, strict=True)):
         same = torch.equal(x, was)
         if x._version != version or not same:
             gap = 0.0 if same else (x.double() - was.detach().double()).abs().max().item()
-            told = f"input {index} of shape {tuple(x.shape)} is changed by the call, by {gap:.3g}"
-            return Evidence(told, gap, tuple(x.shape))
+            text = f"input {index} of shape {tuple(x.shape)} is changed by the call, by {gap:.3g}"
+            return Evidence(text, gap, tuple(x.shape))
     return None
 
 
@@ -327,7 +329,7 @@ def cuts_gradients(f: Function, x: Tensor, parameters: Iterable[tuple[str, Tenso
         output = f(x)
     cotangent = _noise(output, seed=3)
     if not output.requires_grad:
-        return _told(x, float("inf"), "the output requires no gradient: it was detached, or computed without grad")
+        return _evidence(x, float("inf"), "the output requires no gradient: it was detached, or computed without grad")
     gradients = torch.autograd.grad(output, [t for _, t in tensors], cotangent, allow_unused=True)
     for (name, tensor), gradient in zip(tensors, gradients, strict=True):
         gaps = []
@@ -335,23 +337,21 @@ def cuts_gradients(f: Function, x: Tensor, parameters: Iterable[tuple[str, Tenso
         exact = x.dtype == torch.float64
         for seed, step in ((4, 1e-5), (6, 1e-6), (8, 1e-6)) if exact else ((4, 1e-2), (6, 3e-3), (8, 1e-2)):
             direction = _noise(tensor, seed)
-            with torch.no_grad():
-                kept = tensor.detach().clone()
+            with restored(tensor) as kept:
                 ends = []
                 for sign in (1, -1):
                     tensor.copy_(kept + sign * step * direction)
                     ends.append((f(x) * cotangent).sum().item())
-                tensor.copy_(kept)
             measured = (ends[0] - ends[1]) / (2 * step)
-            told = 0.0 if gradient is None else (gradient * direction).sum().item()
-            gap = abs(measured - told)
+            text = 0.0 if gradient is None else (gradient * direction).sum().item()
+            gap = abs(measured - text)
             if gap <= (1e-5 if exact else 3e-2) * max(1.0, abs(measured)):
                 break
-            gaps.append((gap, f"along {name} the output moves by {measured:.3g}, and its gradient says {told:.3g}"))
+            gaps.append((gap, f"along {name} the output moves by {measured:.3g}, and its gradient says {text:.3g}"))
         else:
-            return _told(x, *gaps[0])
+            return _evidence(x, *gaps[0])
         if gradient is None:
-            return _told(x, 0.0, f"the gradient does not reach {name}, nor does the output depend on it")
+            return _evidence(x, 0.0, f"the gradient does not reach {name}, nor does the output depend on it")
     return None
 
 
@@ -372,13 +372,14 @@ def fails_in_half(f: Function, x: Tensor) -> Evidence | None:
     try:
         output = f(x.half())
     except (RuntimeError, OverflowError) as error:
-        said = str(error).split("\n")[0]
-        if "overflow" not in said:
+        message = str(error).split("\n")[0]
+        if "overflow" not in message:
             return None
-        return _told(x, float("inf"), f"in float16 it raises {type(error).__name__}: {said}")
+        return _evidence(x, float("inf"), f"in float16 it raises {type(error).__name__}: {message}")
     if output.isfinite().all():
         return None
-    return _told(x, float("inf"), f"in float16 {int((~output.isfinite()).sum())} numbers of its output are not finite")
+    count = int((~output.isfinite()).sum())
+    return _evidence(x, float("inf"), f"in float16 {count} numbers of its output are not finite")
 
 
 def attends_to_what_is_hidden(f: Masked, query: Tensor, key: Tensor, value: Tensor, allowed: Tensor) -> Evidence | None:
@@ -409,13 +410,13 @@ def attends_to_what_is_hidden(f: Masked, query: Tensor, key: Tensor, value: Tens
         after = f(query, changed(key, index), changed(value, index), allowed)
         gap = differs(after, before)
         if gap and not seen[index]:
-            return _told(key, gap, f"changing key {index}, which no query may see, moves the output by {gap:.3g}")
+            return _evidence(key, gap, f"changing key {index}, which no query may see, moves the output by {gap:.3g}")
         if seen[index] and not gap:
-            return _told(key, 0.0, f"changing key {index}, which queries may see, leaves the output as it was")
+            return _evidence(key, 0.0, f"changing key {index}, which queries may see, leaves the output as it was")
         for k, v in [] if seen[index] else zip(enlarged(key, index), enlarged(value, index), strict=True):
             if gap := _finitely(f(query, k, v, allowed), before):
-                told = f"making key {index} large, which no query may see, moves the output by {gap:.3g}"
-                return _told(key, gap, told)
+                text = f"making key {index} large, which no query may see, moves the output by {gap:.3g}"
+                return _evidence(key, gap, text)
     return None
 
 
@@ -437,13 +438,13 @@ def is_blinded(f: Masked, query: Tensor, key: Tensor, value: Tensor, allowed: Te
     key = key.detach().clone().requires_grad_()
     output = f(query, key, value, allowed)
     if output[:, 1:].isnan().any():
-        return _told(query, float("inf"), "a query that may see no key makes the output of others NaN")
+        return _evidence(query, float("inf"), "a query that may see no key makes the output of others NaN")
     if output.isnan().any():
-        return _told(query, float("inf"), "the query that may see no key gets NaN")
+        return _evidence(query, float("inf"), "the query that may see no key gets NaN")
     if output.requires_grad:
         gradients = torch.autograd.grad(output.sum(), [key, value], allow_unused=True)
         if any(g is not None and g.isnan().any() for g in gradients):
-            return _told(query, float("inf"), "the query that may see no key makes gradients NaN")
+            return _evidence(query, float("inf"), "the query that may see no key makes gradients NaN")
     return None
 
 
@@ -466,8 +467,8 @@ def misaligns_a_cache(f: Callable[[Tensor, Tensor, Tensor], Tensor], x: Tensor) 
     whole = f(x, x, x)
     for newest in range(1, x.size(1)):
         if gap := differs(f(x[:, -newest:], x, x), whole[:, -newest:]):
-            told = f"the last {newest} of the queries, asked alone, gets another output, off by {gap:.3g}"
-            return _told(x, gap, told)
+            text = f"the last {newest} of the queries, asked alone, gets another output, off by {gap:.3g}"
+            return _evidence(x, gap, text)
     return None
 
 
@@ -498,10 +499,10 @@ def notices_a_shift(f: Callable[[Tensor, Tensor], Tensor], x: Tensor) -> Evidenc
         after = f(x, places + shift)
         if gap := differs(after, before):
             token = _first(after, before)
-            told = f"the output of token {token} moves by {gap:.3g} where all positions are {shift} larger"
-            return _told(x, gap, told)
+            text = f"the output of token {token} moves by {gap:.3g} where all positions are {shift} larger"
+            return _evidence(x, gap, text)
     if not differs(f(x, 2 * places), before):
-        return _told(x, 0.0, "no output notices that every offset doubles: the positions do not arrive")
+        return _evidence(x, 0.0, "no output notices that every offset doubles: the positions do not arrive")
     return None
 
 
@@ -534,20 +535,20 @@ def turns_otherwise(
         here = torch.zeros(len(features), dtype=torch.long, device=x.device)
         return (turn(features, here + 1) @ turn(features, here).mT).cpu().double()
 
-    found, wanted = scores(turn), scores(right)
+    actual, wanted = scores(turn), scores(right)
     # The sine is as exact as its angle, however small that is; the cosine of a slow pair is 1, and says nothing.
     turned, asked = (
-        torch.atan2(each - each.mT, 2 * each.diagonal()[:, None]) * (each != each.mT) for each in (found, wanted)
+        torch.atan2(each - each.mT, 2 * each.diagonal()[:, None]) * (each != each.mT) for each in (actual, wanted)
     )
     gap = (turned - asked).abs()
     if (wrong := (gap > 1e-3 * asked.abs() + 1e-9).nonzero()).numel():
         one, other = wrong[0].tolist()
-        told = f"features {one} and {other} turn by {turned[one, other]:.3g} from one position to the next, and should "
-        told += f"by {asked[one, other]:.3g}"
+        text = f"features {one} and {other} turn by {turned[one, other]:.3g} from one position to the next, and should "
+        text += f"by {asked[one, other]:.3g}"
         if (base := _base_of(turned)) not in ("", _base_of(asked)):
-            told += f": their base is {base}"
-        return Evidence(told, gap.max().item(), tuple(x.shape))
-    ratios = found.norm(dim=-1) / wanted.norm(dim=-1)
+            text += f": their base is {base}"
+        return Evidence(text, gap.max().item(), tuple(x.shape))
+    ratios = actual.norm(dim=-1) / wanted.norm(dim=-1)
     grown = ratios[(ratios - 1).abs().argmax()].item()
     if abs(grown - 1) > 1e-3:
         return Evidence(f"scores are {grown:.3g} times those that they should be", abs(grown - 1), tuple(x.shape))
@@ -625,8 +626,8 @@ def shares_memory(module: nn.Module) -> Evidence | None:
     for name, p in mine.values():
         for other in others:
             if other is not p and _overlap(p, other):
-                told = f"{name!r} lies in the memory of another parameter, of shape {tuple(other.shape)}"
-                return Evidence(told, 0.0, tuple(p.shape))
+                text = f"{name!r} lies in the memory of another parameter, of shape {tuple(other.shape)}"
+                return Evidence(text, 0.0, tuple(p.shape))
     return None
 
 
@@ -739,10 +740,10 @@ def _gradient(f: Function, x: Tensor, position: int) -> Tensor | None:
             return None
 
 
-def _told(x: Tensor, gap: float, told: str) -> Evidence:
+def _evidence(x: Tensor, gap: float, text: str) -> Evidence:
     items, tokens = x.shape[:2]
     counted = f"{items} {'item' if items == 1 else 'items'} of {tokens} {'token' if tokens == 1 else 'tokens'}"
-    return Evidence(f"{counted}: {told}", gap, tuple(x.shape))
+    return Evidence(f"{counted}: {text}", gap, tuple(x.shape))
 
 
 for _name in {*__all__} - {"Evidence"}:

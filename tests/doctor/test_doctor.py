@@ -74,6 +74,17 @@ def test_every_mistake_of_the_museum_is_planted_or_cannot_be_seen() -> None:
     assert len(examples.RIGHT) >= 15
 
 
+def test_parameters_are_put_back_as_they_were_also_where_the_target_cannot_be_copied() -> None:
+    class Uncopied(examples.WRONG["bias-kv-as-shift"].make):  # type: ignore[name-defined, misc]
+        def __deepcopy__(self, memo: Any) -> None:
+            raise TypeError("it cannot be copied")
+
+    module = Uncopied()
+    before = {name: parameter.detach().clone() for name, parameter in module.named_parameters()}
+    assert "what bias_k and bias_v are for" in str(diagnose(module, embed_dim=12, num_heads=3).inconclusive)
+    assert all(torch.equal(parameter, before[name]) for name, parameter in module.named_parameters())
+
+
 # Classes that nothing was written for
 
 

@@ -11,12 +11,12 @@ from torch import Tensor, nn
 
 from unmasked import diagnose
 from unmasked_doctor import Finding, Open, Report
-from unmasked_doctor._kept import caches, keeps_nothing
-from unmasked_doctor._numbers import large, trained
-from unmasked_doctor._questions import behaviour, obeys_its_mask
+from unmasked_doctor._ask.kept import caches, keeps_nothing
+from unmasked_doctor._ask.numbers import large, trained
+from unmasked_doctor._ask.questions import behaviour, obeys_its_mask
+from unmasked_doctor._ask.used import trainable
 from unmasked_doctor._subject import Subject, runs, still
 from unmasked_doctor._target import Options
-from unmasked_doctor._used import trainable
 
 from .test_zoo import RIGHT, WRONG, examined
 from .zoo.attention import Attention, Cached, separate

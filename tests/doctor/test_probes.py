@@ -66,6 +66,20 @@ def test_what_is_wrong_is_told(probe, f, told: str, x) -> None:
     assert evidence.difference >= 0
 
 
+def test_a_parameter_is_put_back_also_where_moving_it_raises(x) -> None:
+    weight = torch.randn(4, 4, dtype=torch.float64, requires_grad=True)
+    before = weight.detach().clone()
+
+    def f(x):
+        if not torch.equal(weight, before):
+            raise ArithmeticError("it is moved")
+        return x @ weight
+
+    with pytest.raises(ArithmeticError, match="it is moved"):
+        probes.cuts_gradients(f, x, [("weight", weight)])
+    assert torch.equal(weight, before)
+
+
 def test_a_leak_that_no_change_of_value_shows_is_found_by_the_gradient(x) -> None:
     class Straight(torch.autograd.Function):
         @staticmethod

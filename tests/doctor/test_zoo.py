@@ -1,5 +1,7 @@
 """The doctor on modules whose authors did not know it: no right one is accused, and nearly all bugs are found."""
 
+import inspect
+
 import pytest
 
 from unmasked_doctor import Report
@@ -53,18 +55,23 @@ def examined(case: Case) -> Report:
     return case.style.examine()
 
 
+def shown(report: Report, style: Style) -> str:
+    """The report, the options and the source of a module, which are printed where a test fails."""
+    return f"{report.text()}\n\n{style.options}\n\n{inspect.getsource(style.family)}"
+
+
 @pytest.mark.filterwarnings("ignore")  # of FlexAttention, quantization and scripts, which are the modules' own
 @pytest.mark.parametrize("name", RIGHT)
 def test_a_right_module_is_not_accused(name: str) -> None:
     report = examined(RIGHT[name])
-    assert report.ok, report.text()
+    assert report.ok, shown(report, RIGHT[name].style)
 
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("style", [style for _, style in TWINS.values()], ids=[name for name, _ in TWINS.values()])
 def test_the_right_twin_of_a_wrong_module_is_not_accused(style: Style) -> None:
     report = style.examine()
-    assert report.ok, report.text()
+    assert report.ok, shown(report, style)
 
 
 def test_no_stranger_stands_there_twice_or_has_a_slip_that_changes_nothing() -> None:
@@ -77,10 +84,11 @@ def test_no_stranger_stands_there_twice_or_has_a_slip_that_changes_nothing() -> 
 @pytest.mark.parametrize("name", WRONG)
 def test_a_wrong_module_is_found_and_named(name: str) -> None:
     report = examined(WRONG[name])
-    assert report.ok is (name in UNSEEN), report.text()
+    source = shown(report, WRONG[name].style)
+    assert report.ok is (name in UNSEEN), source
     cause = OTHERWISE.get(name, WRONG[name].cause)
-    assert report.ok or cause is None or report.causes == (cause,), report.text()
-    assert all(finding.evidence for finding in report.findings), report.text()
+    assert report.ok or cause is None or report.causes == (cause,), source
+    assert all(finding.evidence for finding in report.findings), source
 
 
 def test_few_are_not_found_or_named_otherwise() -> None:

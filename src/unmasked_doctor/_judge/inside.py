@@ -14,15 +14,26 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor, nn
 
-from unmasked_doctor._call import LAYOUTS, PLURAL, ROLES, Call, found_in, layout_of
-from unmasked_doctor._made import Made
-from unmasked_doctor._names import role_of
+from unmasked_doctor._judge.made import Made
+from unmasked_doctor._judge.names import role_of
+from unmasked_doctor._judge.rows import projections
+from unmasked_doctor._judge.steps import Scores, judged
+from unmasked_doctor._judge.turns import turning
+from unmasked_doctor._listen.calls import LAYOUTS, PLURAL, ROLES, Call, layout_of, matches_in
+from unmasked_doctor._listen.view import (
+    Run,
+    Unseen,
+    View,
+    changed,
+    drawn,
+    elsewhere,
+    moved,
+    other_token,
+    unclear,
+    without_memory,
+)
 from unmasked_doctor._report import Finding, Given, Open, Outcome
-from unmasked_doctor._rows import projections
-from unmasked_doctor._steps import Scores, judged
-from unmasked_doctor._subject import Subject, said
-from unmasked_doctor._turns import turning
-from unmasked_doctor._view import Run, Unseen, View, changed, drawn, elsewhere, moved, other_token, unclear
+from unmasked_doctor._subject import Subject, brief
 
 __all__ = ["Inside", "look"]
 
@@ -37,10 +48,10 @@ class Inside:
         outcomes: Findings, what stays open, and what was taken as given.
         seen: Whether attention was recognized at all.
         causal: Whether it hides later keys by itself.
-        made: How queries, keys and values are made, if that was found.
-        run: The run that all was seen in.
-        layout, longer: How it was laid out, and how many keys it had more than queries.
-        scale: What its products are multiplied by, for each head.
+        made: How queries, keys and values are made, if that is known.
+        run: The run in which all was seen.
+        view: The view in which it ran.
+        scale: By what its products are multiplied, for each head.
     """
 
     outcomes: list[Outcome] = field(default_factory=list)
@@ -48,8 +59,7 @@ class Inside:
     causal: bool | None = None
     made: Made | None = None
     run: Run | None = None
-    layout: int = 0
-    longer: int = 0
+    view: View | None = None
     scale: Tensor | None = None
 
     @property
@@ -78,29 +88,31 @@ class Inside:
 def look(subject: Subject) -> Inside:
     """Watch a forward pass, and judge what was seen."""
     inside = Inside()
-    view = View(subject)
+    view = View(subject, longer=0 if subject.options.own else 3)
     try:
         _judge(view, inside)
         if inside.opens and not inside.findings:
-            inside.add(_strays(view, _base(view)))
+            inside.add(_strays(*_base(view)))
     except Unseen as why:
         inside.outcomes.append(unclear(str(why)))
     except Exception as error:  # code like none that was seen: what it raises is told, never raised
-        inside.outcomes.append(unclear(f"watching it raised {said(error)}"))
+        inside.outcomes.append(unclear(f"watching it raised {brief(error)}"))
     return inside
 
 
 def _judge(view: View, inside: Inside) -> None:
-    base = _without_idle(view, _base(view))
+    view, base = _without_idle(*_base(view))
     if not base.calls or (base.call.at == base.call.place and not Scores(view, base).exponentials):
         inside.outcomes.append(unclear("what averages its values: no product of weights and values was recognized"))
         return
     _refuse_chained(view, base)
     other = view.asked(changed(base.case, other_token), base)
-    base, other = _laid(view, base, other)
+    view, base, other = _laid(view, base, other)
     inside.add(_memory(base))
-    base, other = view.without_memory(base), view.without_memory(other)
-    inside.seen, inside.run = True, base
+    kept = [without_memory(run) for run in (base, other)]
+    view = replace(view, memory=kept[0] is not base or kept[1] is not other)
+    base, other = kept
+    inside.seen, inside.run, inside.view = True, base, view
     inside.add(_places(view, base, other))
     garbled = bool(inside.findings)
     if not garbled:
@@ -109,8 +121,7 @@ def _judge(view: View, inside: Inside) -> None:
     inside.add(judged(scores))
     inside.add(_tables(view, base) if scores.biased else iter(()))
     inside.add(_returned(view, base))
-    inside.causal, inside.scale = scores.causal, scores.scale
-    inside.layout, inside.longer = view.layout, view.longer
+    inside.causal, inside.scale = scores.causal, None if scores.fit is None else scores.fit.scale
     if view.subject.options.masked and not inside.findings and not inside.opens:
         inside.add(_padded(view, base))
     split = any(each.cause == "view-without-transpose" for each in inside.findings)
@@ -125,14 +136,14 @@ def _judge(view: View, inside: Inside) -> None:
         inside.made = Made(view, same)
         inside.add(projections(inside.made, scores, clear=not inside.findings))
     if view.longer and not inside.findings:
-        view.longer = 0  # what is as many may be taken for what is not
+        view = replace(view, longer=0)  # what is as many may be taken for what is not
         square = view.run(view.case(view.subject.items))
         if len(square.calls) == len(base.calls):
-            seen = judged(Scores(view, view.without_memory(square)))
+            seen = judged(Scores(view, without_memory(square)))
             inside.add(each for each in seen if isinstance(each, Finding))
 
 
-def _without_idle(view: View, run: Run) -> Run:
+def _without_idle(view: View, run: Run) -> tuple[View, Run]:
     """Leave out calls of what another call is given too, and that reach no output: as one that only fills a cache."""
 
     def idle(call: Call) -> bool:
@@ -140,17 +151,19 @@ def _without_idle(view: View, run: Run) -> Run:
                 for other in run.calls if other is not call)  # fmt: skip
         return any(same) and not moved(run.output, view.run(run.case, {call.place: _put(call.index)}).output).any()
 
-    if len(run.calls) > 1:
-        view.idle = frozenset(n for n, call in enumerate(run.calls) if idle(call))
-    return view.again(run) if view.idle else run
+    if len(run.calls) < 2:
+        return view, run
+    view = replace(view, idle=frozenset(n for n, call in enumerate(run.calls) if idle(call)))
+    return view, view.again(run)
 
 
-def _base(view: View) -> Run:
+def _base(view: View) -> tuple[View, Run]:
+    """Run it with more keys than queries, or with as many where it refuses that."""
     try:
-        return view.run(view.case(view.subject.items))
+        return view, view.run(view.case(view.subject.items))
     except Exception:  # three arguments of which each has as many tokens
-        view.longer = 0
-        return view.run(view.case(view.subject.items))
+        view = replace(view, longer=0)
+        return view, view.run(view.case(view.subject.items))
 
 
 def _many(view: View, base: Run) -> int:
@@ -164,25 +177,24 @@ def _many(view: View, base: Run) -> int:
     return items
 
 
-def _laid(view: View, base: Run, other: Run) -> tuple[Run, Run]:
+def _laid(view: View, base: Run, other: Run) -> tuple[View, Run, Run]:
     """Lay the heads out so that a changed token moves its own query, key and value alone."""
 
     def local(one: Run, two: Run) -> bool:
         pairs = ((getattr(one.call, n), getattr(two.call, n)) for n in ROLES)
         return not any(elsewhere(*pair) for pair in pairs)
 
-    turned, told = None, layout_of(base.events, base.case.sizes)
-    order = range(len(LAYOUTS)) if told is None else [told]
+    known = layout_of(base.events, base.case.sizes)
+    order = range(len(LAYOUTS)) if known is None else [known]
+    candidates = []
     for layout in order:
-        view.layout = layout
-        laid = view.again(base), view.again(other)
-        if not laid[0].calls or len(laid[0].calls) != len(laid[1].calls):
-            continue
-        if local(*laid):
-            return laid
-        turned = turned or laid
-    view.layout = order[0]
-    return turned or (base, other)
+        seen = replace(view, layout=layout)
+        laid = seen.again(base), seen.again(other)
+        if laid[0].calls and len(laid[0].calls) == len(laid[1].calls):
+            candidates.append(laid)
+            if local(*laid):
+                return seen, *laid
+    return replace(view, layout=order[0]), *(candidates or [(base, other)])[0]
 
 
 def _refuse_chained(view: View, base: Run) -> None:
@@ -206,8 +218,8 @@ def _memory(base: Run) -> Iterator[Outcome]:
         return
     own, values = call.tokens_own
     if int(own.sum()) == int(values.sum()) == keys and not torch.equal(own, values):
-        told = "keys and values that no token makes stand at different places: each key has another token's value"
-        yield Finding("equality with the reference", None, told, "seen where other tokens change them", how="followed")
+        text = "keys and values that no token makes stand at different places: each key has another token's value"
+        yield Finding("equality with the reference", None, text, "seen where other tokens change them", how="followed")
     yield Given("keys that no token makes")
 
 
@@ -241,8 +253,8 @@ def _places(view: View, base: Run, other: Run) -> Iterator[Outcome]:
         else:
             yield unclear(f"a token's {name} depends on other tokens")
     if spread:
-        told = f"a view alone splits {' and '.join(spread)} into heads: a head takes whole tokens"
-        yield view.wrong("view-without-transpose", told)
+        text = f"a view alone splits {' and '.join(spread)} into heads: a head takes whole tokens"
+        yield view.wrong("view-without-transpose", text)
 
 
 def _misplaced(view: View, base: Run, other: Run) -> Iterator[Outcome]:
@@ -252,11 +264,11 @@ def _misplaced(view: View, base: Run, other: Run) -> Iterator[Outcome]:
         before, after = getattr(base.call, name), getattr(other.call, name)
         if before.shape != after.shape or before.size(2) < 3:
             continue
-        given = getattr(base.case, name)
-        if view.near(before, before[:, :, :1].expand_as(before)) and given.size(1) == before.size(2):
+        source = getattr(base.case, name)
+        if view.near(before, before[:, :, :1].expand_as(before)) and source.size(1) == before.size(2):
             if not view.near(before[:1].expand_as(before), before):  # it is no parameter
-                told = f"all tokens of an item have the same {name}: their {PLURAL[name]} are made of one"
-                yield view.wrong(None, told)
+                text = f"all tokens of an item have the same {name}: their {PLURAL[name]} are made of one"
+                yield view.wrong(None, text)
                 return
             continue
         which = moved(before, after)
@@ -264,8 +276,8 @@ def _misplaced(view: View, base: Run, other: Run) -> Iterator[Outcome]:
         if not which[1:].any() and len(places) == 1 and which[0, :, places[0]].all():
             stands[name] = places[0]
     if {"key", "value"} <= stands.keys() and stands["key"] != stands["value"]:
-        told = "keys and values stand in different orders: a token's value is weighed by another token's key"
-        yield view.wrong(None, told)
+        text = "keys and values stand in different orders: a token's value is weighed by another token's key"
+        yield view.wrong(None, text)
 
 
 def _even(x: Tensor) -> bool:
@@ -278,14 +290,14 @@ def _sources(view: View, base: Run) -> Iterator[Outcome]:
     """Change one input alone, and ask which of queries, keys and values are made of it."""
     if view.subject.options.own:
         return
-    given = {"query": base.case.query, "key": base.case.key, "value": base.case.value}
-    inputs = [name for name, x in given.items() if name != "value" or x is not base.case.key]
-    made: dict[str, list[str]] = {role: [] for role in given}
+    sources = {"query": base.case.query, "key": base.case.key, "value": base.case.value}
+    inputs = [name for name, x in sources.items() if name != "value" or x is not base.case.key]
+    made: dict[str, list[str]] = {role: [] for role in sources}
     for name in inputs:
-        own = given[name]
+        own = sources[name]
         case = changed(base.case, lambda x, own=own: x.flip(-1) + 0.1 if x is own else x)  # type: ignore[misc]
         other = view.asked(case, base)
-        for role in given:
+        for role in sources:
             if not view.near(getattr(base.call, role), getattr(other.call, role)):
                 made[role].append(name)
     exchanged = len(inputs) == 2 and made["query"] == ["key"] and made["key"] == ["query"]  # its own order of inputs
@@ -296,8 +308,8 @@ def _sources(view: View, base: Run) -> Iterator[Outcome]:
         if len(names) == 1 and not exchanged:
             called = {"query": "its tokens", "key": "its context"} if len(inputs) == 2 else {}
             one, another = (called.get(name, f"what it is given as {name}") for name in (names[0], right))
-            told = f"its {PLURAL[role]} are made of {one}, not of {another}"
-            yield view.wrong("wrong-value" if role == "value" else None, told)
+            text = f"its {PLURAL[role]} are made of {one}, not of {another}"
+            yield view.wrong("wrong-value" if role == "value" else None, text)
         else:
             yield unclear(f"of what its {PLURAL[role]} are made: of {' and '.join(names) or 'no input'}")
 
@@ -317,8 +329,8 @@ def _tables(view: View, base: Run) -> Iterator[Outcome]:
             table[:, 0] = column
         by_head = (other.scores - base.call.scores).nan_to_num().abs().amax((0, 2, 3)) > 1e-6
         if by_head.sum() > 1 and view.near(other.product, base.call.product):
-            told = f"a column of {name}, which has one for each head, reaches several heads: viewed, not permuted"
-            yield view.wrong("view-without-transpose", told)
+            text = f"a column of {name}, which has one for each head, reaches several heads: viewed, not permuted"
+            yield view.wrong("view-without-transpose", text)
             return
 
 
@@ -330,7 +342,7 @@ def _padded(view: View, base: Run) -> Iterator[Outcome]:
     allowed[torch.arange(items), :, 1 + each % (keys - 1)] = False
     run = view.run(replace(base.case, allowed=allowed))
     if len(run.calls) == len(base.calls):
-        yield from judged(Scores(view, view.without_memory(run)))
+        yield from judged(Scores(view, without_memory(run)))
 
 
 # Where what attention gives goes to
@@ -362,17 +374,17 @@ def _merging(view: View, base: Run) -> Iterator[Outcome]:
         items = len(which)
         places = [list(divmod(1, items))[::-1], list(divmod(items, count))]  # of one in a view as the other
         if which.nonzero().tolist() in [[place] for place in places]:
-            told = "a view exchanges batch and tokens of what attention gives: outputs are those of other items"
-            yield view.wrong("batch-and-tokens-swapped", told)
+            text = "a view exchanges batch and tokens of what attention gives: outputs are those of other items"
+            yield view.wrong("batch-and-tokens-swapped", text)
         else:
             yield unclear("a token's context reaches other items")
     elif not tokens <= {1}:
-        told = "a token's context reaches other tokens' outputs"
+        text = "a token's context reaches other tokens' outputs"
         if len(base.calls) == 1 and tokens == {(h * count + 1) // heads for h in range(heads)}:
-            told = "the heads are merged without transposing back: a token's output is read off other tokens"
-            yield view.wrong("merge-without-transpose", told)
+            text = "the heads are merged without transposing back: a token's output is read off other tokens"
+            yield view.wrong("merge-without-transpose", text)
         else:
-            yield unclear(told)
+            yield unclear(text)
     yield from _blurred(view, base)
     for call in base.calls:
         for places in call.index[0, :, 1]:  # of one head
@@ -389,7 +401,7 @@ def _blurred(view: View, base: Run) -> Iterator[Outcome]:
         return  # heads that are the same are another question
     last = max(call.place for call in base.calls)
     for event in base.events[last + 1 :]:
-        taken = event.given[0]
+        taken = event.inputs[0]
         if heads > 1 and event.kind != "softmax" and taken.dim() > 1 and taken.size(-1) == heads * dim:
             parts = taken.unflatten(-1, (heads, dim))
             if view.near(parts, parts[..., :1, :].expand_as(parts)):
@@ -412,8 +424,8 @@ def _passing(view: View, base: Run, other: Run, *, clear: bool) -> Iterator[Outc
     if tokens <= {1} and not others:
         return
     if heads > 1 and not others and tokens | {1} == {n % count for n in range(heads, 2 * heads)} | {1}:
-        told = "what comes to the heads beside attention is split by a view alone: other tokens reach in"
-        yield view.wrong("view-without-transpose", told)
+        text = "what comes to the heads beside attention is split by a view alone: other tokens reach in"
+        yield view.wrong("view-without-transpose", text)
     elif not others and 1 not in tokens and clear:
         yield view.wrong(None, "what passes by beside attention comes to other tokens' outputs, and not to its own")
     else:
@@ -447,7 +459,7 @@ def _strays(view: View, base: Run) -> Iterator[Outcome]:
     """
     x, small = base.case.query, 0.05 if view.subject.rough else 1e-4  # what is sorted keeps its order
     items, tokens = x.shape[:2]
-    found = list(found_in(base.events))
+    matches = list(matches_in(base.events))
     strays = []
     for n, token in enumerate((1, tokens // 2, tokens - 2)):
         own = torch.zeros(items, tokens, dtype=torch.bool)
@@ -456,11 +468,11 @@ def _strays(view: View, base: Run) -> Iterator[Outcome]:
         for which in (own, ~own):
             other = torch.where(which[..., None], x + small * (x.flip(-1) + 0.5), x)
             run = view.run(changed(base.case, lambda given, other=other: other if given is x else given))  # type: ignore[misc]
-            now = list(found_in(run.events))
-            if [each.place for each in now] != [each.place for each in found]:
+            now = list(matches_in(run.events))
+            if [each.place for each in now] != [each.place for each in matches]:
                 return
-            rows.append([moved(a.query, b.query) for a, b in zip(found, now, strict=True)])
-        for call, mine, others in zip(found, *rows, strict=True):
+            rows.append([moved(a.query, b.query) for a, b in zip(matches, now, strict=True)])
+        for call, mine, others in zip(matches, *rows, strict=True):
             places = call.places[(mine & ~others).flatten()[call.rows]]
             reached = [_reached(view, base, call.place, where) for where in (places, places[:1], places[-1:])]
             there = [there for item, there in reached[0] if item == n % items]
@@ -471,8 +483,8 @@ def _strays(view: View, base: Run) -> Iterator[Outcome]:
                 break
     shifted = view.subject.causal and all(there == [here + 1] for here, there in strays)  # so that none sees itself
     if strays and not shifted:
-        told = "what attention gives for a token comes out at others: its outputs stand at other places than its tokens"
-        yield view.wrong(None, told, "open")
+        text = "what attention gives for a token comes out at others: its outputs stand at other places than its tokens"
+        yield view.wrong(None, text, "open")
 
 
 def _reached(view: View, base: Run, place: int, where: Tensor) -> list[list[int]]:
@@ -498,6 +510,6 @@ def _chains(view: View, base: Run) -> Iterator[Outcome]:
             yield view.wrong(None, f"{second} is applied twice: to what it gave itself")
             return
         if roles in (("query", "key"), ("query", "value"), ("key", "value"), ("value", "key")):
-            told = f"{second} is applied to what {first} gave, not to the tokens: {PLURAL[roles[1]]} are made"
-            yield view.wrong(None, f"{told} of the {roles[0]}")
+            text = f"{second} is applied to what {first} gave, not to the tokens: {PLURAL[roles[1]]} are made"
+            yield view.wrong(None, f"{text} of the {roles[0]}")
             return

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from unmasked_doctor._report import Finding, Outcome, Passed
-from unmasked_doctor._subject import Because, Subject, explained, said
+from unmasked_doctor._subject import Because, Subject, brief, explained
 from unmasked_doctor.probes import changed, differs, moved
 
 __all__ = ["caches", "keeps_nothing"]
@@ -22,18 +22,17 @@ def keeps_nothing(subject: Subject) -> Iterator[Outcome]:
     if subject.fixed or subject.failure(2, many) is not None:  # it takes no sequence that long
         return
     short, long = subject.noise(2, few), subject.noise(2, many, 11)
-    check, fresh = "calls do not change each other", subject.like()
-    subject.target = subject.like()  # that has seen no sequence as long
-    subject.f(short)
-    after, alone = subject.f(long), fresh(long)
-    leak = differs(subject.f(changed(long, many - 1))[:, few:-1], after[:, few:-1]) if subject.causal else 0.0
+    check, fresh, used = "calls do not change each other", subject.like(), subject.like()
+    used(short)
+    after, alone = used(long), fresh(long)
+    leak = differs(used(changed(long, many - 1))[:, few:-1], after[:, few:-1]) if subject.causal else 0.0
     if leak:
-        told = f"after calls with {few} tokens or fewer, a longer sequence is not masked beyond them"
+        text = f"after calls with {few} tokens or fewer, a longer sequence is not masked beyond them"
         evidence = f"{many} tokens: changing the last moves outputs before it, after the first {few}, by {leak:.3g}"
-        yield Finding(check, None, told, evidence, also=("no-causal-mask",))
+        yield Finding(check, None, text, evidence, also=("no-causal-mask",))
     elif gap := differs(after, alone):
-        told = "a call with fewer tokens changes what it gives for more: something is kept from call to call"
-        yield Finding(check, None, told, f"{many} tokens at first and after {few}: off by {gap:.3g}")
+        text = "a call with fewer tokens changes what it gives for more: something is kept from call to call"
+        yield Finding(check, None, text, f"{many} tokens at first and after {few}: off by {gap:.3g}")
     else:
         yield Passed(check)
 
@@ -49,12 +48,12 @@ def caches(subject: Subject) -> Iterator[Outcome]:
         whole = subject.f(x)
         pieces = [_in_pieces(subject, x, plan) for plan in plans]
     except Exception as error:  # what was asked for and does not run is wrong, whatever it raises
-        told = "it does not go on with the cache that it returns, though cache= says that it takes one"
-        yield Finding(_CACHE, None, told, f"{tokens} tokens in pieces: {said(error)}")
+        text = "it does not go on with the cache that it returns, though cache= says that it takes one"
+        yield Finding(_CACHE, None, text, f"{tokens} tokens in pieces: {brief(error)}")
         return
-    for plan, given in zip(plans, pieces, strict=True):
-        if gap := differs(given, whole):
-            first = moved(given, whole).any(0).nonzero()[0].item()
+    for plan, output in zip(plans, pieces, strict=True):
+        if gap := differs(output, whole):
+            first = moved(output, whole).any(0).nonzero()[0].item()
             steps = " + ".join(map(str, plan))
             evidence = f"{tokens} tokens given as {steps}: the output of token {first} is off by {gap:.3g}"
             yield explained(_why(subject, x, whole, plans, pieces), _CACHE, evidence)
@@ -76,37 +75,37 @@ def _why(subject: Subject, x: Tensor, whole: Tensor, plans: list[list[int]], pie
     """Find out what a token sees when it comes after a cache."""
     single, chunk = plans[0], plans[2]
     by_token = not differs(pieces[0], whole)
-    told = "with a cache, tokens that are given at once see what comes after them"
+    text = "with a cache, tokens that are given at once see what comes after them"
     ahead = any(_sees_ahead(subject, x, plan) for plan in (plans[2:] if by_token else [single]))
-    yield Because("no-causal-mask", told, ahead)
+    yield Because("no-causal-mask", text, ahead)
     last, plan = x.size(1) - 1, chunk if by_token else single
-    given = _in_pieces(subject, x, plan)
+    output = _in_pieces(subject, x, plan)
     sees, should = [], []
     for early in range(last):
         other = changed(x, early)
-        sees.append(bool(moved(_in_pieces(subject, other, plan), given)[:, last].any()))
+        sees.append(bool(moved(_in_pieces(subject, other, plan), output)[:, last].any()))
         should.append(bool(moved(subject.f(other), whole)[:, last].any()))
     lost = [early for early in range(last) if should[early] and not sees[early]]
-    told = "with a cache, a new token sees the first keys alone: its mask begins at the left"
-    yield Because("top-left-causal", told, bool(lost) and sees[0] and not any(sees[1:]))
-    told = f"with a cache, token {last} no longer sees token {lost[0] if lost else 0}, which it sees without"
-    yield Because(None, told, lost)
+    text = "with a cache, a new token sees the first keys alone: its mask begins at the left"
+    yield Because("top-left-causal", text, bool(lost) and sees[0] and not any(sees[1:]))
+    text = f"with a cache, token {last} no longer sees token {lost[0] if lost else 0}, which it sees without"
+    yield Because(None, text, lost)
     yield Because(None, "with a cache, a token sees others that it does not see without", sees != should)
     order = torch.arange(x.size(1))
     order[:2] = order[:2].flip(0)
     unordered = not differs(subject.f(x[:, order])[:, last], whole[:, last])
-    told = "what it keeps of keys and values is not in the same order, or not of the same tokens"
-    yield Because(None, told, unordered)
+    text = "what it keeps of keys and values is not in the same order, or not of the same tokens"
+    yield Because(None, text, unordered)
     turned = by_token or not bool(moved(_in_pieces(subject, x, single), whole)[:, 1].any())
     yield Because(None, "keys in the cache are not at their positions: turned twice, or never", turned)
     yield Because("positions-restart", "with a cache, new tokens have other positions than in the whole sequence")
 
 
 def _sees_ahead(subject: Subject, x: Tensor, plan: list[int]) -> bool:
-    given, start = _in_pieces(subject, x, plan), 0
+    output, start = _in_pieces(subject, x, plan), 0
     for size in plan:
         for late in range(start + 1, start + size):
-            if differs(_in_pieces(subject, changed(x, late), plan)[:, start:late], given[:, start:late]):
+            if differs(_in_pieces(subject, changed(x, late), plan)[:, start:late], output[:, start:late]):
                 return True
         start += size
     return False

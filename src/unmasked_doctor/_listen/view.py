@@ -9,12 +9,25 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from unmasked_doctor._call import Call, calls_of, joined
-from unmasked_doctor._hear import Event, heard
+from unmasked_doctor._listen.calls import Call, calls_of, joined
+from unmasked_doctor._listen.hear import Event, heard
 from unmasked_doctor._report import Finding, Open, Standing
 from unmasked_doctor._subject import Case, Subject
+from unmasked_doctor._target import Target
 
-__all__ = ["EQUALITY", "Run", "Unseen", "View", "changed", "drawn", "elsewhere", "moved", "other_token", "unclear"]
+__all__ = [
+    "EQUALITY",
+    "Run",
+    "Unseen",
+    "View",
+    "changed",
+    "drawn",
+    "elsewhere",
+    "moved",
+    "other_token",
+    "unclear",
+    "without_memory",
+]
 
 EQUALITY = "equality with the reference"
 # How far two results of one computation may lie apart, as a part of their size: float64, whose constants may have been
@@ -44,23 +57,26 @@ class Unseen(Exception):  # noqa: N818  # it is an answer
     """Nothing can be said, and why."""
 
 
+@dataclass(frozen=True)
 class View:
-    """A target that is watched; what belongs to one look at it, and no verdict.
+    """A target that is watched, and what is known of how it lays out its heads and keys.
 
     Attributes:
-        longer: How many keys there are more than queries, where keys are given.
+        subject: The target, with all that it is asked with.
         layout: Which of `LAYOUTS` the heads stand in.
-        memory: Whether it has keys that no input makes.
-        idle: Numbers of the calls of attention that reach no output.
+        longer: How many more keys than queries it is given.
+        memory: Whether it has keys that no input makes, which are left out.
+        idle: Indices of the calls of attention that reach no output, which are left out.
     """
 
-    def __init__(self, subject: Subject):
-        self.subject = subject
-        self.layout, self.longer, self.memory = 0, 0 if subject.options.own else 3, False
-        self.idle: frozenset[int] = frozenset()
+    subject: Subject
+    layout: int = 0
+    longer: int = 0
+    memory: bool = False
+    idle: frozenset[int] = frozenset()
 
     @property
-    def target(self) -> Any:
+    def target(self) -> Target:
         return self.subject.target
 
     def near(self, a: Tensor, b: Tensor, size: float = 1.0) -> bool:
@@ -77,7 +93,7 @@ class View:
         return self.again(run) if put is None else run
 
     def again(self, run: Run) -> Run:
-        """The same run in the present layout."""
+        """The same run in this view's layout."""
         calls = calls_of(run.events, run.case.sizes, self.layout)
         return replace(run, calls=[call for n, call in enumerate(calls) if n not in self.idle])
 
@@ -86,7 +102,7 @@ class View:
         run = self.run(case)
         if len(run.calls) != len(base.calls):
             raise Unseen("what it does depends on its input")
-        return self.without_memory(run) if self.memory else run
+        return without_memory(run) if self.memory else run
 
     def case(self, items: int, *, same: bool = False) -> Case:
         case = self.subject.case(items, self.subject.tokens, self.subject.tokens + self.longer)
@@ -95,28 +111,13 @@ class View:
             case = replace(case, allowed=None if case.allowed is None else torch.ones_like(case.allowed))
         return case
 
-    def without_memory(self, run: Run) -> Run:
-        """Leave out keys that no input makes: a bias for keys, zeros, memory slots."""
-        call, keys = run.call, run.case.key.size(1)
-        if call.key.size(2) == keys:
-            return run
-        own, values = call.tokens_own
-        kept = (own if int(own.sum()) == keys else own | values).nonzero().flatten()
-        if len(kept) != keys:
-            raise Unseen(f"it has {call.key.size(2)} keys where it was given {keys}")
-        self.memory = True
-        less: dict[str, Any] = {name: getattr(call, name)[:, :, kept] for name in ("key", "value")}
-        less |= {n: getattr(call, n)[..., kept] for n in ("product", "scores", "softmax", "weights", "numbers")}
-        less["sinks"] = False
-        return replace(run, calls=[replace(call, **less)]) if len(run.calls) == 1 else run
-
-    def wrong(self, cause: str | None, told: str, how: Standing = "followed", **more: Any) -> Finding:
+    def wrong(self, cause: str | None, text: str, how: Standing = "followed", **more: Any) -> Finding:
         evidence = self.subject.sized("seen in what its own forward pass multiplies")
-        return Finding(EQUALITY, cause, told, evidence, how=how, **more)
+        return Finding(EQUALITY, cause, text, evidence, how=how, **more)
 
     def constants(self, *words: str) -> list[float]:
         """Numbers that its modules keep as attributes, whose names have one of these words."""
-        found = []
+        numbers = []
         for module in self.target.modules.values():
             for each in module.modules():
                 plain = [x for x in vars(each).values() if not isinstance(x, Tensor | nn.Module) and not callable(x)]
@@ -124,8 +125,23 @@ class View:
                     for name, value in vars(holder).items():
                         meant = any(word in name.lower() for word in words)
                         if meant and isinstance(value, int | float) and not isinstance(value, bool) and value > 0:
-                            found.append(float(value))
-        return sorted(set(found))
+                            numbers.append(float(value))
+        return sorted(set(numbers))
+
+
+def without_memory(run: Run) -> Run:
+    """Leave out keys that no input makes: a bias for keys, zeros, memory slots."""
+    call, keys = run.call, run.case.key.size(1)
+    if call.key.size(2) == keys:
+        return run
+    own, values = call.tokens_own
+    kept = (own if int(own.sum()) == keys else own | values).nonzero().flatten()
+    if len(kept) != keys:
+        raise Unseen(f"it has {call.key.size(2)} keys where it was given {keys}")
+    less: dict[str, Any] = {name: getattr(call, name)[:, :, kept] for name in ("key", "value")}
+    less |= {n: getattr(call, n)[..., kept] for n in ("product", "scores", "softmax", "weights", "numbers")}
+    less["sinks"] = False
+    return replace(run, calls=[replace(call, **less)]) if len(run.calls) == 1 else run
 
 
 def unclear(why: str) -> Open:

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from unmasked_doctor import probes
-from unmasked_doctor._names import role_of
+from unmasked_doctor._judge.names import role_of
 from unmasked_doctor._report import Finding, Open, Outcome, Passed
-from unmasked_doctor._subject import Subject, gradients, said
+from unmasked_doctor._subject import Subject, brief, gradients
 
 __all__ = ["GRADIENTS", "trainable"]
 
@@ -21,36 +21,36 @@ _NOTHING = 1e-12  # of the largest gradient: a parameter with as little moves no
 def trainable(subject: Subject) -> Iterator[Outcome]:
     """Ask whether a backward pass runs, uses every head, and is cut off nowhere."""
     try:
-        given = gradients(subject)
+        grads = gradients(subject)
     except NotImplementedError as error:
-        yield Open(GRADIENTS, f"a backward pass, which is not implemented here: {said(error)}")
+        yield Open(GRADIENTS, f"a backward pass, which is not implemented here: {brief(error)}")
         return
     except Exception as error:  # whatever a target may raise is what is wrong with it
-        yield Finding(GRADIENTS, "gradient-cut", "it cannot be trained: its backward pass fails", said(error))
+        yield Finding(GRADIENTS, "gradient-cut", "it cannot be trained: its backward pass fails", brief(error))
         return
-    yield from _idle_heads(subject, given)
+    yield from _idle_heads(subject, grads)
     parameters = [(name, subject.target.tensors[name]) for name in subject.target.trained]
     items, tokens = (2, subject.fixed or 3) if subject.embed_dim > 256 else (subject.items, subject.tokens)
     try:
         cut = probes.cuts_gradients(subject.f, subject.noise(items, tokens), parameters)
     except Exception as error:  # as above, at the sizes of this question
-        yield Open(GRADIENTS, f"the target raised {said(error)}")
+        yield Open(GRADIENTS, f"the target raised {brief(error)}")
         return
     if cut is not None and cut.difference:
         yield Finding(GRADIENTS, "gradient-cut", "a gradient is cut off", str(cut))
         return
     if cut is not None:  # the output does not move along the parameter
         yield Finding(GRADIENTS, "gradient-cut", "a parameter is not used", str(cut), caution=True)
-    lost = [*_lost(subject, given), *(_unread(subject, given) if subject.fixed else ())]
+    lost = [*_lost(subject, grads), *(_unread(subject, grads) if subject.fixed else ())]
     yield from lost
     if cut is None and not lost:
         yield Passed(GRADIENTS)
 
 
-def _idle_heads(subject: Subject, given: Mapping[str, Tensor | None]) -> Iterator[Outcome]:
+def _idle_heads(subject: Subject, grads: Mapping[str, Tensor | None]) -> Iterator[Outcome]:
     """Find matrices of which whole heads get no gradient at all: nothing depends on what makes them."""
     dim = subject.embed_dim // (subject.num_heads or 1)
-    for name, gradient in given.items():
+    for name, gradient in grads.items():
         if gradient is None or gradient.dim() != 2:
             continue
         linear = isinstance(subject.target.owners[name], nn.Linear)
@@ -60,31 +60,31 @@ def _idle_heads(subject: Subject, given: Mapping[str, Tensor | None]) -> Iterato
             by_head = idle.view(-1, dim)
             if torch.equal(by_head.any(1), by_head.all(1)):
                 called = "rows" if linear else "columns"
-                told = f"some heads are not used: nothing depends on the {called} of a layer that make them"
+                text = f"some heads are not used: nothing depends on the {called} of a layer that make them"
                 evidence = subject.sized(f"{int(idle.sum())} of {len(idle)} {called} of {name} get no gradient")
-                yield Finding("every head is used", None, told, evidence)
+                yield Finding("every head is used", None, text, evidence)
                 return
 
 
-def _unread(subject: Subject, given: Mapping[str, Tensor | None]) -> Iterator[Outcome]:
+def _unread(subject: Subject, grads: Mapping[str, Tensor | None]) -> Iterator[Outcome]:
     """Find tables of which rows are never read, by a target that takes no other number of tokens."""
-    for name, gradient in given.items():
+    for name, gradient in grads.items():
         if gradient is not None and gradient.dim() == 2 and not isinstance(subject.target.owners[name], nn.Linear):
             read = int(gradient.any(1).sum())
             if 0 < read < len(gradient):
-                told = f"whether it is right that only {read} of {len(gradient)} rows of {name} are ever read"
-                yield Open(GRADIENTS, told)
+                text = f"whether it is right that only {read} of {len(gradient)} rows of {name} are ever read"
+                yield Open(GRADIENTS, text)
 
 
-def _lost(subject: Subject, given: Mapping[str, Tensor | None]) -> Iterator[Outcome]:
+def _lost(subject: Subject, grads: Mapping[str, Tensor | None]) -> Iterator[Outcome]:
     """Find values' biases and sinks that move nothing.
 
     A bias of keys rightly moves nothing: it adds the same to all scores of a query.
     """
-    size = max((grad.abs().max().item() for grad in given.values() if grad is not None and grad.numel()), default=0.0)
-    for name, grad in given.items() if subject.target.copied else ():
+    size = max((grad.abs().max().item() for grad in grads.values() if grad is not None and grad.numel()), default=0.0)
+    for name, grad in grads.items() if subject.target.copied else ():
         meant = grad is not None and ("sink" in name.lower() or (role_of(name) == "value" and grad.dim() == 1))
         if meant and grad is not None and grad.numel() and grad.abs().max().item() <= _NOTHING * size:
-            told = f"{name} goes into the computation and has no effect on what it gives"
-            yield Finding(GRADIENTS, None, told, subject.sized("its gradient is zero"))
+            text = f"{name} goes into the computation and has no effect on what it gives"
+            yield Finding(GRADIENTS, None, text, subject.sized("its gradient is zero"))
             return

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from unmasked_doctor import probes
-from unmasked_doctor._hear import heard
+from unmasked_doctor._listen.hear import heard
 from unmasked_doctor._report import Finding, Open, Outcome, Passed
 from unmasked_doctor._subject import Because, Subject, explained
 from unmasked_doctor.probes import Evidence, changed, differs, moved
@@ -34,8 +34,8 @@ def leaves_inputs(subject: Subject) -> Outcome:
 
     def question(items: int, tokens: int) -> Evidence | None:
         three = (subject.noise(items, tokens, place, place) for place in range(3))
-        given = (x.to(subject.target.device) for x in subject.target.given(*three))  # a copy would be written into
-        return probes.overwrites_inputs(subject.target.raw, *given)
+        inputs = (x.to(subject.target.device) for x in subject.target.chosen(*three))  # a copy would be written into
+        return probes.overwrites_inputs(subject.target.raw, *inputs)
 
     return subject.ask(check, question, [Because("input-overwritten", "it writes into its input")])
 
@@ -127,14 +127,12 @@ def _of_three_axes(subject: Subject) -> Iterator[Outcome]:
     items, tokens = subject.items, subject.tokens
     three, drawn = subject.three(items, tokens, tokens), subject.drawn(items, tokens, tokens)
     right, of_first = (subject.target(*three, mask) for mask in (drawn, drawn[:1].expand_as(drawn)))
-    subject.target.mask_axes = 3  # what is no longer right then may be misused; but this is a mistake of its own
-    with contextlib.suppress(Exception):
-        given = subject.target(*three, drawn)
-        if differs(right, of_first) and not differs(given, of_first):
-            told = "of masks of (batch, queries, keys), that of the first item is used for every item"
+    with contextlib.suppress(Exception):  # one that takes no such mask
+        output = subject.target.with_axes(3)(*three, drawn)
+        if differs(right, of_first) and not differs(output, of_first):
+            text = "of masks of (batch, queries, keys), that of the first item is used for every item"
             evidence = subject.sized("with the first item's mask for every item, outputs are the same")
-            yield Finding(_MASK, "only-first-item", told, evidence)
-    subject.target.mask_axes = 4
+            yield Finding(_MASK, "only-first-item", text, evidence)
 
 
 def _why_not_obeyed(open_: _Seen, seen: _Seen, allowed: Tensor) -> Iterator[Because]:
@@ -143,12 +141,12 @@ def _why_not_obeyed(open_: _Seen, seen: _Seen, allowed: Tensor) -> Iterator[Beca
     def obeys(mask: Tensor) -> bool:
         return torch.equal(seen.reached[seen.sure], (open_.reached & mask)[seen.sure])
 
-    told = "where the mask says True, for may see, the target does not look"
-    yield Because("mask-polarity", told, obeys(~allowed))
+    text = "where the mask says True, for may see, the target does not look"
+    yield Because("mask-polarity", text, obeys(~allowed))
     first = "only-first-item"
     yield Because(first, "the mask of the first item is used for every item", obeys(allowed[:1].expand_as(allowed)))
-    told = "what the mask lets a query see does not count for it"
-    yield Because(None, told, not (seen.reached & ~allowed)[seen.sure].any())
+    text = "what the mask lets a query see does not count for it"
+    yield Because(None, text, not (seen.reached & ~allowed)[seen.sure].any())
     also = ("float-mask-of-ones", "mask-after-softmax", "padding-ignored", first)
     yield Because("boolean-mask-added", "what the mask hides still counts", also=also)
 
@@ -181,8 +179,8 @@ def _why_mixed(subject: Subject) -> Iterator[Because]:
     alone = not differs(f(changed(x, x.size(1) - 1))[:, :-1], before[:, :-1])
     modules = (m for module in subject.target.modules.values() for m in module.modules())
     forgets = any(getattr(m, "batch_first", None) is False for m in modules)
-    told = "attention runs across the batch: an item sees other items, and no other token of its own"
-    yield Because(forgotten if forgets else batch, told, alone, (batch if forgets else forgotten,))
+    text = "attention runs across the batch: an item sees other items, and no other token of its own"
+    yield Because(forgotten if forgets else batch, text, alone, (batch if forgets else forgotten,))
     blocks = []
     for place in (0, len(flat) // 2, len(flat) - 1):
         seen = moved(f(changed(flat[None], place)[0].view_as(x)), before).flatten().nonzero().flatten()
@@ -206,16 +204,16 @@ def _reads_its_context(subject: Subject) -> Iterator[Outcome]:
     if differs(subject.target(query, other), subject.target(query, context)):
         yield Passed(check)
     else:
-        told = "no output depends on the context: its tokens attend to something else"
-        yield Finding(check, None, told, subject.sized("another context leaves the outputs as they were"))
+        text = "no output depends on the context: its tokens attend to something else"
+        yield Finding(check, None, text, subject.sized("another context leaves the outputs as they were"))
 
 
 def _why_it_misses(subject: Subject) -> Iterator[Because]:
     """A window hides what is far; what begins anew with each block of queries hides a token from itself."""
     reach = _reach(subject, subject.noise(subject.items, subject.tokens))
-    told = "a token sees the first ones and not itself: where its queries are a block, they count from its beginning"
+    text = "a token sees the first ones and not itself: where its queries are a block, they count from its beginning"
     blind = ~reach.diagonal() & reach[:, 0]
-    yield Because("top-left-causal", told, bool(reach[0, 0] and blind[1:].any()))
+    yield Because("top-left-causal", text, bool(reach[0, 0] and blind[1:].any()))
     yield Because(None, "whether earlier tokens may be out of sight, as in a sliding window", open=True)
 
 
@@ -225,16 +223,16 @@ def _why_it_leaks(subject: Subject) -> Iterator[Because]:
     after, merged, viewed = "mask-after-softmax", "merge-without-transpose", "view-without-transpose"
     yield Because("no-causal-mask", "every token sees every other", probes.breaks_equivariance(f, x) is None)
     reach = _reach(subject, x)
-    told = "a token sees what comes after it, and not what came before"
-    yield Because("mask-polarity", told, not reach[:-1].tril(-1).any())
+    text = "a token sees what comes after it, and not what came before"
+    yield Because("mask-polarity", text, not reach[:-1].tril(-1).any())
     last = _last_alone_averages(subject, x)
     silent = last and not _softmaxed(subject, x)
-    told = "later tokens count in the sum that the weights of earlier ones are divided by"
-    yield Because(None if silent else after, told, last)
-    told = "later tokens count, though not as much as earlier ones: the mask adds too little"
-    yield Because("boolean-mask-added", told, reach.all(), ("float-mask-of-ones", merged, viewed, after))
-    told = "some outputs are read off other tokens, so that later ones get through the mask"
-    yield Because(merged, told, also=(viewed, "swapped-view"))
+    text = "later tokens count in the sum that the weights of earlier ones are divided by"
+    yield Because(None if silent else after, text, last)
+    text = "later tokens count, though not as much as earlier ones: the mask adds too little"
+    yield Because("boolean-mask-added", text, reach.all(), ("float-mask-of-ones", merged, viewed, after))
+    text = "some outputs are read off other tokens, so that later ones get through the mask"
+    yield Because(merged, text, also=(viewed, "swapped-view"))
 
 
 def _last_alone_averages(subject: Subject, x: Tensor) -> bool:
@@ -255,17 +253,17 @@ def _has_no_order(subject: Subject) -> Iterator[Outcome]:
         return
 
     def why() -> Iterator[Because]:
-        told = "no output sees a later token: it is causal, and causal=False was given"
-        yield Because(None, told, probes.sees_the_future(f, x) is None)
-        told = "the order of its keys counts where they differ, and not where they are alike: what is summed block by "
-        yield Because("weights-not-normalized", f"{told}block is not brought to one size", _ordered_by_scores(subject))
+        text = "no output sees a later token: it is causal, and causal=False was given"
+        yield Because(None, text, probes.sees_the_future(f, x) is None)
+        text = "the order of its keys counts where they differ, and not where they are alike: what is summed block by "
+        yield Because("weights-not-normalized", f"{text}block is not brought to one size", _ordered_by_scores(subject))
         alike = f(x[:, :1].expand_as(x).clone())  # equal tokens may have equal outputs, wherever they are
-        told = "whether its scores depend on positions: pass positions=True if they do"
-        yield Because(None, told, not differs(alike, alike[:, :1].expand_as(alike)), open=True)
-        told = "its outputs depend on the order of the tokens (if it adds positions, pass positions=True)"
+        text = "whether its scores depend on positions: pass positions=True if they do"
+        yield Because(None, text, not differs(alike, alike[:, :1].expand_as(alike)), open=True)
+        text = "its outputs depend on the order of the tokens (if it adds positions, pass positions=True)"
         also: tuple[str, ...] = ("view-without-transpose", "swapped-view")
         also += () if subject.causal is False else ("boolean-mask-added", "mask-after-softmax")
-        yield Because("merge-without-transpose", told, also=also)
+        yield Because("merge-without-transpose", text, also=also)
 
     order = "permutation equivariance"
     yield subject.ask(order, lambda b, t: probes.breaks_equivariance(f, subject.noise(b, t)), why())
@@ -304,9 +302,9 @@ def _has_order(subject: Subject) -> Iterator[Outcome]:
     masked = bool(differs(subject.f(changed(x, x.size(1) - 1))[:, :-1], before[:, :-1]))
     masked = masked and bool(differs(after, before[:, order]))
     if seen and not masked and not differs(after[:, -1], before[:, -1]):
-        told = "positions=True says that the order of its tokens counts, and it does not: no position reaches the "
+        text = "positions=True says that the order of its tokens counts, and it does not: no position reaches the "
         evidence = f"1 item of {x.size(1)} tokens: with all but the last in another order, the last output is the same"
-        yield Finding(check, None, f"{told}scores", evidence)
+        yield Finding(check, None, f"{text}scores", evidence)
     else:
         yield Passed(check)
 
@@ -321,10 +319,10 @@ def _softmaxed(subject: Subject, x: Tensor) -> bool:
 def _why_no_average(subject: Subject) -> Iterator[Because]:
     """Tell what weights are divided by; what counts beside the keys, as a sink does, shows among equal keys too."""
     cause = "weights-not-normalized"
-    told = "the more copies of a token there are, the larger is its output: weights are not divided by their sum"
-    yield Because(cause, told, _grows(subject), ("mask-after-softmax", "softmax-over-queries"))
-    told = "whether something beside its tokens counts in the sum, as sinks or learned keys do, or a mixing of heads"
-    yield Because(None, told, open=True)
+    text = "the more copies of a token there are, the larger is its output: weights are not divided by their sum"
+    yield Because(cause, text, _grows(subject), ("mask-after-softmax", "softmax-over-queries"))
+    text = "whether something beside its tokens counts in the sum, as sinks or learned keys do, or a mixing of heads"
+    yield Because(None, text, open=True)
 
 
 def _grows(subject: Subject) -> bool:

@@ -8,25 +8,25 @@ from collections.abc import Iterator
 import torch
 
 from unmasked_doctor import probes
-from unmasked_doctor._hear import heard
+from unmasked_doctor._ask.used import trainable
+from unmasked_doctor._listen.hear import heard
 from unmasked_doctor._report import Finding, Open, Outcome, Passed
-from unmasked_doctor._subject import Subject, said
-from unmasked_doctor._used import trainable
+from unmasked_doctor._subject import Subject, brief
 
 __all__ = ["TRAINING", "numbers"]
 
 TRAINING = "in training, on average the same as in evaluation"
 
 
-def numbers(subject: Subject, found: list[Finding], *, equal: bool) -> Iterator[Outcome]:
+def numbers(subject: Subject, findings: list[Finding], *, equal: bool) -> Iterator[Outcome]:
     """Ask for gradients, for what large and small inputs do, and for half precision."""
-    if not found:
+    if not findings:
         for outcome in itertools.chain(trainable(subject), large(subject) if equal else ()):
             yield outcome
             if isinstance(outcome, Finding) and not outcome.caution:
                 break
     yield from _half(subject)
-    if subject.options.masked and not {"mask-polarity", "padding-ignored"} & {each.cause for each in found}:
+    if subject.options.masked and not {"mask-polarity", "padding-ignored"} & {each.cause for each in findings}:
         yield from _blind(subject)
     yield from _returned_weights(subject)
     if subject.options.training:
@@ -42,10 +42,10 @@ def large(subject: Subject) -> Iterator[Outcome]:
     before = subject.f(x)
     after = subject.f(100 * x)
     if before.isfinite().all() and not after.isfinite().all():
-        told = "it overflows with large inputs, as a softmax that does not subtract the maximum of the scores first"
+        text = "it overflows with large inputs, as a softmax that does not subtract the maximum of the scores first"
         count = int((~after.isfinite()).sum())
         evidence = subject.sized(f"a hundred times as large, they make {count} numbers of the output infinite or NaN")
-        yield Finding(check, None, told, evidence)
+        yield Finding(check, None, text, evidence)
     else:
         yield Passed(check)
 
@@ -68,12 +68,12 @@ def trained(subject: Subject, *, equal: bool = False) -> Iterator[Outcome]:
                     draws.append(subject.f(many))
                 events, _ = heard(lambda: subject.f(x))
             except Exception as error:  # whatever it raises in training alone
-                yield Open(check, f"a target that runs in training mode: it raised {said(error)}")
+                yield Open(check, f"a target that runs in training mode: it raised {brief(error)}")
                 return
     drawn = torch.cat(draws)
     if not drawn.isfinite().all():
-        told = "in training its output is not finite: dropout of a score of -inf is not a number"
-        yield Finding(check, None, told, subject.sized(f"{int((~drawn.isfinite()).sum())} numbers are not finite"))
+        text = "in training its output is not finite: dropout of a score of -inf is not a number"
+        yield Finding(check, None, text, subject.sized(f"{int((~drawn.isfinite()).sum())} numbers are not finite"))
         return
     gap, chance = (drawn.mean(0) - expected[0]).abs(), drawn.std(0) / len(drawn) ** 0.5
     sure = gap > 6 * chance + 1e-6
@@ -82,17 +82,17 @@ def trained(subject: Subject, *, equal: bool = False) -> Iterator[Outcome]:
         return
     evidence = f"{len(drawn)} draws: their mean is off by {gap[sure].max().item():.2g}, more than chance allows"
     if any(facts.dropout for event in events if event.kind == "softmax" for facts in event.facts):
-        told = "its mean over dropout is not what it computes in evaluation: dropout stands before the softmax"
-        yield Finding(check, None, told, evidence, how="followed")
+        text = "its mean over dropout is not what it computes in evaluation: dropout stands before the softmax"
+        yield Finding(check, None, text, evidence, how="followed")
         return
     tokens = expected[0] - expected[0].mean(0)  # without what the last bias adds to all of them
     less = drawn.mean(0) - drawn.mean(0).mean(0)
     share = float((less * tokens).sum() / tokens.square().sum())
     if equal and bool(((less - share * tokens).abs() < 6 * chance).all()):
-        told = (
+        text = (
             f"its output in training is on average {share:.2f} times what it is in evaluation: what dropout keeps is "
         )
-        yield Finding(check, None, f"{told}not divided by the share that it keeps", evidence, how="followed")
+        yield Finding(check, None, f"{text}not divided by the share that it keeps", evidence, how="followed")
     else:
         yield Open(check, f"whether a norm or a nonlinearity behind dropout may move the mean: {evidence}")
 
@@ -115,13 +115,13 @@ def _half(subject: Subject) -> Iterator[Outcome]:
         half(x.half(), allowed=allowed)
     except Exception as error:  # whatever it raises in half precision alone
         if evidence is None or "overflow" not in str(error):
-            yield Open(check, f"a target that runs in float16: it raised {said(error)}")
+            yield Open(check, f"a target that runs in float16: it raised {brief(error)}")
             return
     if evidence is None:
         yield Passed(check)
     else:
-        told = "it does not survive float16: a number of its own, such as -1e9, is beyond 65504"
-        yield Finding(check, "float16-overflow", told, str(evidence), caution=True)
+        text = "it does not survive float16: a number of its own, such as -1e9, is beyond 65504"
+        yield Finding(check, "float16-overflow", text, str(evidence), caution=True)
 
 
 def _blind(subject: Subject) -> Iterator[Outcome]:
@@ -131,13 +131,13 @@ def _blind(subject: Subject) -> Iterator[Outcome]:
     try:
         evidence = probes.is_blinded(subject.target, q, k, v, allowed)
     except Exception as error:  # whatever it raises where nothing may be seen
-        yield Open("rows that may see nothing", f"the target raised {said(error)}")
+        yield Open("rows that may see nothing", f"the target raised {brief(error)}")
         return
     if evidence is None:
         yield Passed(check)
         return
-    told = "a query that may see nothing gives NaN: a softmax over -inf alone"
-    yield Finding(check, "fully-masked-row", told, str(evidence), caution="others" not in evidence.text)
+    text = "a query that may see nothing gives NaN: a softmax over -inf alone"
+    yield Finding(check, "fully-masked-row", text, str(evidence), caution="others" not in evidence.text)
 
 
 def _returned_weights(subject: Subject) -> Iterator[Outcome]:
@@ -155,5 +155,5 @@ def _returned_weights(subject: Subject) -> Iterator[Outcome]:
             trained_ = subject.target.weights
             evidence = None if trained_ is None else probes.weights_sum_to_one(trained_)
     if evidence is not None:
-        told = "the weights that it returns in training are taken after dropout"
-        yield Finding("weights sum to one, in training", "weights-after-dropout", told, str(evidence), caution=True)
+        text = "the weights that it returns in training are taken after dropout"
+        yield Finding("weights sum to one, in training", "weights-after-dropout", text, str(evidence), caution=True)

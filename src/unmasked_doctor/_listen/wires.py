@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from unmasked_doctor._call import ROLES, Call
-from unmasked_doctor._hear import Event, product_of
+from unmasked_doctor._listen.calls import ROLES, Call
+from unmasked_doctor._listen.hear import Event, product_of
 
 __all__ = ["Turn", "Wires", "wires_of"]
 
@@ -75,7 +75,7 @@ def wires_of(events: list[Event], call: Call, module: str) -> Wires:
         if role != "value" and role in wires.reads:
             wires.turns[role] = _turn(events[call.first], ids)
     if {"query", "key"} <= made.keys():
-        one, other = (events[made[role]].given[0] for role in ("query", "key"))
+        one, other = (events[made[role]].inputs[0] for role in ("query", "key"))
         wires.own = one.shape == other.shape and torch.equal(one, other)
     _merged(wires, events, call)
     return wires
@@ -116,8 +116,8 @@ def _reads(wires: Wires, role: str, event: Event, ids: Tensor, module: str) -> N
 
 def _turn(product: Event, ids: Tensor) -> Turn:
     facts = product.facts[0]
-    for each, given in zip(product.facts, product.ids, strict=True):
-        if given is not None and int(given.min()) <= int(ids.min()) and int(given.max()) >= int(ids.max()):
+    for each, origins in zip(product.facts, product.ids, strict=True):
+        if origins is not None and int(origins.min()) <= int(ids.min()) and int(origins.max()) >= int(ids.max()):
             facts = each
             break
     gain = None if facts.varied and not facts.turned else float(f"{facts.gain:.4g}")

@@ -1,7 +1,7 @@
 """From query times key to the average of values: one table of rows for each step, the right row first.
 
-A row says what a step gives of what it took. The first that fits names the step: as right, as a mistake, as a choice
-that is taken as given, or as what stays open. So mistakes in two steps are two rows, and no pair has to be searched.
+A row describes one thing that a step may do. The first row that fits names the step: as right, as a mistake, as a
+choice that is taken as given, or as a question that stays open. `STAGES` has the tables in their order.
 """
 
 from __future__ import annotations
@@ -9,17 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from unmasked import masks
 from unmasked.positions import alibi_slopes
-from unmasked_doctor._report import Given, Outcome, Standing
-from unmasked_doctor._view import Run, View, changed, drawn, unclear
+from unmasked_doctor._listen.view import Run, View, changed, drawn, unclear
+from unmasked_doctor._report import Given, Outcome
 
-__all__ = ["Row", "Scores", "judged"]
+__all__ = ["Fit", "Scores", "judged"]
 
 _CAPS = (5.0, 10.0, 15.0, 20.0, 25.0, 30.0, 40.0, 50.0, 100.0)
 _SHUT = -1e3  # a score as low as this hides
@@ -27,30 +27,34 @@ _LOWERED = 20.0  # by as much, a key counts for next to nothing
 _FIT, _FIT_ROUGH = 1e-8, 1e-3  # of scores, by how much they may miss a multiple of the products
 _COUNTS = 1e-6  # a weight, or a step of a score, as small as this counts for nothing
 
-Kind = Literal["right", "wrong", "given", "open"]
+Kind = Literal["right", "wrong", "choice", "open"]
 
 
 @dataclass(frozen=True)
-class Row:
-    """One thing that a step may do.
+class Fit:
+    """A description of scores: they are scale * product + added, with a scale for each head.
 
     Attributes:
-        kind: "right", "wrong", "given" (a choice), or "open".
-        told: What it does, with what the scores ``s`` say of it.
-        fits: Whether this is what was done.
-        cause: The museum's slug of a mistake.
-        how: How well a mistake is known by that.
+        of: Which scores it describes: "all", "capped" (before the cap), or "shown" (those that should be seen).
+        scale: By what each head's products are multiplied: (heads,).
+        added: What is added to them, the same for every item: (heads, queries, keys).
+        rest: The scores less scale * product: (batch, heads, queries, keys).
     """
 
-    kind: Kind
-    told: str
-    fits: Callable[[Scores], bool]
-    cause: str | None = None
-    how: Standing = "followed"
+    of: Literal["all", "capped", "shown"]
+    scale: Tensor
+    added: Tensor
+    rest: Tensor
 
 
 class Scores:
-    """The scores of one run, and what was said of who may see whom."""
+    """The scores of one run, and questions about them; nothing that is asked changes them.
+
+    Attributes:
+        shut: True where a score hides its key: (batch, heads, queries, keys).
+        future: True where the key comes after the query: (queries, keys).
+        causal: Whether every later key is hidden.
+    """
 
     def __init__(self, view: View, run: Run):
         self.view, self.run, self.call = view, run, run.call
@@ -58,10 +62,6 @@ class Scores:
         queries, keys = self.shut.shape[-2:]
         self.future = ~masks.causal(queries, keys)
         self.causal = bool(self.shut[..., self.future].all()) and bool(self.future.any())
-        self.scale: Tensor | None = None
-        self.added = torch.zeros(())
-        self.rest = torch.zeros(())
-        self.cap = 0.0
 
     def near(self, a: Tensor, b: Tensor, size: float = 1.0) -> bool:
         return self.view.near(a, b, size)
@@ -92,17 +92,46 @@ class Scores:
 
     # What the scores are made of
 
+    @cached_property
+    def fit(self) -> Fit | None:
+        """What the scores are made of; None where that is not known, or where no softmax runs over the keys."""
+        if self.call.over != "keys":
+            return None
+        return next(self._fits(), None)
+
+    def _fits(self) -> Iterator[Fit]:
+        scores, candidates = self.call.scores, [("all", self.call.scores, self.shut)]
+        for cap in self.caps:
+            if bool((scores[~self.shut].abs() < cap * (1 - 1e-12)).all()):
+                candidates.append(("capped", cap * (scores / cap).clamp(-1, 1).atanh(), self.shut))
+        if self.hidden is not None:
+            candidates.append(("shown", scores, self.hidden | ~scores.isfinite()))
+        of: Any
+        for of, uncapped, left_out in candidates:
+            if (fitted := self.fitted(self.call.product, uncapped, left_out)) is not None:
+                scale, added = fitted
+                yield Fit(of, scale, added, uncapped - scale[:, None, None] * self.call.product)
+
+    def fits(self, of: str) -> bool:
+        return self.fit is not None and self.fit.of == of
+
+    @property
+    def described(self) -> Fit:
+        """The fit, where there is one."""
+        assert self.fit is not None
+        return self.fit
+
     def fitted(self, product: Tensor, scores: Tensor, shut: Tensor) -> tuple[Tensor, Tensor] | None:
-        """Find scores = c * product + added, with a number for each head, and the same for every item."""
+        """Return scale and added of scores = scale * product + added, or None; what is shut counts for nothing."""
         shown = (~shut).to(product.dtype)
         scores = scores.masked_fill(shut, 0.0)
         size = max(scores.abs().max().item(), 1e-3)
-        found = self._fitted(product, scores, shown, size)
-        if found is None:  # a row's maximum, or another number of its own, may have been taken off
+        fitted = self._fitted(product, scores, shown, size)
+        if fitted is None:  # a row's maximum, or another number of its own, may have been taken off
             count = shown.sum(-1, keepdim=True).clamp(min=1)
             rows = [x - (x * shown).sum(-1, keepdim=True) / count for x in (product, scores)]
-            found = self._fitted(rows[0], rows[1], shown, size)
-        return found
+            fitted = self._fitted(rows[0], rows[1], shown, size)
+        return fitted
 
     def _fitted(self, product: Tensor, scores: Tensor, shown: Tensor, size: float) -> tuple[Tensor, Tensor] | None:
         count = shown.sum(0).clamp(min=1)
@@ -117,53 +146,27 @@ class Scores:
             return None
         return c, means[1] - c[:, None, None] * means[0]
 
-    def take(self, scores: Tensor, shut: Tensor) -> bool:
-        """Find what scores are made of, and keep it if that was found."""
-        fitted = self.fitted(self.call.product, scores, shut)
-        if fitted is None:
-            return False
-        self.scale, self.added = fitted
-        self.rest = scores - fitted[0][:, None, None] * self.call.product
-        return True
-
-    def plain(self) -> bool:
-        return self.take(self.call.scores, self.shut)
-
-    def capped(self) -> bool:
-        for cap in self.caps:
-            if bool((self.call.scores[~self.shut].abs() < cap * (1 - 1e-12)).all()):
-                uncapped = cap * (self.call.scores / cap).clamp(-1, 1).atanh()
-                if self.take(uncapped, self.shut):
-                    self.cap = cap
-                    return True
-        return False
-
     @cached_property
     def caps(self) -> list[float]:
         kept = self.view.constants("cap")
         return [*_CAPS, *(c for c in kept if c < -_SHUT and c not in _CAPS)]
 
-    def shown(self) -> bool:
-        """Whether what should be seen is made of the products, whatever is done to the rest."""
-        if self.hidden is None:
-            return False
-        return self.take(self.call.scores, self.hidden | ~self.call.scores.isfinite())
-
     def filled(self, value: float | None) -> bool:
         """Whether what should be hidden has one finite score: this one, or any."""
-        if not self.shown():
+        if not self.fits("shown"):
             return False
         values = self.call.scores[self.should]
         if value is None:
             return bool(values.isfinite().all()) and bool((values - values[0]).abs().max() < _COUNTS)
         return self.near(values, torch.full_like(values, value))
 
-    def capped_late(self) -> bool:
+    @cached_property
+    def late_cap(self) -> float:
+        """The cap that gives what should be hidden its score, because it comes after the mask; or else 0."""
         if self.hidden is None:
-            return False
+            return 0.0
         values = self.call.scores[self.should]
-        self.cap = next((c for c in self.caps if self.near(values, torch.full_like(values, -c), c)), 0.0)
-        return self.cap > 0
+        return next((c for c in self.caps if self.near(values, torch.full_like(values, -c), c)), 0.0)
 
     def softmaxed_before(self) -> bool:
         """Whether a softmax of the products stands in their place."""
@@ -226,11 +229,13 @@ class Scores:
 
     def levels(self, hidden: float, shown: float) -> bool:
         """Whether what should be hidden gets so much, and the others that."""
-        values, others = self.rest[self.should], self.rest[~self.should]
+        rest = self.described.rest
+        values, others = rest[self.should], rest[~self.should]
         return self.near(values, torch.full_like(values, hidden)) and self.near(others, torch.full_like(others, shown))
 
     def lowered(self) -> bool:
-        values, others = self.rest[self.should & ~self.shut], self.rest[~self.should & ~self.shut]
+        rest = self.described.rest
+        values, others = rest[self.should & ~self.shut], rest[~self.should & ~self.shut]
         return bool((values < (0.0 if not others.numel() else others.median().item()) - _LOWERED).all())
 
     def weights_hidden(self) -> bool:
@@ -331,14 +336,13 @@ class Scores:
 
     def slopes(self, which: Literal["ahead", "far"]) -> bool:
         """Whether what is added grows towards what comes later, or with the distance, by ALiBi's own slopes."""
-        if self.added.dim() != 3:
-            return False
-        heads, queries, keys = self.added.shape
+        added = self.described.added
+        heads, queries, keys = added.shape
         if queries != keys or heads < 2 or queries < 3:
             return False
         if which == "ahead":
-            return not bool(self.shut[:, :, 0].any()) and self._geometric(self.added[:, 0, 1:] - self.added[:, 0, :-1])
-        row = self.added[:, -1] - self.added[:, -1, -1:]
+            return not bool(self.shut[:, :, 0].any()) and self._geometric(added[:, 0, 1:] - added[:, 0, :-1])
+        row = added[:, -1] - added[:, -1, -1:]
         return not bool(self.shut[:, :, -1].any()) and self._geometric(row[:, :-1] - row[:, 1:])
 
     def _geometric(self, steps: Tensor) -> bool:
@@ -356,11 +360,58 @@ class Scores:
 
     @property
     def biased(self) -> bool:
-        shown = self.added.masked_fill(self.shut.any(0), 0.0) if self.added.dim() == 3 else self.added
-        return float(shown.abs().max()) > 1e-6
+        """Whether something is added to what should be seen."""
+        if self.fit is None:
+            return False
+        return float(self.fit.added.masked_fill(self.shut.any(0), 0.0).abs().max()) > 1e-6
+
+    @property
+    def windowed(self) -> bool:
+        """Whether more is hidden than should be, or nobody said what should."""
+        return self.hidden is None or (self.all_hidden and self.allowed is None and not self.shuts(self.should))
 
 
-_RIGHT = Row("right", "", lambda s: True)
+@dataclass(frozen=True)
+class Row:
+    """One thing that a step may do.
+
+    Attributes:
+        kind: "right", "wrong", "choice" (any is attention), or "open".
+        text: What the step does, in which braces stand for attributes of the scores ``s``.
+        fits: Whether the step does it.
+        cause: The museum's slug of a mistake.
+    """
+
+    kind: Kind
+    text: str
+    fits: Callable[[Scores], bool]
+    cause: str | None = None
+
+    def outcome(self, scores: Scores) -> Iterator[Outcome]:
+        text = self.text.format(s=scores)
+        if self.kind == "wrong":
+            yield scores.view.wrong(self.cause, text)
+        elif self.kind == "choice":
+            yield Given(text)
+        elif self.kind == "open":
+            yield unclear(text)
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A step of the weights.
+
+    Attributes:
+        rows: What it may do, of which the first that fits is reported.
+        stops: The kinds of rows after which later steps cannot be judged.
+        asked: Whether it is judged at all.
+    """
+
+    rows: tuple[Row, ...]
+    stops: tuple[Kind, ...] = ()
+    asked: Callable[[Scores], bool] = lambda s: True
+
+
 _Q, _N = "softmax-over-queries", "weights-not-normalized"
 _NOT_ONE = "the weights of a query do not sum to one"
 _HANDMADE = "the exponentials of the scores are divided by"
@@ -386,15 +437,15 @@ SOFTMAX = (
 )  # fmt: skip
 
 SCORES = (
-    Row("right", "", Scores.plain),
-    Row("given", "a cap on its scores", Scores.capped),
+    Row("right", "", lambda s: s.fits("all")),
+    Row("choice", "a cap on its scores", lambda s: s.fits("capped")),
     Row("wrong", "the scores are multiplied by zeros and ones, and a score of zero is no mask",
         lambda s: s.filled(0.0), "float-mask-of-ones"),
     Row("wrong", "what should be hidden gets a finite score, and is seen",
         lambda s: s.filled(None), "boolean-mask-added"),
-    Row("right", "", Scores.shown),
-    Row("wrong", "scores are capped at {s.cap:g} after the mask: what is hidden gets the score -{s.cap:g}, and is seen",
-        Scores.capped_late, "softcap-after-mask"),
+    Row("right", "", lambda s: s.fits("shown")),
+    Row("wrong", "scores are capped at {s.late_cap:g} after the mask: what is hidden gets the score "
+        "-{s.late_cap:g}, and is seen", lambda s: s.late_cap > 0, "softcap-after-mask"),
     Row("wrong", "a softmax is taken before the mask, and another one after it", Scores.softmaxed_before),
     Row("wrong", "what is added to the scores differs from item to item", Scores.differs_by_item),
     Row("open", "its scores are not a multiple of query times key plus something fixed", lambda s: True),
@@ -407,7 +458,7 @@ HIDDEN = (
         Scores.top_left, "top-left-causal"),
     Row("wrong", "no query sees its own token", Scores.none_sees_itself),
     Row("open", "more is hidden than the mask says", lambda s: s.all_hidden and s.allowed is not None),
-    Row("right", "", lambda s: s.all_hidden),  # a window, which the next table judges
+    Row("right", "", lambda s: s.all_hidden),  # a window, which is judged next
     Row("wrong", "what may be seen is hidden, and what may not is seen", Scores.inverted, "mask-polarity"),
     Row("wrong", "the mask is transposed: where a query may see a key, the key sees the query", Scores.transposed),
     Row("wrong", "every item is masked as the first one of the batch is",
@@ -437,7 +488,7 @@ WINDOW = (
     Row("open", "each query sees all tokens before it and {s.ahead} after it: pass causal=True if that is too many",
         lambda s: s.ahead > 0 and s.view.subject.causal is None),
     Row("open", "a window shows more tokens on one side than on the other", Scores.lopsided),
-    Row("given", "which tokens its window shows", Scores.window_as_said),
+    Row("choice", "which tokens its window shows", Scores.window_as_said),
     Row("open", "its window is not as long as its attribute says, or counts the token itself as well",
         lambda s: True),
 )  # fmt: skip
@@ -456,37 +507,26 @@ ADDED = (
         lambda s: s.slopes("ahead"), "alibi-sign"),
     Row("wrong", "the bias grows with the distance: what is far is preferred",
         lambda s: s.slopes("far"), "alibi-sign"),
-    Row("given", "what it adds to its scores", lambda s: s.biased),
+    Row("choice", "what it adds to its scores", lambda s: s.biased),
 )  # fmt: skip
 
 
+# Judged in this order.
+STAGES = (
+    Stage(SOFTMAX, stops=("wrong", "open")),
+    Stage(SCORES, stops=("wrong", "open")),
+    Stage(HIDDEN, stops=("wrong",), asked=lambda s: s.hidden is not None),
+    Stage(WINDOW, asked=lambda s: s.windowed),
+    Stage(WEIGHTS),
+    Stage(ADDED),
+)
+
+
 def judged(scores: Scores) -> Iterator[Outcome]:
-    """Name each step of the weights, in their order, and stop at what the others hang on."""
-    for rows in (SOFTMAX, SCORES):
-        row = _first(rows, scores)
-        yield from _told(row, scores)
-        if row.kind in ("wrong", "open"):
-            return
-    row = _RIGHT if scores.hidden is None else _first(HIDDEN, scores)
-    yield from _told(row, scores)
-    if row.kind == "wrong":
-        return
-    narrower = row.kind == "right" and scores.hidden is not None and not scores.shuts(scores.should)
-    if scores.hidden is None or (narrower and scores.all_hidden and scores.allowed is None):
-        yield from _told(_first(WINDOW, scores), scores)
-    yield from _told(_first(WEIGHTS, scores), scores)
-    yield from _told(_first(ADDED, scores), scores)
-
-
-def _first(rows: tuple[Row, ...], scores: Scores) -> Row:
-    return next((row for row in rows if row.fits(scores)), _RIGHT)
-
-
-def _told(row: Row, scores: Scores) -> Iterator[Outcome]:
-    told = row.told.format(s=scores)
-    if row.kind == "wrong":
-        yield scores.view.wrong(row.cause, told, row.how)
-    elif row.kind == "given":
-        yield Given(told)
-    elif row.kind == "open":
-        yield unclear(told)
+    """Judge each step of the weights, and stop where the later ones cannot be known."""
+    for stage in STAGES:
+        row = next((row for row in stage.rows if row.fits(scores)), None) if stage.asked(scores) else None
+        if row is not None:
+            yield from row.outcome(scores)
+            if row.kind in stage.stops:
+                return

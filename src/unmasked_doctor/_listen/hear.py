@@ -60,10 +60,10 @@ class Event:
 
     Attributes:
         kind: "product", "softmax" or "layer".
-        given: What went in: left and right, or the scores, or what the layer took.
+        inputs: The left and the right matrix, or the scores, or the input of the layer.
         result: What came out; of a product, before anything is added.
-        ids: For each of ``given``, the number of the product's result that each of its numbers came from, or -1.
-        facts: For each of ``given``, what was done to it since.
+        ids: For each input, the id of the product's number that each of its numbers came from, or -1.
+        facts: For each input, what was done to it since.
         axis: Of a softmax, the axis it ran over.
         first: The number of the first number of a product's result.
         matrix: What a layer multiplies by, as it was given, to be found among the target's tensors.
@@ -72,7 +72,7 @@ class Event:
     """
 
     kind: str
-    given: tuple[Tensor, ...]
+    inputs: tuple[Tensor, ...]
     result: Tensor
     ids: tuple[Tensor | None, ...] = ()
     facts: tuple[Facts, ...] = ()
@@ -165,16 +165,16 @@ class Listener(TorchDispatchMode):
         event = Event("softmax", (scores,), result, axis=axis % max(scores.dim(), 1))
         event.kernel = self.kernel or ("sdpa" if safe else "written out")
         made = self._note(event, result)
-        ids, facts = self._told(scores)
+        ids, facts = self._traced(scores)
         if ids is not None:
             self._learn(made, ids, replace(facts, softmax=len(self.events) - 1, gain=1.0, varied=False, dropout=0.0))
         return made
 
     def _note(self, event: Event, result: Tensor, *, change_added: bool = False) -> Tensor:
-        told = [self._told(x) for x in event.given]
-        event.ids = tuple(None if ids is None else ids.clone() for ids, _ in told)
-        event.facts = tuple(facts for _, facts in told)
-        event.given = tuple(x.detach().clone() for x in event.given)
+        traced = [self._traced(x) for x in event.inputs]
+        event.ids = tuple(None if ids is None else ids.clone() for ids, _ in traced)
+        event.facts = tuple(facts for _, facts in traced)
+        event.inputs = tuple(x.detach().clone() for x in event.inputs)
         event.module = self.where()
         change = self.put.get(len(self.events))
         event.result = event.result.detach().clone()
@@ -194,7 +194,7 @@ class Listener(TorchDispatchMode):
         scores = _math_attention_inner(query, key, value, score_mod, block_mask, scale, {}, *buffers)[1]
         self.kernel = "flex"
         with self:
-            ids, _ = self._told(torch.matmul(query, key.mT))
+            ids, _ = self._traced(torch.matmul(query, key.mT))
             if ids is not None:
                 self._learn(scores, ids, Facts(gain=float(scale)))
             context = torch.matmul(torch.softmax(scores, -1), value)
@@ -203,7 +203,7 @@ class Listener(TorchDispatchMode):
 
     # Where numbers come from
 
-    def _told(self, x: Any) -> tuple[Tensor | None, Facts]:
+    def _traced(self, x: Any) -> tuple[Tensor | None, Facts]:
         """The ids of a tensor's numbers, in its shape, and what was done to them."""
         key = _key(x)
         trace = self.traces.get(key) if key is not None else None
@@ -232,7 +232,7 @@ class Listener(TorchDispatchMode):
             return
         every = [x for each in args for x in (each if isinstance(each, list | tuple) else (each,))]
         tensors = [x for x in every if isinstance(x, Tensor) and (x.is_floating_point() or x.is_complex())]
-        known = [(x, *told) for x in tensors if (told := self._told(x))[0] is not None]
+        known = [(x, *traced) for x in tensors if (traced := self._traced(x))[0] is not None]
         if not known and stem in ("mul", "div") and name == stem:  # a number may be the scale, of what no layer made
             known = [(x, self.blank.new_full(x.shape, _UNKNOWN), Facts()) for x in tensors[:1]]
         if not known or stem in _MIXES:
@@ -244,7 +244,7 @@ class Listener(TorchDispatchMode):
         elif name == "view_as_real":
             self._learn(result, torch.stack([ids, ids + 1], -1), facts)
         elif name == "copy_":
-            source, more = self._told(args[1])
+            source, more = self._traced(args[1])
             if source is not None:
                 self._learn(result, source.expand(result.shape), more)
         elif not name.endswith("_") and _key(result) in self.traces:
@@ -260,8 +260,8 @@ class Listener(TorchDispatchMode):
                 return type(x)(swap(each) for each in x)
             if not isinstance(x, Tensor) or not (x.is_floating_point() or x.is_complex()):
                 return x.to("cpu") if isinstance(x, Tensor) else x
-            told = self._told(x)[0]
-            return self.blank.new_full(x.shape, _UNKNOWN) if told is None else told
+            traced = self._traced(x)[0]
+            return self.blank.new_full(x.shape, _UNKNOWN) if traced is None else traced
 
         moved = ids
         if name == "constant_pad_nd":
@@ -271,7 +271,7 @@ class Listener(TorchDispatchMode):
         elif name not in ("clone", "_to_copy", "lift_fresh_copy"):
             moved = getattr(_aten, name)(*swap(list(args)), **kwargs)
         for each in args[0] if name in ("cat", "stack") else ():
-            known, more = self._told(each)
+            known, more = self._traced(each)
             facts = facts if known is None else _joined(facts, more)
         self._learn(result, moved, facts)
 
@@ -349,5 +349,5 @@ def heard(run: Callable[[], Any], put: Put | None = None, where: Callable[[], st
     with uncompiled(), written_out(), listener:
         result = run()
     for event in listener.events:
-        event.given, event.result = tuple(x.to("cpu") for x in event.given), event.result.to("cpu")
+        event.inputs, event.result = tuple(x.to("cpu") for x in event.inputs), event.result.to("cpu")
     return listener.events, result

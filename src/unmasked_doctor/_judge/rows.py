@@ -9,13 +9,13 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
-from unmasked_doctor._call import ROLES
-from unmasked_doctor._made import Made
-from unmasked_doctor._names import declared_heads, listed, role_of
+from unmasked_doctor._judge.made import Made
+from unmasked_doctor._judge.names import declared_heads, listed, role_of
+from unmasked_doctor._judge.steps import Fit, Scores
+from unmasked_doctor._listen.calls import ROLES
+from unmasked_doctor._listen.view import Run, changed, unclear
 from unmasked_doctor._report import Finding, Given, Outcome
-from unmasked_doctor._steps import Scores
-from unmasked_doctor._target import Target
-from unmasked_doctor._view import Run, changed, unclear
+from unmasked_doctor._target import Target, restored
 
 __all__ = ["projections"]
 
@@ -23,23 +23,23 @@ __all__ = ["projections"]
 def projections(made: Made, scores: Scores, *, clear: bool) -> Iterator[Outcome]:
     """Judge scale and order by the parameters' rows that queries, keys and values are made of."""
     view = made.view
-    found = [*_never_used(made), *itertools.islice(_exchanged(made), 1)]
-    yield from found
-    if any(isinstance(each, Finding) and each.cause != "zero-bias-parity" for each in found):
+    outcomes = [*_never_used(made), *itertools.islice(_exchanged(made), 1)]
+    yield from outcomes
+    if any(isinstance(each, Finding) and each.cause != "zero-bias-parity" for each in outcomes):
         return
     if (name := _appended(view.target)) and not view.memory:
-        if _shifts(made, name):
-            told = "bias_k and bias_v are added to every key and value, not appended as one more"
-            yield view.wrong("bias-kv-as-shift", told)
+        if view.target.copied and _shifts(made, name):
+            text = "bias_k and bias_v are added to every key and value, not appended as one more"
+            yield view.wrong("bias-kv-as-shift", text)
         else:
             yield unclear("what bias_k and bias_v are for")
-    if clear and not found:
+    if clear and not outcomes:
         yield from _output(made)
         order = list(itertools.islice(_order(made), 1))
         yield from order or _shared(made)
     yield from _norms(made)
-    if scores.scale is not None:
-        yield from _scaling(made, scores, scores.scale)
+    if scores.fit is not None:
+        yield from _scaling(made, scores.fit)
 
 
 def _never_used(made: Made) -> Iterator[Outcome]:
@@ -63,25 +63,25 @@ def _exchanged(made: Made) -> Iterator[Outcome]:
     for role, others in (("value", ("query", "key")), ("key", ("query",)), ("query", ("key",))):
         for other in others:
             if made.left(role) and made.full(role) and torch.equal(made.ids[role], made.ids[other]):
-                told = f"the {other}'s projection passed as the {role}'s, which is never used"
-                yield view.wrong("wrong-value" if role == "value" else None, told)
+                text = f"the {other}'s projection passed as the {role}'s, which is never used"
+                yield view.wrong("wrong-value" if role == "value" else None, text)
     for one, two in itertools.combinations(ROLES, 2):
         same_rows = made.full(one) and torch.equal(made.ids[one].sort(-1)[0], made.ids[two].sort(-1)[0])
         if same_rows and made.names(one) <= listed(view.target):
-            told = f"{one} and {two} are made by one layer, which stands in its list several times: `[layer] * n`"
-            yield view.wrong(None, f"{told} copies none")
+            text = f"{one} and {two} are made by one layer, which stands in its list several times: `[layer] * n`"
+            yield view.wrong(None, f"{text} copies none")
         shared = made.rows(one) & made.rows(two)
         if shared and shared != made.rows(one) and made.full(one) and made.full(two):
             yield view.wrong(None, f"a part of the {two} is made by rows that make the {one}", "open")
     for role in ("value", "key", "query"):
         lost = [n for n in sorted(unused) if role_of(n) == role and tensors[n].dim() > 1]
         if lost and made.full(role) and made.names(role) == {""}:
-            told = f"the {role} is what the layer before gave, and {lost[0]} is never used"
-            yield view.wrong("wrong-value" if role == "value" else None, told)
+            text = f"the {role} is what the layer before gave, and {lost[0]} is never used"
+            yield view.wrong("wrong-value" if role == "value" else None, text)
     for one, two in (("key", "value"), ("query", "key")):
         if two in made.named(one) - made.named(two) and one in made.named(two) - made.named(one):
-            told = f"what the names call {one} is used as the {two}, and the other way round"
-            yield view.wrong(None, told, "open")
+            text = f"what the names call {one} is used as the {two}, and the other way round"
+            yield view.wrong(None, text, "open")
 
 
 def _appended(target: Target) -> str:
@@ -94,10 +94,9 @@ def _appended(target: Target) -> str:
 def _shifts(made: Made, name: str) -> bool:
     """Whether all values move alike with this bias."""
     view, bias, before = made.view, made.view.target.tensors[name], made.call.value
-    with torch.no_grad():
+    with restored(bias):
         bias.add_(1.0)
         after = view.run(made.same.case)
-        bias.sub_(1.0)
     if len(after.calls) != len(made.same.calls) or after.call.value.shape != before.shape:
         return False
     step = after.call.value - before
@@ -124,8 +123,8 @@ def _norms(made: Made) -> Iterator[Outcome]:
         if normed(same) or (len(x) < wide <= 520 and normed(view.run(view.case(wide, same=True)))):
             yield Given("norms of queries and keys")
         elif normed(view.run(changed(same.case, lambda x: 1e4 * x))):
-            told = "the norm of queries and keys has so large an epsilon that it does not normalize"
-            yield view.wrong(None, told)
+            text = "the norm of queries and keys has so large an epsilon that it does not normalize"
+            yield view.wrong(None, text)
             return
         else:
             yield unclear(f"how its {role} is made")
@@ -146,8 +145,8 @@ def _output(made: Made) -> Iterator[Outcome]:
     view, call, target, unused = made.view, made.call, made.view.target, made.unused
     merged = call.context.transpose(1, 2).flatten(2)
     by_feature = call.context.permute(0, 2, 3, 1).flatten(2)
-    given, output = made.same.case.query, made.same.output
-    for rest in (torch.zeros_like(output), given, 2 * given):
+    tokens, output = made.same.case.query, made.same.output
+    for rest in (torch.zeros_like(output), tokens, 2 * tokens):
         if rest.shape != output.shape:
             continue
         y = output - rest
@@ -155,8 +154,8 @@ def _output(made: Made) -> Iterator[Outcome]:
         if view.near(y, merged, size):
             lost = [n for n in sorted(unused) if target.tensors[n].dim() == 2 and role_of(n) == "out"]
             if lost:
-                told = f"the output projection is left out: {lost[0]} is never used"
-                yield view.wrong("missing-out-proj", told)
+                text = f"the output projection is left out: {lost[0]} is never used"
+                yield view.wrong("missing-out-proj", text)
             return
         for name, tensor in target.tensors.items():
             owner = target.owners[name]
@@ -167,14 +166,14 @@ def _output(made: Made) -> Iterator[Outcome]:
                 continue
             bias = 0 if owner.bias is None else owner.bias.detach().to("cpu")
             if view.near(y, merged @ matrix.mT + bias, size):
-                if rest is not given and bool(rest.any()):
-                    told = "what it is given is added to its output twice: a residual around another"
-                    yield view.wrong(None, told)
+                if rest is not tokens and bool(rest.any()):
+                    text = "what it is given is added to its output twice: a residual around another"
+                    yield view.wrong(None, text)
                 idle = [n for n in sorted(unused) if target.tensors[n].shape == tensor.shape]
                 of = [role for role in ROLES if name in made.names(role)]
                 if idle and of:
-                    told = f"{name} makes its {of[0]} and its output, and {idle[0]} is never used"
-                    yield view.wrong(None, told)
+                    text = f"{name} makes its {of[0]} and its output, and {idle[0]} is never used"
+                    yield view.wrong(None, text)
                 return
             if call.context.size(1) > 1 and view.near(y, by_feature @ matrix.mT + bias, size):
                 yield unclear("its heads are merged feature by feature")
@@ -186,13 +185,13 @@ def _order(made: Made) -> Iterator[Outcome]:
     """Compare the heads of queries, keys and values: which rows each is made of; the first that is found is told."""
     view = made.view
     heads, dim = made.call.query.shape[1::2]
-    declared, given = made.heads, view.subject.num_heads
-    several = len(made.same.calls) > 1 and given is not None and heads % given == 0  # calls of as many heads each
-    if given and heads != given and not several and (dim != given or declared_heads(view.target) == heads):
-        yield view.wrong(None, f"it has {heads} heads of {dim} features, and num_heads={given} was given", "open")
+    declared, stated = made.heads, view.subject.num_heads
+    several = len(made.same.calls) > 1 and stated is not None and heads % stated == 0  # calls of as many heads each
+    if stated and heads != stated and not several and (dim != stated or declared_heads(view.target) == heads):
+        yield view.wrong(None, f"it has {heads} heads of {dim} features, and num_heads={stated} was given", "open")
     if declared and heads != declared and dim == declared:
-        told = f"the view has heads and head_dim exchanged: there are {heads} heads of {dim} features"
-        yield view.wrong("swapped-view", told)
+        text = f"the view has heads and head_dim exchanged: there are {heads} heads of {dim} features"
+        yield view.wrong("swapped-view", text)
     if heads < 2:
         return
     kinds = {role: made.kind(role) for role in ROLES}
@@ -200,18 +199,18 @@ def _order(made: Made) -> Iterator[Outcome]:
         yield view.wrong(None, "every head's queries are made of the same rows: the heads are one head")
     if {"in a row", "apart"} <= {kinds["query"], kinds["key"]}:
         which = "query" if kinds["query"] == "apart" else "key"
-        told = f"the {which}'s view has heads and head_dim exchanged: a head takes one feature of every {heads}"
-        yield view.wrong("swapped-view", told)
+        text = f"the {which}'s view has heads and head_dim exchanged: a head takes one feature of every {heads}"
+        yield view.wrong("swapped-view", text)
     if not (made.full("key") and made.full("value")):
         return
     key, value = made.ranks("key"), made.ranks("value")
     apart = len(set(key)) == heads and kinds["key"] == kinds["value"] == "in a row"
     if apart and sorted(key) == sorted(value) and key != value:
-        told = f"the heads of keys are {key}, those of values {value}: they belong to others"
-        yield view.wrong(None, told, "open")
+        text = f"the heads of keys are {key}, those of values {value}: they belong to others"
+        yield view.wrong(None, text, "open")
     if 1 < len(set(key)) == len(set(value)) < heads and key != value:
-        told = "a query head's keys and values come from different key heads"
-        yield view.wrong("repeat-for-repeat-interleave", told)
+        text = "a query head's keys and values come from different key heads"
+        yield view.wrong("repeat-for-repeat-interleave", text)
 
 
 def _shared(made: Made) -> Iterator[Outcome]:
@@ -222,22 +221,22 @@ def _shared(made: Made) -> Iterator[Outcome]:
         return
     right, dealt = [h * count // heads for h in range(heads)], [h % count for h in range(heads)]
     if ranks == dealt and made.call.copied:  # right, if the checkpoint was trained so
-        told = "the heads of keys and values are dealt out in turn: neighbors among the query heads share none"
-        yield view.wrong("repeat-for-repeat-interleave", told, caution=True)
+        text = "the heads of keys and values are dealt out in turn: neighbors among the query heads share none"
+        yield view.wrong("repeat-for-repeat-interleave", text, caution=True)
         yield unclear("whether it was trained with its key heads dealt out in turn, as few models are")
         return
     by_row = made.ranks("query") if made.full("query") else right
     placed = [ranks[by_row.index(row)] for row in range(heads)] if len(set(by_row)) == heads else right
     if ranks == right and placed != right:
-        told = f"query heads, as their rows stand, have the key heads {placed}, where enable_gqa gives them {right}"
-        yield unclear(f"whether it was trained so: {told}")
+        text = f"query heads, as their rows stand, have the key heads {placed}, where enable_gqa gives them {right}"
+        yield unclear(f"whether it was trained so: {text}")
     if ranks not in (right, dealt):
         yield unclear(f"query heads have the key heads {ranks}")
 
 
-def _scaling(made: Made, scores: Scores, scale: Tensor) -> Iterator[Outcome]:
+def _scaling(made: Made, fit: Fit) -> Iterator[Outcome]:
     """Judge the factor between rows times rows and scores."""
-    view, call, dim = made.view, made.call, made.call.query.size(-1)
+    view, call, dim, scale = made.view, made.call, made.call.query.size(-1), fit.scale
     q, k = made.factor("query"), made.factor("key")
     affine = made.affine["query"] and made.affine["key"]
     if affine and made.full("query") != made.full("key"):
@@ -256,12 +255,12 @@ def _scaling(made: Made, scores: Scores, scale: Tensor) -> Iterator[Outcome]:
     learned = any(t.numel() in (1, call.query.size(1)) and t.requires_grad for t in view.target.tensors.values())
     if learned:
         yield Given("a scale that is learned")
-    found = next(outcome for fits, outcome in _scales(made, scores, total, learned=learned) if fits)
-    if found is not None:
-        yield found
+    outcome = next(outcome for fits, outcome in _scales(made, fit, total, learned=learned) if fits)
+    if outcome is not None:
+        yield outcome
 
 
-def _scales(made: Made, scores: Scores, total: Tensor, *, learned: bool) -> Iterator[tuple[bool, Outcome | None]]:
+def _scales(made: Made, fit: Fit, total: Tensor, *, learned: bool) -> Iterator[tuple[bool, Outcome | None]]:
     """What may stand in the place of one over the root of head_dim, and what it means: the first row that fits."""
     view, call = made.view, made.call
     one, dim, every = total[0].item(), call.query.size(-1), view.constants("")
@@ -272,18 +271,17 @@ def _scales(made: Made, scores: Scores, total: Tensor, *, learned: bool) -> Iter
 
     different = unclear("its heads divide scores by different numbers")
     yield not view.near(total, torch.full_like(total, one)), None if learned else different
-    told = "the scores have the other sign: what is most alike is seen the least"
-    yield one < 0 and not learned, view.wrong(None, told)
+    text = "the scores have the other sign: what is most alike is seen the least"
+    yield one < 0 and not learned, view.wrong(None, text)
     none = near(1.0)
     few = none and dim < call.value.size(-1)  # as in SAGAN, which has no scale by design
     yield few, unclear("whether queries of fewer features than values go without a scale")
     yield none and 1.0 in kept, Given("a scale of its own")  # as Granite has it
-    added = scores.added
-    spread = (added - added.mean((1, 2), keepdim=True)).abs().max().item() if added.dim() == 3 else 0.0
+    spread = (fit.added - fit.added.mean((1, 2), keepdim=True)).abs().max().item()
     biased = none and spread > 1e-6 and bool(view.target.tensors)  # as in T5
     yield biased, Given("scores without a scale, to which something is added")
-    told = "whether scores go without a scale, as queries and keys are cast to float32 for them"
-    yield none and view.subject.upcast, unclear(told)  # as in GPT-Neo, whose scores are large
+    text = "whether scores go without a scale, as queries and keys are cast to float32 for them"
+    yield none and view.subject.upcast, unclear(text)  # as in GPT-Neo, whose scores are large
     yield none and made.begins_small(), unclear("whether scores go without a scale, which smaller weights begin with")
     yield none, view.wrong("missing-scale", "the scores are not divided by the root of head_dim")
     heads, _, keys = call.scores.shape[1:]
@@ -296,11 +294,11 @@ def _scales(made: Made, scores: Scores, total: Tensor, *, learned: bool) -> Iter
     parts = [c for c in every if c < dim and dim - c in every]
     numbers += [(c**-0.5, f"divided by the root of {c:g}, a part of a head") for c in parts]
     for number, how in numbers:
-        told = f"the scores are {how}, not divided by the root of {dim}"
-        yield near(number), view.wrong("wrong-d-in-scale", told)
+        text = f"the scores are {how}, not divided by the root of {dim}"
+        yield near(number), view.wrong("wrong-d-in-scale", text)
     yield learned, None
     yield any(near(v) for c in kept for v in (c, c**-0.5, 1 / c)), Given("a scale of its own")
     root = one**-2
-    told = f"the scores are divided by the root of {round(root)}, none of its sizes: a name read from outside"
-    yield abs(root - round(root)) < 1e-5 * root and root < 1e6, view.wrong("global-d-k", told)
+    text = f"the scores are divided by the root of {round(root)}, none of its sizes: a name read from outside"
+    yield abs(root - round(root)) < 1e-5 * root and root < 1e6, view.wrong("global-d-k", text)
     yield True, unclear(f"the scores are multiplied by {one:.4g}")

@@ -10,10 +10,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from unmasked_doctor._call import ROLES
-from unmasked_doctor._names import declared_heads, role_of
+from unmasked_doctor._judge.names import declared_heads, role_of
+from unmasked_doctor._listen.calls import ROLES
+from unmasked_doctor._listen.view import Run, View
 from unmasked_doctor._subject import gradients
-from unmasked_doctor._view import Run, View
 
 __all__ = ["Made"]
 
@@ -62,7 +62,7 @@ class Made:
             x = getattr(self.call, role)[:, :, 0]
             heads, dim = x.shape[1:]
             x = (x - x.mean(0)).flatten(1)  # items, heads * features
-            self.ids[role], self.ratio[role] = (found.view(heads, dim) for found in self._fitted(x, products))
+            self.ids[role], self.ratio[role] = (result.view(heads, dim) for result in self._fitted(x, products))
             self.affine[role] = self.full(role)
             if not self.affine[role] and joined is not None and joined.size(1) < x.size(0):
                 solved = torch.linalg.pinv(joined, rtol=1e-10) @ x
@@ -193,11 +193,11 @@ def _unfolded(tensor: Tensor, widths: set[int]) -> list[tuple[bool, Tensor]]:
     if tensor.dim() < 2 or not tensor.is_floating_point():
         return []
     squeezed = tensor.flatten(1) if tensor.dim() > 2 and tensor[0, 0].numel() == 1 else tensor
-    found = []
+    matrices = []
     for axis in range(squeezed.dim() - 1, -1, -1):
         if squeezed.size(axis) in widths:
-            found.append((axis != squeezed.dim() - 1, squeezed.movedim(axis, -1).reshape(-1, squeezed.size(axis))))
-    return found
+            matrices.append((axis != squeezed.dim() - 1, squeezed.movedim(axis, -1).reshape(-1, squeezed.size(axis))))
+    return matrices
 
 
 def _inputs(run: Run) -> list[Tensor]:
@@ -205,17 +205,17 @@ def _inputs(run: Run) -> list[Tensor]:
     items, tokens = run.case.query.shape[:2]
     first = min(call.first for call in run.calls)
     used = {i for call in run.calls for i in call.used}
-    found: list[Tensor] = []
-    given = [run.case.query, run.case.key, run.case.value]
-    taken = [e.given[0] for i, e in enumerate(run.events[:first]) if i not in used and e.kind != "softmax"]
-    for x in [*given, *taken]:
+    inputs: list[Tensor] = []
+    asked = [run.case.query, run.case.key, run.case.value]
+    taken = [e.inputs[0] for i, e in enumerate(run.events[:first]) if i not in used and e.kind != "softmax"]
+    for x in [*asked, *taken]:
         z = _at_first(x, items, {tokens, run.case.key.size(1)})
         if z is None:
             continue
         z = z - z.mean(0)
-        if not any(z.shape == old.shape and torch.allclose(z, old) for old in found) and bool(z.abs().max() > 0):
-            found.append(z)
-    return found[:12]
+        if not any(z.shape == old.shape and torch.allclose(z, old) for old in inputs) and bool(z.abs().max() > 0):
+            inputs.append(z)
+    return inputs[:12]
 
 
 def _at_first(x: Tensor, items: int, tokens: set[int]) -> Tensor | None:

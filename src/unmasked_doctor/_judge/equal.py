@@ -17,12 +17,12 @@ import torch
 from torch import Tensor, nn
 
 from unmasked import masks
-from unmasked_doctor._call import ROLES
-from unmasked_doctor._inside import Inside
+from unmasked_doctor._judge.inside import Inside
+from unmasked_doctor._listen.calls import ROLES
+from unmasked_doctor._listen.view import EQUALITY, Run, View, without_memory
 from unmasked_doctor._report import Finding, Given, Outcome, Passed, Standing
 from unmasked_doctor._subject import Case, Subject
-from unmasked_doctor._target import Target, a
-from unmasked_doctor._view import EQUALITY, Run, View
+from unmasked_doctor._target import Target, with_article
 from unmasked_doctor.probes import differs
 
 __all__ = ["Maps", "Steps", "attend", "compared", "named"]
@@ -117,9 +117,9 @@ def compared(subject: Subject, inside: Inside) -> Iterator[Outcome]:
     cause = wrong[0].cause if wrong else None
     known = not inside.opens and len(wrong) < 2 and (not wrong or cause in _MISTAKES or cause in _SCALED)
     maps = None
-    if known and inside.run is not None and inside.made is not None:
+    if known and inside.run is not None and inside.view is not None and inside.made is not None:
         with contextlib.suppress(RuntimeError, ValueError):  # what was read does not go together
-            maps = _read(View(subject), inside, inside.run, cause)
+            maps = _read(replace(inside.view, memory=False, idle=frozenset()), inside, inside.run, cause)
     if maps is None and inside.right:
         yield Passed(f"{EQUALITY}, step by step")
         if subject.options.weights:
@@ -130,19 +130,18 @@ def compared(subject: Subject, inside: Inside) -> Iterator[Outcome]:
 
 def _read(view: View, inside: Inside, base: Run, cause: str | None) -> Maps | None:
     """Solve for the maps with which the target's outputs come out, for other inputs too: rightly, or by a mistake."""
-    view.layout, view.longer = inside.layout, inside.longer
     run = view.run(view.case(max(base.call.query.size(0), _items(base))))
     if len(run.calls) != len(base.calls):
         return None
     raw = run.call
-    run = view.without_memory(run)
+    run = without_memory(run)
     call, case = run.call, run.case
     maps = {}
     for role in ROLES:
-        found = _solved(getattr(case, role), getattr(call, role).transpose(1, 2).flatten(2))
-        if found is None:
+        solved = _solved(getattr(case, role), getattr(call, role).transpose(1, 2).flatten(2))
+        if solved is None:
             return None
-        maps[role] = found / call.gain if role == "query" and call.gain else found  # which may be the scale
+        maps[role] = solved / call.gain if role == "query" and call.gain else solved  # which may be the scale
     more = None
     if raw.key.size(2) != call.key.size(2):
         kept = ~raw.tokens_own[0]
@@ -152,12 +151,12 @@ def _read(view: View, inside: Inside, base: Run, cause: str | None) -> Maps | No
         steps = (Steps(float(inside.scale[0]) * call.gain),)
     for each in steps:
         merged = each.merge(call.context)
-        for given in ([merged], [merged, case.query]):
-            out = _solved(torch.cat(given, -1), run.output) if given[-1].shape[:2] == run.output.shape[:2] else None
+        for inputs in ([merged], [merged, case.query]):
+            out = _solved(torch.cat(inputs, -1), run.output) if inputs[-1].shape[:2] == run.output.shape[:2] else None
             if out is None:
                 continue
             whole = Maps(maps["query"], maps["key"], maps["value"], out, call.query.size(1), more)
-            if _agrees(view.subject, whole, each, inside):
+            if _agrees(view, whole, each, causal=inside.causal):
                 return whole
     return None
 
@@ -168,9 +167,9 @@ def _items(base: Run) -> int:
     return 2 + -(-(features + 8) // base.case.query.size(1))
 
 
-def _solved(given: Tensor, made: Tensor) -> Tensor | None:
+def _solved(inputs: Tensor, outputs: Tensor) -> Tensor | None:
     """The affine map from what was given to what was made of it, (out, in + 1), if there is one."""
-    x, y = given.flatten(0, 1), made.flatten(0, 1)
+    x, y = inputs.flatten(0, 1), outputs.flatten(0, 1)
     if not y.isfinite().all() or x.size(0) != y.size(0):
         return None
     x = torch.cat([x, torch.ones_like(x[:, :1])], -1)
@@ -182,14 +181,15 @@ def _solved(given: Tensor, made: Tensor) -> Tensor | None:
     return solved.mT if bool((x @ solved - y).abs().max() <= limit * max(size, 1e-3)) else None
 
 
-def _agrees(subject: Subject, maps: Maps, steps: Steps, inside: Inside) -> bool:
+def _agrees(view: View, maps: Maps, steps: Steps, *, causal: bool | None) -> bool:
     """Whether attention with these maps gives the target's outputs, for other inputs and sizes."""
+    subject = view.subject
     sizes = [(subject.items, subject.tokens)] + ([] if subject.fixed else [(2, 3), (1, 2 * subject.tokens + 3)])
     for items, tokens in sizes:
-        for keys in {tokens, tokens + inside.longer}:
+        for keys in {tokens, tokens + view.longer}:
             case = subject.case(items, tokens, keys)
             may = subject.may(case, tokens, keys)
-            if subject.causal is None and inside.causal and case.allowed is None:
+            if subject.causal is None and causal and case.allowed is None:
                 may = masks.causal(tokens, keys)[None]
             hidden = torch.zeros(1, 1, tokens, keys, dtype=torch.bool) if may is None else ~may.unsqueeze(1)
             try:
@@ -217,76 +217,78 @@ def named(target: Target, weights: Mapping[str, Any]) -> dict[str, Tensor]:
     own = target.untouched
     roles = (*ROLES, "out", "qkv")
     allowed = {*roles, *(f"{role}_bias" for role in roles)}
-    found: dict[str, Tensor] = {}
-    for role, given in weights.items():
+    tensors: dict[str, Tensor] = {}
+    for role, value in weights.items():
         if role not in allowed:
             raise ValueError(f"weights names {role!r}; its keys are {', '.join(sorted(allowed))}")
-        if isinstance(given, nn.Linear):
-            found[role] = _twin(role, given.weight, target, own)
-            if given.bias is not None:
-                found[f"{role}_bias"] = _twin(role, given.bias, target, own)
-        elif isinstance(given, str):
-            if given not in target.tensors:
+        if isinstance(value, nn.Linear):
+            tensors[role] = _twin(role, value.weight, target, own)
+            if value.bias is not None:
+                tensors[f"{role}_bias"] = _twin(role, value.bias, target, own)
+        elif isinstance(value, str):
+            if value not in target.tensors:
                 known = ", ".join(target.tensors) or "none"
-                raise ValueError(f"weights[{role!r}] is {given!r}, which is no parameter of the target; it has {known}")
-            found[role] = target.tensors[given]
-        elif isinstance(given, Tensor):
-            found[role] = _twin(role, given, target, own)
+                raise ValueError(f"weights[{role!r}] is {value!r}, which is no parameter of the target; it has {known}")
+            tensors[role] = target.tensors[value]
+        elif isinstance(value, Tensor):
+            tensors[role] = _twin(role, value, target, own)
         else:
-            raise TypeError(f"weights[{role!r}] is {a(given)}; pass a tensor, the name of a parameter, or an nn.Linear")
-    return found
+            raise TypeError(
+                f"weights[{role!r}] is {with_article(value)}; pass a tensor, the name of a parameter, or an nn.Linear"
+            )
+    return tensors
 
 
-def _twin(role: str, given: Tensor, target: Target, own: Mapping[str, Tensor]) -> Tensor:
+def _twin(role: str, value: Tensor, target: Target, own: Mapping[str, Tensor]) -> Tensor:
     """The copy's tensor for one of the target's, or for a view of one."""
-    place = given.untyped_storage().data_ptr()
+    place = value.untyped_storage().data_ptr()
     for name, tensor in own.items():
         if name in target.tensors and tensor.untyped_storage().data_ptr() == place:
             twin = target.tensors[name]
-            if given.shape == tensor.shape and given.stride() == tensor.stride():
+            if value.shape == tensor.shape and value.stride() == tensor.stride():
                 return twin
-            offset = given.storage_offset() - tensor.storage_offset()
-            return twin.detach().as_strided(given.size(), given.stride(), twin.storage_offset() + offset)
+            offset = value.storage_offset() - tensor.storage_offset()
+            return twin.detach().as_strided(value.size(), value.stride(), twin.storage_offset() + offset)
     raise ValueError(
-        f"weights[{role!r}] is a tensor of shape {tuple(given.shape)} that is none of the target's; pass a parameter "
+        f"weights[{role!r}] is a tensor of shape {tuple(value.shape)} that is none of the target's; pass a parameter "
         "of it, a view of one, or a name"
     )
 
 
-def _said_maps(subject: Subject) -> tuple[dict[str, Tensor], set[str]]:
+def _stated_maps(subject: Subject) -> tuple[dict[str, Tensor], set[str]]:
     """What is said to make each role, (out, in), by the caller or by the names of PyTorch's module.
 
     With those whose axes no layer fixes: they may be kept in either order.
     """
     target = subject.target
     if subject.options.weights:
-        given = named(target, subject.options.weights)
+        stated = named(target, subject.options.weights)
     else:
         ends = {"qkv": "in_proj_weight", "out": "out_proj.weight"}
-        given = {role: t for role, end in ends.items() for n, t in target.tensors.items() if n.endswith(end)}
-        given = given if "qkv" in given else {}
+        stated = {role: t for role, end in ends.items() for n, t in target.tensors.items() if n.endswith(end)}
+        stated = stated if "qkv" in stated else {}
     linear = nn.Linear | nn.MultiheadAttention
     fixed = {t.untyped_storage().data_ptr() for n, t in target.tensors.items()
              if isinstance(target.owners[n], linear) or n.endswith("in_proj_weight")}  # fmt: skip
-    found: dict[str, Tensor] = {}
+    maps: dict[str, Tensor] = {}
     loose: set[str] = set()
-    for role, tensor in given.items():
+    for role, tensor in stated.items():
         roles = ROLES if role == "qkv" else (role,)
         if tensor.untyped_storage().data_ptr() not in fixed:
             loose.update(roles)
         if role == "qkv" and tensor.dim() == 2 and tensor.size(0) * 3 == tensor.size(1):
             tensor = tensor.mT
         if tensor.dim() == 2 and not role.endswith("bias"):
-            found |= dict(zip(roles, tensor.detach().to("cpu").chunk(len(roles)), strict=False))
-    return found, loose
+            maps |= dict(zip(roles, tensor.detach().to("cpu").chunk(len(roles)), strict=False))
+    return maps, loose
 
 
 def _ordered(subject: Subject, maps: Maps) -> Finding | None:
     """Name what is otherwise than was said; the first row that fits does."""
-    heads, (said, loose) = maps.heads, _said_maps(subject)
-    found = {role: getattr(maps, role)[:, :-1] for role in said}
-    if "out" in found:
-        found["out"] = found["out"][:, : maps.value.size(0)]
+    heads, (stated, loose) = maps.heads, _stated_maps(subject)
+    actual = {role: getattr(maps, role)[:, :-1] for role in stated}
+    if "out" in actual:
+        actual["out"] = actual["out"][:, : maps.value.size(0)]
     limit = _SAME_ROUGH if subject.rough else _SAME
 
     def same(one: Tensor, two: Tensor) -> bool:
@@ -295,31 +297,31 @@ def _ordered(subject: Subject, maps: Maps) -> Finding | None:
         factor = (one * two).sum() / two.square().sum()  # a scale may stand before the product
         return bool((one - factor * two).abs().max() <= limit * one.abs().max())
 
-    def finding(cause: str | None, told: str, how: Standing = "equal") -> Finding:
-        return Finding(EQUALITY, cause, told, subject.sized("read off what goes in and what comes out"), how=how)
+    def finding(cause: str | None, text: str, how: Standing = "equal") -> Finding:
+        return Finding(EQUALITY, cause, text, subject.sized("read off what goes in and what comes out"), how=how)
 
-    turned = [r for r in found if not same(found[r], said[r]) and same(found[r], said[r].mT)]
-    wrong = [r for r in found if not same(found[r], said[r]) and not (r in turned and r in loose)]
-    either = [r for r in found if r in loose and said[r].size(0) == said[r].size(1)]
+    turned = [r for r in actual if not same(actual[r], stated[r]) and same(actual[r], stated[r].mT)]
+    wrong = [r for r in actual if not same(actual[r], stated[r]) and not (r in turned and r in loose)]
+    either = [r for r in actual if r in loose and stated[r].size(0) == stated[r].size(1)]
     if not wrong and 0 < len(turned) < len(either):
-        told = f"multiplied by the matrix of {' and '.join(turned)} as it is kept, and by others' transposes"
-        return finding("weight-not-transposed", told, "open")
+        text = f"multiplied by the matrix of {' and '.join(turned)} as it is kept, and by others' transposes"
+        return finding("weight-not-transposed", text, "open")
     if not wrong:
         return None
-    three = [r for r in ROLES if r in found]
-    if len(three) == 3 and heads > 1 and len({said[r].shape for r in three}) == 1:
-        by_head = torch.cat([said[r] for r in three]).unflatten(0, (heads, 3, -1)).unbind(1)
-        if all(same(found[r], part.flatten(0, 1)) for r, part in zip(three, by_head, strict=True)):
-            told = "the rows are read head by head (q, k, v of the first head, then of the next), and kept q, k, v"
-            return finding("interleaved-qkv", told)
+    three = [r for r in ROLES if r in actual]
+    if len(three) == 3 and heads > 1 and len({stated[r].shape for r in three}) == 1:
+        by_head = torch.cat([stated[r] for r in three]).unflatten(0, (heads, 3, -1)).unbind(1)
+        if all(same(actual[r], part.flatten(0, 1)) for r, part in zip(three, by_head, strict=True)):
+            text = "the rows are read head by head (q, k, v of the first head, then of the next), and kept q, k, v"
+            return finding("interleaved-qkv", text)
     for role in wrong:
         if role in turned:
             return finding("weight-not-transposed", f"multiplied by the matrix of {role} as it is kept, not transposed")
     if wrong == ["out"] and heads <= 5:
-        mine, theirs = (x.unflatten(-1, (heads, -1)) for x in (found["out"], said["out"]))
+        mine, theirs = (x.unflatten(-1, (heads, -1)) for x in (actual["out"], stated["out"]))
         for order in itertools.permutations(range(heads)):
             if same(mine, theirs[:, list(order)]):
-                told = f"the heads are merged in the order {order}, which averaged weights cannot tell"
-                return finding("averaged-weights-parity", told)
-    told = f"what makes its {' and '.join(wrong)} is not what weights= says"
-    return finding(None, told) if subject.options.weights else None
+                text = f"the heads are merged in the order {order}, which averaged weights cannot tell"
+                return finding("averaged-weights-parity", text)
+    text = f"what makes its {' and '.join(wrong)} is not what weights= says"
+    return finding(None, text) if subject.options.weights else None

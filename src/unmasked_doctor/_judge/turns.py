@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from unmasked_doctor._call import ROLES, Call
+from unmasked_doctor._listen.calls import ROLES, Call
+from unmasked_doctor._listen.view import View, unclear
 from unmasked_doctor._report import Given, Outcome
-from unmasked_doctor._view import View, unclear
 
 __all__ = ["turning"]
 
@@ -50,23 +50,23 @@ def turning(view: View, call: Call) -> Iterator[Outcome]:
         yield Given("how places turn queries and keys")
         return
     if not view.near(q, k) and not _still(q @ q.mT) and _same_angles(view, q, k):
-        told = (
+        text = (
             "features are weighed after queries and keys are turned, as by a norm: scores know more than the distance"
         )
-        yield view.wrong("norm-after-rope", told, caution=True)
+        yield view.wrong("norm-after-rope", text, caution=True)
         yield unclear("whether it was trained with its norms behind the turn, as few models are")
         return
-    told = "a query and a key at one place are turned differently: scores depend on more than the distance"
+    text = "a query and a key at one place are turned differently: scores depend on more than the distance"
     cause = None
     if _still(q) or _still(k):
-        told = f"only {'keys' if _still(q) else 'queries'} are turned with their places"
+        text = f"only {'keys' if _still(q) else 'queries'} are turned with their places"
     elif not torch.equal(q.abs().amax((0, 1)) > 1e-6, k.abs().amax((0, 1)) > 1e-6):
-        cause, told = "rope-pairing", "queries are turned in other pairs of features than keys"
+        cause, text = "rope-pairing", "queries are turned in other pairs of features than keys"
     elif view.near(q, k) and not _still(q @ q.mT, 0.05):
-        cause, told = "rope-pairing", "the angles are those of one pairing, and the pairs those of the other"
+        cause, text = "rope-pairing", "the angles are those of one pairing, and the pairs those of the other"
     elif view.near(q, k) and not _still(q @ q.mT):
-        cause, told = "rope-in-bfloat16", "the angles, or their sines and cosines, are rounded as in 16 bits"
-    yield view.wrong(cause, told)
+        cause, text = "rope-in-bfloat16", "the angles, or their sines and cosines, are rounded as in 16 bits"
+    yield view.wrong(cause, text)
 
 
 def _by_distance(view: View, products: Tensor) -> bool:
