@@ -1,6 +1,7 @@
 """Which global names a statement reads and binds, found in its syntax tree from the innermost scope outwards."""
 
 import ast
+import functools
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
@@ -42,12 +43,10 @@ class Uses:
         return self.binds - self.declared
 
 
+@functools.lru_cache(maxsize=10_000)  # programs of a page share their statements
 def uses(statement: ast.AST) -> Uses:
     """Find the global names that a module-level statement uses."""
-    found: Uses | None = getattr(statement, "_uses", None)  # found once for each tree: programs share their statements
-    if found is None:
-        found = statement._uses = _Walker(statement).found  # type: ignore[attr-defined]
-    return found
+    return _Walker(statement).found
 
 
 def only_defines(statement: ast.AST) -> bool:

@@ -16,11 +16,12 @@ import re
 import sys
 import types
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..keep.late import when_imported
+from .._private import tensor_version, torch_settings
+from ..lazy_import import when_imported
 from .names import first_reads, only_defines, uses
 from .source import Source
 
@@ -287,7 +288,7 @@ def _state(value: Any) -> tuple[Any, Iterable[Any]]:
 
 def _tensor_state(value: Any) -> tuple[Any, Iterable[Any]]:
     try:
-        version = value._version
+        version = tensor_version(value)
         where = value.data_ptr()
     except RuntimeError:  # made in inference mode, or without data
         version, where = 0, 0
@@ -295,7 +296,7 @@ def _tensor_state(value: Any) -> tuple[Any, Iterable[Any]]:
     gradient = value.grad if value.is_leaf else None
     state = (version, where, value.requires_grad, tuple(value.shape), *map(id, held))
     # The gradient is told apart: each backward pass changes it, and few statements look at it.
-    return _TensorState(state, (id(gradient), 0 if gradient is None else gradient._version)), held
+    return _TensorState(state, (id(gradient), 0 if gradient is None else tensor_version(gradient))), held
 
 
 def _keys(value: Any) -> set[int]:
@@ -332,12 +333,7 @@ def _settings() -> tuple[Any, ...]:
     """Global settings that change what later statements do."""
     found: list[Any] = [dict(os.environ), os.getcwd(), list(sys.path)]
     if torch := sys.modules.get("torch"):
-        hooks = [
-            tuple(value)
-            for name, value in vars(torch.nn.modules.module).items()
-            if name.startswith("_global_") and isinstance(value, Mapping)
-        ]
-        found += [*(getattr(torch, name)() for name in _TORCH_SETTINGS), {**vars(torch._tensor_str.PRINT_OPTS)}, hooks]
+        found += [*(getattr(torch, name)() for name in _TORCH_SETTINGS), *torch_settings(torch)]
     if matplotlib := sys.modules.get("matplotlib"):
         found.append(dict(dict.items(matplotlib.rcParams)))  # whose own methods would take ten times as long
     if numpy := sys.modules.get("numpy"):

@@ -6,9 +6,10 @@ from urllib.parse import unquote, urljoin, urlsplit
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
-from mkdocs.structure.pages import Page, _RelativePathTreeprocessor
+from mkdocs.structure.pages import Page
 from mkdocs.utils import get_relative_url
 
+from .._private import link_resolver
 from .notebook import relink_html
 
 _PROGRAM = re.compile(r"(?:\A|/)cell-\d+\.py\Z")  # of a cell, which its own menu links
@@ -33,8 +34,12 @@ def from_download(place: str, page: File, files: Files, config: MkDocsConfig, ta
     return get_relative_url(file, place) + rest
 
 
-class Paths(_RelativePathTreeprocessor):
+class Paths:
     """Where links of a page lead on the site; MkDocs tells of those that lead nowhere, as of links of the prose."""
+
+    def __init__(self, file: File, files: Files, config: MkDocsConfig):
+        self._file, self._files = file, files
+        self._resolver = link_resolver(file, files, config)
 
     def of_cell(self, html: str) -> str:
         """What a cell shows, whose links to files of the docs lead to what the site has of these.
@@ -45,12 +50,14 @@ class Paths(_RelativePathTreeprocessor):
 
     def _led(self, target: str) -> str:
         path = urlsplit(target).path
-        named = self._target_uri(self.file.src_uri, unquote(path))
+        named = posixpath.normpath(posixpath.join(posixpath.dirname(self._file.src_uri), unquote(path)).lstrip("/"))
         names_page = path.endswith((".md", ".ipynb")) or (path.endswith(".py") and not _PROGRAM.search(path))
-        return str(self.path_to_url(target)) if names_page or self.files.get_file_from_path(named) else target
+        return (
+            str(self._resolver.path_to_url(target)) if names_page or self._files.get_file_from_path(named) else target
+        )
 
     def tell(self, page: Page) -> None:
         """Let MkDocs look for the anchors, too, once it has all pages."""
-        for file, anchors in self.links_to_anchors.items():
+        for file, anchors in self._resolver.links_to_anchors.items():
             if page.links_to_anchors is not None:
                 page.links_to_anchors.setdefault(file, {}).update(anchors)

@@ -22,7 +22,6 @@ from typing import Any, Literal
 from jinja2 import Environment
 from markdown import Extension, Markdown
 from markdown.preprocessors import Preprocessor
-from mkdocs.commands.build import _build_page, _populate_page
 from mkdocs.config.base import Config
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.exceptions import BuildError, PluginError
@@ -34,11 +33,13 @@ from mkdocs.structure.pages import Page
 from mkdocs.utils import get_relative_url
 from mkdocs.utils.meta import get_data
 
+from .. import _private
 from ..checks.check import check, project_pages, sources_of
 from ..checks.checked import Checked, ordered
 from ..checks.findings import Finding, listed
 from ..checks.progress import Lines
 from ..keep.shelf import Shelf
+from ..lazy_import import defer
 from ..pages.page import PageError
 from ..runs.cache import CacheError
 from ..runs.server import warm
@@ -47,7 +48,6 @@ from ..runs.steps import Task
 from ..settings import Settings, SettingsError
 from . import equations, figures, fonts, layout, links, reading, render, serving
 from . import mathematics as math
-from .deferred import defer
 from .extra import MissingError, demand
 from .installing import Installing
 from .notebook import as_notebook, as_script
@@ -386,13 +386,13 @@ class ProofreadPlugin(BasePlugin[ProofreadConfig]):
             for each in self._beside(files, shown):
                 files.remove(each)
             self._pages[uri] = self._render(uri, checked, files, config)
-            _populate_page(file.page, config, files)
+            _private.populate_page(file.page, config, files)
             config.plugins.on_env(built.env, config=config, files=Files([file]))  # where others complete its links
             pages = files.documentation_pages(inclusion=InclusionLevel.is_in_serve)
-            _build_page(file.page, config, pages, built.nav, built.env)
+            _private.build_page(file.page, config, pages, built.nav, built.env)
             for each in self._beside(files, shown):
                 each.copy_file()
-        except (BuildError, SettingsError, CacheError, OSError):
+        except (BuildError, ImportError, SettingsError, CacheError, OSError):
             return None
         _log.info(f"{checked.page.path} is shown; behind it the site is built")
         return file.dest_uri

@@ -14,6 +14,7 @@ from mkdocs.exceptions import PluginError
 from mkdocs.livereload import LiveReloadServer
 from mkdocs.structure.files import Files
 
+from .. import _private
 from ..runs.cache import Cache
 from ..runs.server import run
 from ..runs.steps import Task
@@ -81,7 +82,7 @@ class Serving:
             before = b""
             if shown:
                 before = Path(server.root, shown).read_bytes()
-                self._reload(server)
+                _private.reload_browsers(server)
             self._is_behind = bool(shown)
             try:
                 build()
@@ -91,16 +92,9 @@ class Serving:
                 self._is_behind = False
             server.root = self._into
             if shown and not _holds(Path(server.root, shown), before):
-                server._wanted_epoch += 1  # for the browser to load it once more
+                _private.reload_after_build(server)
 
         server.builder = page_first
-
-    @staticmethod
-    def _reload(server: LiveReloadServer) -> None:
-        """Let browsers load the page that they show, as the server does when it has built the site."""
-        with server._epoch_cond:
-            server._visible_epoch = server._wanted_epoch
-            server._epoch_cond.notify_all()
 
     def into(self, site: str) -> str:
         """The folder to build the site into: not the one that is served, which the build would empty first."""
@@ -113,7 +107,7 @@ class Serving:
         Raises:
             Overtaken: There is.
         """
-        if self._is_behind and self._server and self._server._want_rebuild:
+        if self._is_behind and self._server and _private.wants_rebuild(self._server):
             raise Overtaken
 
     def close(self, site: str) -> None:

@@ -30,20 +30,21 @@ from IPython.core.displaypub import DisplayPublisher
 from IPython.core.interactiveshell import InteractiveShell
 from traitlets.config import Config
 
+from .._private import end_display
 from ..formulas.libraries import used
 from ..keep.environment import cpuinfo
 from ..keep.installed import EVERYTHING
-from ..keep.late import when_imported
-from ..keep.processes import as_script
-from ..keep.written import Written
+from ..lazy_import import when_imported
 from ..pages.numbers import Value
 from ..programs import Recorder, make
 from ..programs.trial import Trial, run
 from ..settings import Settings
 from ..syntax import module
-from . import bits, sides
-from .asked import questions
+from . import comparisons, exact_equality
+from .captured_output import CapturedOutput
+from .import_tracker import questions
 from .preload import VARIABLES
+from .processes import as_script
 from .steps import Machine, Output, Raised, Result, Step, Task
 from .watch import Watch, asks
 
@@ -187,7 +188,7 @@ class _Results(DisplayHook):
         self.shell.keep("execute_result", execution_count=None, data=dict(format_dict), metadata=dict(md_dict or {}))
 
     def finish_displayhook(self) -> None:
-        self._is_active = False
+        end_display(self)
 
 
 class _Displays(DisplayPublisher):
@@ -211,7 +212,7 @@ class _Shell(InteractiveShell):
     outputs: list[Output]
     recorder: Recorder | None = None
     watch: Watch
-    written: Mapping[str, Written]  # by the stream, what is written to its descriptor
+    written: Mapping[str, CapturedOutput]  # by the stream, what is written to its descriptor
     allowed: Mapping[bool, int] = {}  # how much a cell may show, as text and otherwise
     shown = 0
     rich = 0
@@ -300,7 +301,7 @@ def _shell(path: str, scratch: str, settings: Settings) -> _Shell:
     main.__file__ = path
     _Compiler.path = path
     _Shell.outputs, _Shell.allowed = [], {False: settings.output, True: settings.rich}
-    _Shell.written = {"stdout": Written(1), "stderr": Written(2)}
+    _Shell.written = {"stdout": CapturedOutput(1), "stderr": CapturedOutput(2)}
     with warnings.catch_warnings():  # they are no page's, even where pages take warnings for errors
         warnings.simplefilter("ignore")
         shell = _Shell.instance(config=config, ipython_dir=scratch, user_module=main)
@@ -366,7 +367,7 @@ def _evaluate(step: Step, namespace: dict[str, Any], before: Result | None) -> R
             result.values.append(before.values[place])
             continue
         try:
-            value, compared = bits.evaluate(expression, _Compiler.path, namespace)
+            value, compared = exact_equality.evaluate(expression, _Compiler.path, namespace)
             result.values.append(_plain(value) if form is None else format(value, form))
         except Exception as error:
             result.values.append(None)
@@ -375,7 +376,7 @@ def _evaluate(step: Step, namespace: dict[str, Any], before: Result | None) -> R
         if compared and form is None:
             result.bits[place] = compared
         if value is False:
-            result.sides[place] = sides.told(expression, namespace)
+            result.sides[place] = comparisons.told(expression, namespace)
         if form is not None and isinstance(number := _plain(value), (int, float)):
             result.exact[place] = number
     if step.formulas:

@@ -7,7 +7,7 @@ import sys
 import tempfile
 
 
-class Written:
+class CapturedOutput:
     """Takes from now on what is written to standard output (1) or standard error (2), which no reader would see."""
 
     def __init__(self, number: int):

@@ -11,9 +11,11 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from multiprocessing import process, resource_tracker, spawn, util
+from multiprocessing import process, spawn, util
 from multiprocessing.connection import wait
 from typing import Any, NamedTuple
+
+from .. import _private
 
 # Whether this system has what it takes to fork, and to end what a fork has started. Windows has not.
 FORKS = all(hasattr(os, name) for name in ("fork", "setpgid", "killpg"))
@@ -50,20 +52,10 @@ def as_script(folder: str, page: str = "") -> None:
     """
     multiprocessing.set_start_method(None, force=True)
     if FORKS:
-        from multiprocessing import forkserver
-
-        server: Any = forkserver._forkserver
-        if server._forkserver_alive_fd is not None:
-            os.close(server._forkserver_alive_fd)  # or the server that we come from would live as long as we
-        server.__init__()
-    tracker: Any = resource_tracker._resource_tracker
-    if tracker._fd is not None:
-        os.close(tracker._fd)  # that of who started us, who would tell of what is written there
-    tracker.__init__()
-    this: Any = process.current_process()
-    this._identity, this._name, this._parent_pid, process._parent_process = (), "MainProcess", None, None  # type: ignore[attr-defined]
+        _private.forget_fork_server()
+    _private.forget_resource_tracker()
     tempfile.tempdir = folder
-    this._config["tempdir"] = folder if _is_short(folder) else _short_folder()
+    _private.become_main_process(folder if _is_short(folder) else _short_folder())
     prepare = spawn.get_preparation_data
 
     def prepared(name: str) -> dict[str, Any]:
@@ -93,7 +85,7 @@ def _short_folder() -> str:
 def room_for_sockets() -> Iterator[None]:
     """Let multiprocessing begin where the name of the temporary folder is too long for sockets."""
     folder = tempfile.gettempdir()
-    if not (FORKS and "tempdir" not in process.current_process()._config):  # type: ignore[attr-defined]
+    if not FORKS or _private.has_temporary_folder():
         yield
         return
     try:
