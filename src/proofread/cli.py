@@ -105,7 +105,7 @@ class UsageError(ValueError):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
-    # Who ends us politely ends the pages that run, too.
+    # A signal that ends us politely ends the pages that run, too.
     with contextlib.suppress(ValueError):  # not in the main thread
         for sent in (signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)):  # Windows has no terminal to hang up
             signal.signal(sent, signal.default_int_handler)

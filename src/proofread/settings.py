@@ -1,4 +1,4 @@
-"""What a project sets: the table ``[tool.proofread]`` of its ``pyproject.toml``, for every face of proofread."""
+"""The settings of a project: the table ``[tool.proofread]`` of its ``pyproject.toml``."""
 
 import multiprocessing
 import os
@@ -10,13 +10,13 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-# What becomes of a page.
+# The modes of a page.
 MODES = {
     "off": "published as it is: nothing is run, nothing is checked",
     "run": "its cells are run and shown, and nothing that it says is held against them",
     "check": "run, and all that it says is held against what it gave",
 }
-# What of the docstrings of a project's packages is held.
+# The ways to check the docstrings of a project's packages.
 DOCSTRINGS = ("off", "equations", "check")
 _UNITS = {"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 
@@ -47,7 +47,7 @@ class Settings:
     # (its cells are run and shown, and nothing is held) or check. The last pattern that matches wins, and a page itself
     # wins over all: ``proofread: run`` in its front matter.
     modes: Mapping[str, str] = field(default_factory=dict)
-    # What is held of the packages' docstrings: nothing (off), only the equations that they cite
+    # Which parts of the packages' docstrings are held: none (off), only the equations that they cite
     # (equations), or all (check).
     docstrings: str = "check"
     # Folders, relative to the project, from which pages import beside what is installed.
@@ -57,7 +57,7 @@ class Settings:
     start: str | None = None
 
     def mode(self, path: str) -> str:
-        """What the project says of a page, named relative to it; see `mode`."""
+        """Return the mode that the project gives a page, named relative to it."""
         said = [mode for pattern, mode in self.modes.items() if matches(path, pattern)]
         return said[-1] if said else "check"
 

@@ -1,4 +1,4 @@
-"""What is installed, and what of it a run depends on: what it asked for, found or not, and all that this requires."""
+"""Finds the installed distributions that a run depends on: those that it asked for, and all that these require."""
 
 import functools
 import os
@@ -50,7 +50,7 @@ def distributions() -> dict[str, _Distribution]:
         for entry in os.scandir(folder):
             if entry.name.endswith((".dist-info", ".egg-info")):
                 name, _, version = entry.name.rpartition(".")[0].partition("-")
-                # What setuptools leaves in a project's folder has no version in its name, and is seen only by who has
+                # A folder that setuptools leaves in a project has no version in its name, and is seen only by who has
                 # this folder on the path, as pytest has and a command has not.
                 if version:
                     found.setdefault(normal(name), _read(Path(entry.path), version))

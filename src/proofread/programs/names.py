@@ -84,7 +84,7 @@ def first_reads(*statements: ast.stmt, bound: Iterable[str] = ()) -> set[str]:
 
 
 def bound_names(node: Import) -> Iterator[tuple[ast.alias, str]]:
-    """What an import statement binds, alias by alias."""
+    """Yield each alias of an import statement, with the name that it binds."""
     for alias in node.names:
         dotted = alias.name if isinstance(node, ast.ImportFrom) else alias.name.partition(".")[0]
         yield alias, alias.asname or dotted
@@ -163,7 +163,7 @@ class _Walker(ast.NodeVisitor):
     def _function(self, args: ast.arguments, body: Iterable[ast.AST]) -> None:
         inner = _Walker(*body).found
         parameters = {part.arg for part in ast.iter_child_nodes(args) if isinstance(part, ast.arg)}
-        # What a function adds to a global variable, it needs as soon as it is defined: it counts as what binds it.
+        # A function that adds to a global variable needs it as soon as it is defined, as if it bound it.
         self._take(replace(inner, early=inner.adds, late=inner.read), inner.own | parameters)
 
     def visit_ClassDef(self, node: ast.ClassDef) -> None:

@@ -11,13 +11,13 @@ from .names import Import, bound_names, only_defines, uses
 from .record import CellRun, Effects
 from .source import Source
 
-# What looks names up by itself.
+# Code that looks names up by itself.
 _LOOKS = re.compile(r"(?<![\w.])(?:(?:eval|exec)\(|(?:globals|locals|vars|dir)\(\))")
 _OPTIONS = re.compile(r"\A\s*(?:#\|.*\n?)+")
 _PICTURES = {"image/svg+xml", "image/png", "image/jpeg"}
 _DISPLAY = 'def display(*values):\n    print(*map(repr, values), sep="\\n")'
 _DEFINITIONS = (ast.FunctionDef, ast.ClassDef)
-# What keeps earlier cells from showing anew what they have shown, and where it is from.
+# The names that keep earlier cells from printing anew, and their modules.
 _GUARDS = {"redirect_stdout": "contextlib", "suppress": "contextlib", "StringIO": "io"}
 
 _source = functools.lru_cache(maxsize=1024)(Source)  # programs of a page share its cells
@@ -25,7 +25,7 @@ _source = functools.lru_cache(maxsize=1024)(Source)  # programs of a page share 
 
 @dataclass(frozen=True)
 class Imported:
-    """What an import binds: ``from module import name as bound``, or with no name ``import module as bound``."""
+    """A name that an import binds: ``from module import name as bound``, or ``import module as bound`` without name."""
 
     module: str
     name: str
@@ -113,7 +113,7 @@ def _needed(cells: Mapping[int, CellRun], target: int) -> dict[int, list[int]]:
                 kept.insert(0, index)
                 reads = effects.reads
                 if place != target and only_defines(statement):
-                    # What a function looks up is read by who calls it, or by who copies the cell that makes it.
+                    # Names in a function are read by its callers, or by who copies the cell that makes it.
                     reads = reads & (uses(statement).early | uses(statement).annotations)
                 wanted = (wanted - effects.binds) | (reads & effects.names)
                 by_functions = (by_functions - effects.binds) | (reads - effects.names)
@@ -143,7 +143,7 @@ def _move_imports(earlier: Sequence[ast.stmt], names: set[str]) -> tuple[list[Im
 
 
 def _imports(node: Import) -> Iterator[Imported]:
-    """What an import binds."""
+    """Yield the names that an import binds."""
     for alias, bound in bound_names(node):
         if isinstance(node, ast.Import):
             yield Imported(alias.name, "", bound)

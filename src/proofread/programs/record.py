@@ -1,7 +1,7 @@
-"""What each statement of a page read and changed while the page ran.
+"""Records the names that each statement of a page read and changed while the page ran.
 
 What a statement reads is found in its syntax tree, and in the functions that it can reach: they look their global names
-up when they are called. What it changes is found by looking at the objects that it can reach before and after it:
+up when they are called. Its changes are found by looking at the objects that it can reach before and after it:
 tensors tell a change by their version counters, modules, lists, dicts and other objects by what they hold. So an append
 in a function, a hook, an optimizer's step and a view's in-place addition are seen, by whatever name they went.
 """
@@ -42,7 +42,7 @@ _PLAIN_MODULES = {"torch": {"dtype", "device", "Size", "layout", "memory_format"
 
 @dataclass
 class Effects:
-    """What a statement did.
+    """The effects of a statement.
 
     Attributes:
         names: The names in its own code, rather than in that of functions which it can call.
@@ -105,7 +105,7 @@ class Recorder:
             return lambda printed, raised: None
         found = uses(statement)
         survey = _Survey(first_reads(statement) | found.annotations, self._namespace, self._hidden)
-        # What the body of a function may look at, its definition does not change.
+        # The definition of a function changes nothing that its body looks at.
         ran = _Survey(found.early, self._namespace, self._hidden) if only_defines(statement) else survey
         survey.mentioned.update(node.attr for node in ast.walk(statement) if isinstance(node, ast.Attribute))
         before = {name: id(value) for name, value in self._namespace.items()}
@@ -178,8 +178,8 @@ class _Survey:
 
     Attributes:
         read: The names.
-        keys: What the objects are known by.
-        mentioned: What the statement, and functions that it can call, ask of objects.
+        keys: The keys of the objects.
+        mentioned: The attributes that the statement, and functions that it can call, ask of objects.
     """
 
     def __init__(self, names: Iterable[str], namespace: dict[str, Any], hidden: set[str], follow: bool = True) -> None:
@@ -237,7 +237,7 @@ _EMPTY = types.CellType()  # equal to those alone that have no contents yet
 
 
 def _state(value: Any) -> tuple[Any, Iterable[Any]]:
-    """What tells whether an object has changed, None if it cannot, and the objects that it holds."""
+    """Return a state that differs once an object has changed, or None, and the objects that it holds."""
     kind = type(value)
     tensor = getattr(sys.modules.get("torch"), "Tensor", None)
     if tensor is not None and isinstance(value, tensor):
@@ -300,7 +300,7 @@ def _tensor_state(value: Any) -> tuple[Any, Iterable[Any]]:
 
 
 def _keys(value: Any) -> set[int]:
-    """What an object is known by: itself, and for a tensor the memory that its views share."""
+    """Return the keys of an object: its identity, and for a tensor the memory that its views share."""
     keys = {id(value)}
     if hasattr(type(value), "untyped_storage"):  # a class of tensors has none
         with contextlib.suppress(RuntimeError, NotImplementedError):  # it has none

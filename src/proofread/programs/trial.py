@@ -25,7 +25,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class Ran:
-    """What a program printed, and the exception that ended it, if one did."""
+    """The output of a program, and the exception that ended it, if one did."""
 
     printed: str
     raised: str = ""
@@ -59,7 +59,7 @@ def run(trial: Trial, folder: Path) -> Ran:
 
 
 class _Printed(io.StringIO):
-    """What is printed, with what is written to the descriptor in its place among it."""
+    """Collects the text that is printed, with the text that is written to the descriptor in its place."""
 
     def __init__(self, written: CapturedOutput):
         super().__init__()

@@ -1,4 +1,4 @@
-"""What publishing takes beside what checking takes: the extra `mkdocs` of the package."""
+"""Demands the distributions that publishing takes and checking does not: the extra `mkdocs` of the package."""
 
 import re
 from importlib import metadata
@@ -16,7 +16,7 @@ def demand(remedy: str = "") -> None:
     """Refuse to begin what could not be ended.
 
     Args:
-        remedy: What else can be done than to install it.
+        remedy: An alternative to installing it.
 
     Raises:
         MissingError: Something of the extra is not installed; says what, and how to install it.

@@ -16,11 +16,11 @@ _PROGRAM = re.compile(r"(?:\A|/)cell-\d+\.py\Z")  # of a cell, which its own men
 
 
 def from_download(place: str, page: File, files: Files, config: MkDocsConfig, target: str) -> str:
-    """Where a link of a page leads from a file of its own in the site, which readers take elsewhere.
+    """Return where a link of a page leads from a file of its own in the site, which readers take elsewhere.
 
-    So it is written in full if the site has an address. What names no file of the docs is an address, as cells give
-    them; a link to a heading of the page itself leads to the site, since each viewer of notebooks calls headings
-    otherwise.
+    So it is written in full if the site has an address. A target that names no file of the docs is an address, as
+    cells give them; a link to a heading of the page itself leads to the site, since each viewer of notebooks calls
+    headings otherwise.
     """
     path, rest = re.split(r"(?=[?#])|\Z", target, maxsplit=1)
     if re.match(r"[A-Za-z][A-Za-z0-9+.-]*:|/", path) or re.match(r"#figure-\d", rest):
@@ -42,9 +42,9 @@ class Paths:
         self._resolver = link_resolver(file, files, config)
 
     def of_cell(self, html: str) -> str:
-        """What a cell shows, whose links to files of the docs lead to what the site has of these.
+        """Return the HTML of a cell, whose links to files of the docs lead to their pages on the site.
 
-        What names no file, nor looks like a page, is an address, which cells may give.
+        A target that names no file, nor looks like a page, is an address, which cells may give.
         """
         return relink_html(html, self._led)
 

@@ -89,7 +89,7 @@ class _Shown:
 
 @dataclass
 class _Built:
-    """What MkDocs has made the whole site of, and what its pages showed."""
+    """The parts that MkDocs has made the whole site of, and the pages as they were shown."""
 
     config: MkDocsConfig
     nav: Navigation
@@ -314,8 +314,8 @@ class ProofreadPlugin(BasePlugin[ProofreadConfig]):
         for fold, tags in _FOLD.items():
             for mark, tag in zip(_fold(fold), tags, strict=True):
                 html = html.replace(mark, tag)
-        # What a formula says is not what its signs say one after the other. Its TeX is for browsers without MathML, of
-        # which there are none left, and would be a third of it.
+        # The signs of a formula one after the other are no words to search for. Its TeX is for browsers without MathML,
+        # of which there are none left, and would be a third of it.
         html = html.replace('<span class="math-display"', '<span class="math-display" data-search-exclude="true"')
         html = _TEX.sub(r"\1", html)
         html, given = figures.offer(html, shown.checked)
@@ -442,7 +442,7 @@ def _title(checked: Checked) -> str:
 
 
 def _words(title: str) -> set[str]:
-    """What a title speaks of: its words but the smallest, without their plural."""
+    """Return the words of a title but the smallest, without their plural."""
     return {word.lower().removesuffix("s") for word in re.findall(r"[^\W\d_]{4,}", title)}
 
 
@@ -481,7 +481,7 @@ def _scripts(checked: Checked, page: Page, files: Files) -> str:
 
 
 def _unfit(findings: Sequence[Finding]) -> str:
-    """What is wrong with a page, for its author."""
+    """Return the HTML of a page's findings, for its author."""
     if not findings:
         return ""
     shown = "".join(f"<pre>{escape(line)}</pre>" for line in listed(ordered(findings)))
@@ -489,7 +489,7 @@ def _unfit(findings: Sequence[Finding]) -> str:
 
 
 def _behind(why: str) -> str:
-    """Why a page shows what its last run gave, for its author."""
+    """Return the HTML of the reason why a page shows its last run, for its author."""
     told = f"This page runs again, for {escape(why)}. What it shows is from before."
     return f'<div class="admonition note"><p>{told}</p></div>\n' if why else ""
 

@@ -1,4 +1,4 @@
-"""What a page says of itself: how long it takes to read, and when it was checked with what on what."""
+"""The line below a page's title: how long it takes to read, and when it was checked, with which library."""
 
 import re
 from html import escape, unescape
@@ -6,7 +6,7 @@ from html import escape, unescape
 from ..checks.checked import Checked, day
 
 WORDS_A_MINUTE = 80  # for who learns from a page, and looks at its code, figures and formulas on the way
-# What is folded away is there for who wants more, and of what code gives the captions are read.
+# Folds are there for who wants more, and of the outputs of code the captions are read.
 _QUIET = re.compile(r"(?s)<(svg|style|script|math|pre|p-check)\b.*?</\1>|<details\b(?:(?!<details\b).)*?</details>")
 _OUTPUT = re.compile(r"(?s)<section\b(?:(?!</section>|<figcaption).)*")
 _TAG = re.compile(r"<[^>]*>")

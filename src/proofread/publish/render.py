@@ -24,12 +24,12 @@ if TYPE_CHECKING:  # it takes a second to import, and a build in which no cell h
     from nbconvert.exporters import HTMLExporter
     from nbformat import NotebookNode
 
-# What a cell shows of a value, the best form first. There is neither JavaScript among them nor what needs some.
+# The forms in which a cell shows a value, the best first; neither JavaScript nor any that needs it.
 SHOWN = (
     *("text/html", "text/markdown", "image/svg+xml", "text/latex", "image/png", "image/jpeg"),
     *("application/json", "text/plain"),
 )
-# What stands for the page's text colour in a picture, which as a file of its own knows no page.
+# The colour that stands for the page's text colour in a picture, which as a file of its own knows no page.
 _INKS = {"light": "#1f2328", "dark": "#e6e8ea"}
 _SUFFIXES = {"image/svg+xml": "svg", "image/png": "png", "image/jpeg": "jpg"}
 _LONG = 30  # lines of JSON that are shown without a fold
@@ -64,7 +64,7 @@ class Rendered:
 
 
 def from_latex(latex: str) -> str:
-    """What a cell shows as LaTeX, its dollars included, as MathML."""
+    """Return LaTeX that a cell shows, dollars included, as MathML."""
     tex = latex.strip()
     return math.to_mathml(tex.strip("$").strip(), display=not tex.startswith("$") or tex.startswith("$$"))
 

@@ -1,4 +1,4 @@
-"""Under `mkdocs serve`, what is looked at is shown first. Behind it the site is built, and other pages run."""
+"""Under `mkdocs serve`, shows the page first that is looked at; behind it the site is built, and other pages run."""
 
 import logging
 import shutil
@@ -24,7 +24,7 @@ _log = logging.getLogger("mkdocs.plugins.proofread")
 
 
 class Overtaken(BaseException):
-    """What is being built has changed again. MkDocs would tell of an Exception as of an error."""
+    """A file has changed again during a build. MkDocs would report an Exception as an error."""
 
 
 def demand(host: str, port: int) -> None:
@@ -42,7 +42,7 @@ def demand(host: str, port: int) -> None:
 
 
 class Serving:
-    """What a server is asked for, and what is built and runs behind it."""
+    """The page that a server was asked for last, and the builds and runs behind it."""
 
     def __init__(self) -> None:
         # The address of the page that was asked for last; None before all is served.
@@ -146,7 +146,7 @@ class Serving:
             self._runs = False
 
     def _taken(self) -> list[Task]:
-        """What waits now; once nothing does, the next call of `catch_up` has to begin anew."""
+        """Return the tasks that wait; once there are none, the next call of `catch_up` has to begin anew."""
         with self._change:
             tasks, self._waiting = self._waiting, []
             self._runs = bool(tasks)

@@ -37,7 +37,7 @@ from . import figures
 from .export import ExportError, replacing
 from .mkdocs_plugin import ProofreadConfig, ProofreadPlugin
 
-# What the other generator is told as MkDocs was. Nobody is to edit what is exported.
+# The settings that the other generator gets as MkDocs had them. Nobody is to edit an export.
 _SAME = (
     *("site_name", "site_url", "site_description", "site_author", "copyright", "repo_url", "repo_name", "strict"),
     *("use_directory_urls", "extra", "extra_css"),
@@ -128,7 +128,7 @@ def _built(config_file: Path, site: Path, anyway: bool) -> tuple[MkDocsConfig, _
 
 
 def _settings(told: Mapping[str, Any], config: MkDocsConfig) -> dict[str, Any]:
-    """What the other generator's mkdocs.yml says, but for the navigation."""
+    """Return the other generator's mkdocs.yml, but for the navigation."""
     theme = told.get("theme")
     if not isinstance(theme, dict) or theme.get("name") != "material":
         theme = {"name": "material", "font": False}  # no font from another origin: other themes bring their own
@@ -177,7 +177,7 @@ def _moved(target: str, beside: str) -> str:
 
 
 def _labels(links: Iterable[AnchorLink]) -> Iterator[tuple[str, str]]:
-    """What the contents of a page call its headings, by their anchors."""
+    """Yield the labels of headings in the contents of a page, by their anchors."""
     for link in links:
         yield link.id, link.title
         yield from _labels(link.children)
@@ -198,7 +198,7 @@ def _entry(item: StructureItem) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """What of a value can be written as YAML; what else there is, such as functions, is for Python."""
+    """Return the part of a value that can be written as YAML; functions, for one, are left out."""
     if isinstance(value, Mapping):
         return {str(key): plain for key, each in value.items() if (plain := _plain(each)) is not None}
     if isinstance(value, (list, tuple)):
@@ -211,7 +211,7 @@ def _yaml(value: Any) -> str:
 
 
 def _written(element: Tag, labels: Mapping[str, str]) -> str:
-    """What is in an element, as Markdown: blocks of HTML, and headings in the elements that they stand in."""
+    """Return the content of an element as Markdown: blocks of HTML, and headings in the elements around them."""
     pieces, loose = [], ""  # what is in no block would become a paragraph of its own
     for node in element.children:
         if not isinstance(node, Tag) or node.name not in BLOCK_LEVEL_ELEMENTS:

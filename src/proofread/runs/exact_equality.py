@@ -3,7 +3,8 @@
 Two processors, or two versions of a library, add in another order, and what is equal on one differs on the other in
 the last bit. Whether a comparison rests on that is decided by what it really compares: not if one side is a literal, an
 integer, a truth value, a text, a shape, or if it holds nothing but whole numbers and infinities, which rounding leaves
-alone. A difference that is asked whether it is zero compares, too. What a function of the page compares is not seen.
+alone. A difference that is asked whether it is zero compares, too. A comparison inside of a function of the page is not
+seen.
 """
 
 import ast
@@ -22,7 +23,7 @@ _TOLERANCES = ("rtol", "atol", "rel_tol", "abs_tol")
 
 
 def evaluate(expression: str, file: str, namespace: dict[str, Any]) -> tuple[Any, str]:
-    """What an expression gives, and the first comparison of computed numbers in it; "" if there is none."""
+    """Return the value of an expression, and the first comparison of computed numbers in it or ""."""
     source = f"({expression}\n)"
     watch = _Watch()
     tree = ast.fix_missing_locations(_Watched(source, watch).visit(ast.parse(source, file, "eval")))

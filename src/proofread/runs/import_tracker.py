@@ -1,4 +1,7 @@
-"""Takes note of what is asked for by name, whether it is installed or not. The fork server imports this first."""
+"""Records each module, distribution and entry point that is asked for by name, installed or not.
+
+The fork server imports this first.
+"""
 
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -88,6 +91,6 @@ metadata.entry_points = _entry_points
 
 
 def questions() -> list[str]:
-    """What this process, and those that it was forked from, have asked for."""
+    """Return the requests of this process and of those that it was forked from, sorted."""
     imported = {_import(name) for name in [*sys.modules] if name.partition(".")[0] not in sys.stdlib_module_names}
     return sorted(imported | _asked.questions)

@@ -121,7 +121,7 @@ def _serve(connection: Connection, task: Task, shell: "_Shell") -> None:
 
 
 def _machine(namespace: Mapping[str, object]) -> Machine:
-    """What the page has run on."""
+    """Return the library and the processor or GPU that the page has run on."""
     libraries = used(namespace)
     name = next((name for name in ("torch", "numpy") if name in libraries), "")
     software = f"{name} {sys.modules[name].__version__}" if name else f"Python {platform.python_version()}"
@@ -376,7 +376,7 @@ def _evaluate(step: Step, namespace: dict[str, Any], before: Result | None) -> R
         if compared and form is None:
             result.bits[place] = compared
         if value is False:
-            result.sides[place] = comparisons.told(expression, namespace)
+            result.sides[place] = comparisons.describe_operands(expression, namespace)
         if form is not None and isinstance(number := _plain(value), (int, float)):
             result.exact[place] = number
     if step.formulas:
@@ -414,7 +414,7 @@ class _Seeding:
             seed(generator, a, *arguments, **keywords)
 
         random.Random.seed = seeded  # type: ignore[assignment,method-assign]
-        # Who seeds has no need of what the generator's state was before.
+        # Once it is seeded, the earlier state of the generator is of no interest.
         random.seed = self._watched(random.seed, "Python's")
         self._torch: Any = None
         self._numpy: Any = None
@@ -427,7 +427,7 @@ class _Seeding:
         self._states = dict(self._now())
 
     def drew(self, shell: InteractiveShell, code: str) -> str:
-        """What the step did since then, of this code, with a generator that it had not seeded; "" if nothing."""
+        """Return how the step, of this code, used a generator since then that it had not seeded, or ""."""
         with contextlib.suppress(SyntaxError):  # torch's own cannot be watched
             for call in ast.walk(module(shell.transform_cell(code))) if ".seed()" in code else ():
                 if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "seed":

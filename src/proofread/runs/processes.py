@@ -1,4 +1,4 @@
-"""Processes: who starts one ends all that it started, in whatever session, and whatever became of its parent."""
+"""Processes that end with all that they have started, in whatever session, and whatever became of its parent."""
 
 import contextlib
 import ctypes
@@ -26,13 +26,13 @@ _END_WITH_PARENT, _ADOPT = 1, 36  # PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER
 
 
 class Failure(NamedTuple):
-    """What a process says that could not begin, for no fault of what it was to run."""
+    """The reason why a process could not begin, which is no fault of the page or program that it was to run."""
 
     why: str
 
     @classmethod
     def of(cls, error: BaseException) -> "Failure":
-        """What an error says; of a file, with the remedy."""
+        """Return an error's text as a reason; of an error with a file, with the remedy."""
         remedy = "; make room, or set TMPDIR to a folder that has some" if isinstance(error, OSError) else ""
         return cls(f"{type(error).__name__}: {error}{remedy}")
 
@@ -135,7 +135,7 @@ def guard(close: Callable[[], None], folder: str) -> None:
 
     Args:
         close: Closes what the child alone shall hold.
-        folder: What who started it clears away, and this process if that is gone.
+        folder: A folder that the parent clears away, or this process if the parent is gone.
     """
     parent = multiprocessing.parent_process()
     assert parent is not None

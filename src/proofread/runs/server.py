@@ -33,7 +33,7 @@ MEMORY_REMEDY = 'let it take less, or set memory = "8 GiB" under [tool.proofread
 
 @dataclass(frozen=True)
 class Event:
-    """What a run has come to: a step of a page begins, or the page has ended."""
+    """A point of a run: a step of a page begins, or the page has ended."""
 
     place: int  # of the page among the tasks
     step: int  # that begins, counted from 1; 0 when the page has ended
@@ -116,7 +116,7 @@ def run(
 
 
 def _heard(heard: "SimpleQueue[tuple[Child, Any]]") -> Iterator[tuple[Child, Any]]:
-    """What children say, once one of them does, or after a while."""
+    """Yield the messages of children, once there is one, or end after a while."""
     with contextlib.suppress(Empty):
         yield heard.get(timeout=_PATIENCE)
         while True:
@@ -177,7 +177,7 @@ def attempt(trials: Sequence[Trial], settings: Settings) -> Iterator[tuple[int, 
 
 
 def _began(said: Any) -> Any:
-    """What a child says that has begun; a RunError if it could not."""
+    """Return a child's message; raise a RunError if it says that the child could not begin."""
     if isinstance(said, Failure):
         raise RunError(said.why)
     return said
@@ -252,6 +252,6 @@ def _holds_more(pid: int, allowed: int) -> bool:
                 found += sum(map(int, re.findall(words, Path(f"/proc/{each}/{file}").read_text())))
         return found * 1024
 
-    # What they share, the first counts for each of them; the second does not, and takes longer to tell.
+    # The first counts shared memory for each of them; the second does not, and takes longer.
     at_most = held("status", r"Rss(?:Anon|Shmem):\s+(\d+)")
     return at_most > allowed and held("smaps_rollup", r"Pss_(?:Anon|Shmem):\s+(\d+)") > allowed

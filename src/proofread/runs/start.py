@@ -28,7 +28,7 @@ from .. import _private
 from ..settings import Settings, written
 from .processes import FORKS, Failure, room_for_sockets
 
-# What is imported for pages, and the word of a page or a package by which it is needed; "" if it always is.
+# The modules that are imported for pages, each with the word of a page or a package that needs it; "" for all pages.
 _PRELOADED = {
     "torch": "torch",
     "torch.testing": "torch",
