@@ -21,9 +21,9 @@ from filelock import FileLock
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from proofread.processes.control import FORKS, LINEAGE
 from proofread.programs import Snippet, disagreement
 from proofread.programs.trial import Ran, Trial
-from proofread.runs.processes import FORKS, LINEAGE
 
 ROOT = Path(__file__).parents[1]
 

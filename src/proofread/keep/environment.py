@@ -11,7 +11,7 @@ from pathlib import Path
 from .files import digest, sha
 
 # The files of proofread that decide the outcome of a run; the others only read it.
-_ENGINE = ("runs/*.py", "formulas/*.py", "programs/*.py", "_private.py", "lazy_import.py")
+_ENGINE = ("runs/*.py", "formulas/*.py", "programs/*.py", "processes/*.py", "_private.py", "lazy_import.py")
 # Settings of Python and of the libraries that compute come from the environment too. One is none: in a process that
 # compiles, PyTorch sets it itself, to the folder that it keeps kernels in.
 _VARIABLES = re.compile(

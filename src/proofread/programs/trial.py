@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
-from ..runs.captured_output import CapturedOutput
-from ..runs.processes import as_script
+from ..processes.captured_output import CapturedOutput
+from ..processes.control import as_script
 
 
 @dataclass(frozen=True)

@@ -36,15 +36,15 @@ from ..keep.environment import cpuinfo
 from ..keep.installed import EVERYTHING
 from ..lazy_import import when_imported
 from ..pages.numbers import Value
+from ..processes.captured_output import CapturedOutput
+from ..processes.control import as_script
 from ..programs import Recorder, make
 from ..programs.trial import Trial, run
 from ..settings import Settings
 from ..syntax import module
 from . import comparisons, exact_equality
-from .captured_output import CapturedOutput
 from .import_tracker import questions
 from .preload import VARIABLES
-from .processes import as_script
 from .steps import Machine, Output, Raised, Result, Step, Task
 from .watch import Watch, asks
 

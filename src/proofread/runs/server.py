@@ -15,9 +15,9 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
+from ..processes.control import Failure, family
 from ..programs.trial import Ran, Trial
 from ..settings import Settings, written
-from .processes import Failure, family
 from .start import ENVIRONMENT as ENVIRONMENT
 from .start import OWN, START, Child, Ended, RunError, forks, prepare, tell_unbound
 from .start import started as started

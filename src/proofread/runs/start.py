@@ -25,8 +25,8 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from .. import _private
+from ..processes.control import FORKS, Failure, room_for_sockets
 from ..settings import Settings, written
-from .processes import FORKS, Failure, room_for_sockets
 
 # The modules that are imported for pages, each with the word of a page or a package that needs it; "" for all pages.
 _PRELOADED = {
@@ -229,7 +229,7 @@ def _forked(*asked: Any) -> tuple[BaseProcess, Connection]:
 
 def _in_child(sender: Connection, does: str, folder: str, *given: Any) -> None:
     """Do something for who has started this process, and say what keeps it from beginning."""
-    from .processes import guard
+    from ..processes.control import guard
 
     try:
         guard(sender.close, folder)  # before anything is imported that no fork survives
