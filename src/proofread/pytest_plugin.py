@@ -112,12 +112,12 @@ class FoundError(AssertionError):
     """Something is wrong on a page."""
 
     def __init__(self, findings: "Iterable[Finding]", page: "Page"):
-        told = []
+        messages = []
         for finding in findings:
             is_here = finding.path == page.path and finding.line <= len(page.lines)
             line = page.lines[finding.line - 1].strip() if is_here else ""
-            told.append(f"{finding}\n\n    {line}" if line else str(finding))
-        super().__init__("\n\n".join(told))
+            messages.append(f"{finding}\n\n    {line}" if line else str(finding))
+        super().__init__("\n\n".join(messages))
 
 
 def _checked(item: PageItem) -> "Checked":

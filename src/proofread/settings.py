@@ -58,8 +58,8 @@ class Settings:
 
     def mode(self, path: str) -> str:
         """Return the mode that the project gives a page, named relative to it."""
-        said = [mode for pattern, mode in self.modes.items() if matches(path, pattern)]
-        return said[-1] if said else "check"
+        names = [mode for pattern, mode in self.modes.items() if matches(path, pattern)]
+        return names[-1] if names else "check"
 
     @classmethod
     def load(cls, root: Path) -> "Settings":
@@ -112,10 +112,10 @@ def mode(text: str) -> str:
     return text
 
 
-def parsed(given: Mapping[str, str]) -> dict[str, Any]:
+def parsed(texts: Mapping[str, str]) -> dict[str, Any]:
     """Read settings that were given as text, on a command line; a SettingsError says which cannot be meant."""
     read = {}
-    for name, text in given.items():
+    for name, text in texts.items():
         number = re.fullmatch(r"-?\d+(\.\d+)?", text)
         value = text if not number else float(text) if number[1] else int(text)
         read[name] = _read(name, value, f"--{name} ({text})")
@@ -146,11 +146,11 @@ def written(bytes_: int) -> str:
     return f"{bytes_} B"
 
 
-def _read(name: str, value: Any, told: str) -> Any:
+def _read(name: str, value: Any, subject: str) -> Any:
     try:
         return _READERS[name](value)
     except ValueError as error:
-        raise SettingsError(f"{told} {error}") from None
+        raise SettingsError(f"{subject} {error}") from None
 
 
 def _reader(fits: Callable[[Any], object], message: str, read: Callable[[Any], object]) -> Callable[[Any], object]:
@@ -187,11 +187,11 @@ def _start(value: object) -> str:
 
 
 def _modes(value: object) -> dict[str, str]:
-    if not isinstance(value, dict) or not all(isinstance(said, str) for said in value.values()):
+    if not isinstance(value, dict) or not all(isinstance(name, str) for name in value.values()):
         raise ValueError('must be a table of patterns and modes, such as {"docs/changelog.md" = "off"}')
-    for pattern, said in value.items():
+    for pattern, name in value.items():
         try:
-            mode(said)
+            mode(name)
         except ValueError as error:
             raise ValueError(f"gives {pattern} {error}") from None
     return dict(value)

@@ -29,12 +29,12 @@ def environment() -> dict[str, str]:
     """All that every run depends on; it stays as it is while this process lives."""
     # As the driver tells: asking CUDA would start it, and forked children could not use it any more.
     gpus = " ".join(sorted(map(digest, Path("/proc/driver/nvidia").glob("gpus/*/information"))))
-    found = {"Python": sys.version, "the platform": platform.platform(), "the GPU": gpus, "the processor": _processor()}
-    found |= {f"${name}": value for name, value in os.environ.items() if _VARIABLES.fullmatch(name)}
+    parts = {"Python": sys.version, "the platform": platform.platform(), "the GPU": gpus, "the processor": _processor()}
+    parts |= {f"${name}": value for name, value in os.environ.items() if _VARIABLES.fullmatch(name)}
     folders = [*site.getsitepackages(), site.getusersitepackages()]
     started = [file for folder in folders for file in sorted(Path(folder).glob("*.pth"))]
-    found["what Python starts with"] = sha(" ".join(f"{file.name} {digest(file)}" for file in started))
-    return found | {"proofread": sources(*_ENGINE)}
+    parts["what Python starts with"] = sha(" ".join(f"{file.name} {digest(file)}" for file in started))
+    return parts | {"proofread": sources(*_ENGINE)}
 
 
 def changed(name: str, then: str | None, now: str | None) -> str:
@@ -62,8 +62,8 @@ def sources(*patterns: str) -> str:
 
 def _processor() -> str:
     # The choices of libraries, such as torch.backends.cpu.get_cpu_capability(), follow from this and from $ATEN_*.
-    told = sorted(set(_PROCESSOR.findall(cpuinfo())))
-    return sha("\n".join(told)) if told else f"{platform.machine()} {platform.processor()}"
+    lines = sorted(set(_PROCESSOR.findall(cpuinfo())))
+    return sha("\n".join(lines)) if lines else f"{platform.machine()} {platform.processor()}"
 
 
 def cpuinfo() -> str:

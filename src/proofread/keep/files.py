@@ -64,8 +64,8 @@ def unsealed(file: Path) -> bytes:
     Raises:
         ValueError: It is not what was written.
     """
-    said, _, data = file.read_bytes().partition(b"\n")
-    if said != hashlib.sha256(data).hexdigest().encode():
+    checksum, _, data = file.read_bytes().partition(b"\n")
+    if checksum != hashlib.sha256(data).hexdigest().encode():
         raise ValueError(f"{file} is damaged")
     return data
 

@@ -61,8 +61,8 @@ def as_script(folder: str, page: str = "") -> None:
     def prepared(name: str) -> dict[str, Any]:
         from . import by_value  # only where a process is started that is no fork
 
-        told = {key: value for key, value in prepare(name).items() if not key.startswith("init_main")}
-        return told | {"init_main_from_name": by_value.__name__}
+        data = {key: value for key, value in prepare(name).items() if not key.startswith("init_main")}
+        return data | {"init_main_from_name": by_value.__name__}
 
     if page:
         spawn.get_preparation_data = prepared
@@ -110,18 +110,18 @@ def family(pid: int) -> list[int]:
             state, parent = stat.read().rpartition(")")[2].split()[:2]
             if state not in "ZX":
                 children.setdefault(int(parent), []).append(int(name))
-    found = [pid]
-    for each in found:
-        found += children.get(each, ())
-    return found[1:]
+    family_ids = [pid]
+    for each in family_ids:
+        family_ids += children.get(each, ())
+    return family_ids[1:]
 
 
 def end_family(pid: int) -> None:
     """Kill all that a process has started, and what that starts meanwhile."""
     for _ in range(1000):  # what belongs to another user stays
-        if not (found := family(pid)):
+        if not (living := family(pid)):
             return
-        for each in found:
+        for each in living:
             with contextlib.suppress(OSError):
                 os.kill(each, signal.SIGKILL)
         time.sleep(0.002)
@@ -144,9 +144,9 @@ def guard(close: Callable[[], None], folder: str) -> None:
         threading.Thread(target=_end_with, args=(parent, folder), daemon=True).start()
         return
     os.setpgid(0, 0)  # nor here
-    heard, told = os.pipe()
-    os.set_blocking(told, False)
-    signal.set_wakeup_fd(told)
+    receiver, sender = os.pipe()
+    os.set_blocking(sender, False)
+    signal.set_wakeup_fd(sender)
     for number in (signal.SIGCHLD, signal.SIGTERM):
         signal.signal(number, lambda *_: None)
     adopt()
@@ -157,13 +157,13 @@ def guard(close: Callable[[], None], folder: str) -> None:
         signal.set_wakeup_fd(-1)
         for number in (signal.SIGCHLD, signal.SIGTERM):
             signal.signal(number, signal.SIG_DFL)
-        os.close(heard)
-        os.close(told)
+        os.close(receiver)
+        os.close(sender)
         return
     close()
     status = None
-    while status is None and parent.sentinel not in wait([parent.sentinel, heard]):
-        if signal.SIGTERM in os.read(heard, 4096):
+    while status is None and parent.sentinel not in wait([parent.sentinel, receiver]):
+        if signal.SIGTERM in os.read(receiver, 4096):
             break
         with contextlib.suppress(ChildProcessError):
             while status is None and (changed := os.waitpid(-1, os.WNOHANG | os.WUNTRACED))[0]:

@@ -54,8 +54,8 @@ def _make(cells: Mapping[int, CellRun], place: int) -> Snippet:
 
 def disagreement(snippet: Snippet, ran: Ran) -> tuple[str, str] | None:
     """Return how the program differs from its page, in short and in full; None if it does not."""
-    said, wanted = (ran.printed, ran.raised), (snippet.shows, snippet.raises)
-    if all(map(_agree, map(_plain, said), map(_plain, wanted))):
+    result, wanted = (ran.printed, ran.raised), (snippet.shows, snippet.raises)
+    if all(map(_agree, map(_plain, result), map(_plain, wanted))):
         return None
     in_full = (
         f"alone:\n{ran.printed}{ran.trace or ran.raised}".rstrip()
@@ -71,8 +71,8 @@ def _beyond_python(cell: CellRun) -> str:
         module(cell.code)
     except SyntaxError:
         return "it is no Python, which is what it shows"
-    if found := re.search(r"get_ipython\(\)\.(\w+)\(([^)]*)\)", cell.code):
-        return f"it uses IPython's own syntax: {found[0]}"
+    if match := re.search(r"get_ipython\(\)\.(\w+)\(([^)]*)\)", cell.code):
+        return f"it uses IPython's own syntax: {match[0]}"
     return ""
 
 

@@ -56,31 +56,31 @@ def only_defines(statement: ast.AST) -> bool:
 
 def first_reads(*statements: ast.stmt, bound: Iterable[str] = ()) -> set[str]:
     """The names that statements may read before they have bound them: a loop binds its variable itself."""
-    found, bound, waiting = set[str](), {*bound}, deque(statements)
+    reads, bound, waiting = set[str](), {*bound}, deque(statements)
     while waiting:
         match node := waiting.popleft():
             case ast.For() | ast.AsyncFor():
-                found |= uses(node.iter).read - bound
-                found |= first_reads(*node.body, bound=bound | uses(node.target).binds)
-                found |= first_reads(*node.orelse, bound=bound)
+                reads |= uses(node.iter).read - bound
+                reads |= first_reads(*node.body, bound=bound | uses(node.target).binds)
+                reads |= first_reads(*node.orelse, bound=bound)
             case ast.With() | ast.AsyncWith():
                 for item in node.items:
-                    found |= uses(item.context_expr).read - bound
+                    reads |= uses(item.context_expr).read - bound
                     bound |= uses(item.optional_vars).binds if item.optional_vars else set()
                 waiting.extendleft(reversed(node.body))
             case ast.If() | ast.While():
-                found |= uses(node.test).read - bound
-                found |= first_reads(*node.body, bound=bound) | first_reads(*node.orelse, bound=bound)
+                reads |= uses(node.test).read - bound
+                reads |= first_reads(*node.body, bound=bound) | first_reads(*node.orelse, bound=bound)
             case ast.Try() | ast.TryStar():
-                found |= first_reads(*node.body, bound=bound)
-                found |= first_reads(*node.orelse, *node.finalbody, bound=bound)
+                reads |= first_reads(*node.body, bound=bound)
+                reads |= first_reads(*node.orelse, *node.finalbody, bound=bound)
                 for handler in node.handlers:
-                    found |= uses(handler.type).read - bound if handler.type else set()
-                    found |= first_reads(*handler.body, bound=bound | _named(handler))
+                    reads |= uses(handler.type).read - bound if handler.type else set()
+                    reads |= first_reads(*handler.body, bound=bound | _named(handler))
             case _:
-                found |= uses(node).read - bound
+                reads |= uses(node).read - bound
                 bound |= uses(node).binds
-    return found
+    return reads
 
 
 def bound_names(node: Import) -> Iterator[tuple[ast.alias, str]]:

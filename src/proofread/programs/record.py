@@ -331,14 +331,14 @@ _TORCH_SETTINGS = (
 
 def _settings() -> tuple[Any, ...]:
     """Global settings that change what later statements do."""
-    found: list[Any] = [dict(os.environ), os.getcwd(), list(sys.path)]
+    settings: list[Any] = [dict(os.environ), os.getcwd(), list(sys.path)]
     if torch := sys.modules.get("torch"):
-        found += [*(getattr(torch, name)() for name in _TORCH_SETTINGS), *torch_settings(torch)]
+        settings += [*(getattr(torch, name)() for name in _TORCH_SETTINGS), *torch_settings(torch)]
     if matplotlib := sys.modules.get("matplotlib"):
-        found.append(dict(dict.items(matplotlib.rcParams)))  # whose own methods would take ten times as long
+        settings.append(dict(dict.items(matplotlib.rcParams)))  # whose own methods would take ten times as long
     if numpy := sys.modules.get("numpy"):
-        found.append(str(numpy.get_printoptions()))
-    return tuple(found)
+        settings.append(str(numpy.get_printoptions()))
+    return tuple(settings)
 
 
 class _Generators:

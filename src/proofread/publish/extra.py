@@ -23,5 +23,5 @@ def demand(remedy: str = "") -> None:
     """
     named = filter(None, map(_NAME.match, metadata.requires("proofread-docs") or []))
     if missing := [found[1] for found in named if normal(found[1]) not in distributions()]:
-        told = f"publishing takes what is not installed: {', '.join(missing)}"
-        raise MissingError(f"{told}; install proofread with its extra, [mkdocs]" + (remedy and f", or {remedy}"))
+        message = f"publishing takes what is not installed: {', '.join(missing)}"
+        raise MissingError(f"{message}; install proofread with its extra, [mkdocs]" + (remedy and f", or {remedy}"))

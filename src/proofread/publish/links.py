@@ -26,11 +26,11 @@ def from_download(place: str, page: File, files: Files, config: MkDocsConfig, ta
     if re.match(r"[A-Za-z][A-Za-z0-9+.-]*:|/", path) or re.match(r"#figure-\d", rest):
         return target
     named = posixpath.normpath(posixpath.join(posixpath.dirname(page.src_uri), path)) if path else page.src_uri
-    found = files.get_file_from_path(named)
-    url = found.url if found else urljoin(f"/{page.url}", path).removeprefix("/")
+    linked = files.get_file_from_path(named)
+    url = linked.url if linked else urljoin(f"/{page.url}", path).removeprefix("/")
     if config.site_url:
         return str(urljoin(config.site_url, url)) + rest
-    file = found.dest_uri if found else f"{url}index.html" if url.endswith("/") or not url else url
+    file = linked.dest_uri if linked else f"{url}index.html" if url.endswith("/") or not url else url
     return get_relative_url(file, place) + rest
 
 

@@ -125,14 +125,14 @@ def render(markdown: str, *, lenient: bool = False) -> str:
     Raises:
         MathError: If a formula is not TeX that pandoc reads, or its dollars are not closed; says on which line.
     """
-    found = [span for span in spans(markdown) if span.closes or not lenient]
-    for span in found:
+    formulas = [span for span in spans(markdown) if span.closes or not lenient]
+    for span in formulas:
         if not span.closes:
             line = markdown.count("\n", 0, span.start)
             raise MathError(f"line {line + 1}: this $$ is never closed", line)
-    _convert([(span.latex, span.display) for span in found])
+    _convert([(span.latex, span.display) for span in formulas])
     pieces, end = [], 0
-    for span in found:
+    for span in formulas:
         try:
             mathml = _found((span.latex, span.display))
         except MathError as error:

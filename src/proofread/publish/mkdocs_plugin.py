@@ -198,26 +198,26 @@ class ProofreadPlugin(BasePlugin[ProofreadConfig]):
         shown = {page.file.src_uri: page for page in nav.pages if page.file.src_uri in held}
         titles = {uri: _title(self._pages[uri].checked) for uri in shown}
         own = {uri: _words(f"{title} {PurePosixPath(uri).stem}") for uri, title in titles.items()}
-        told = []
+        messages = []
         for uri, page in shown.items():
             if page.is_homepage:  # which every site calls home
                 continue
-            said = _words(str(page.title)) if "title" in vars(page) else set()  # else it takes the page's own
-            fits = max(own, key=lambda other: len(said & own[other]))
-            if said and len(said & own[uri]) < max(1, len(said & own[fits])):
-                better = f"; {page.title!r} fits {fits}" if said & own[fits] else ""
+            words = _words(str(page.title)) if "title" in vars(page) else set()  # else it takes the page's own
+            fits = max(own, key=lambda other: len(words & own[other]))
+            if words and len(words & own[uri]) < max(1, len(words & own[fits])):
+                better = f"; {page.title!r} fits {fits}" if words & own[fits] else ""
                 called = f"the navigation calls {uri} {page.title!r}, but its title is {titles[uri]!r}"
-                told.append(f"mkdocs.yml: {called}{better}")
-        if told:
-            self._refuse(told)
+                messages.append(f"mkdocs.yml: {called}{better}")
+        if messages:
+            self._refuse(messages)
         self._nav = nav
         return nav
 
-    def _refuse(self, told: Sequence[str]) -> None:
+    def _refuse(self, messages: Sequence[str]) -> None:
         """Tell why pages cannot be published, which ends a build."""
         if not (self._serves or self.anyway):
-            raise PluginError("\n".join(told))
-        _log.info("\n".join(told))  # a warning would end a strict build, and stop the server as an error does
+            raise PluginError("\n".join(messages))
+        _log.info("\n".join(messages))  # a warning would end a strict build, and stop the server as an error does
 
     def _render(self, uri: str, checked: Checked, files: Files, config: MkDocsConfig) -> _Shown:
         """Render the cells of a page, and add its files to the site."""
@@ -253,8 +253,8 @@ class ProofreadPlugin(BasePlugin[ProofreadConfig]):
             before = "the pages cannot be published:\n" if isinstance(error, PageError) else ""
             raise PluginError(f"{before}{error}") from None
         if shadows := [name for name in made["files"] if name.removesuffix(".py") in sys.stdlib_module_names]:
-            told = f"readers save {shadows[0]}, and whatever runs beside it imports that for Python's own module"
-            raise PluginError(f"the pages cannot be published:\n{checked.page.at(1)}: {told}; rename the page")
+            text = f"readers save {shadows[0]}, and whatever runs beside it imports that for Python's own module"
+            raise PluginError(f"the pages cannot be published:\n{checked.page.at(1)}: {text}; rename the page")
         downloads = ""
         if checked.page.is_script:
             offered = {"Notebook": f"{beside}{notebook}", "Script": f"{beside}{script}"}
@@ -263,8 +263,8 @@ class ProofreadPlugin(BasePlugin[ProofreadConfig]):
                 place = f"{github['name']}/blob/{config.remote_branch}/{folder}/{notebook}"
                 offered["Open in Colab"] = f"https://colab.research.google.com/github/{place}"
             tags = {label: f'href="{url}"' + " download" * ("://" not in url) for label, url in offered.items()}
-            told = " ".join(f"<a {tag}>{label}</a>" for label, tag in tags.items())
-            downloads = f'<p class="proofread-downloads" data-search-exclude="true">{told}</p>\n'
+            text = " ".join(f"<a {tag}>{label}</a>" for label, tag in tags.items())
+            downloads = f'<p class="proofread-downloads" data-search-exclude="true">{text}</p>\n'
         for name, content in made["files"].items():
             files.append(File.generated(config, f"{folder}/{name}", content=content.encode("latin-1")))
         return _Shown(checked, {int(place): cell for place, cell in made["cells"].items()}, folder, beside, downloads)
@@ -297,8 +297,8 @@ class ProofreadPlugin(BasePlugin[ProofreadConfig]):
         if page.file.src_uri in self._off:
             return html
         shown = self._pages.get(page.file.src_uri)
-        said = [text.prose for text in shown.checked.texts] if shown else []
-        bracketed = {prose.text[slice(*span)] for prose in said for span in prose.bracketed}
+        prose_texts = [text.prose for text in shown.checked.texts] if shown else []
+        bracketed = {prose.text[slice(*span)] for prose in prose_texts for span in prose.bracketed}
         html = equations.link(html, functools.partial(_equation, self._pages, page, files), bracketed)
         if shown is None:
             return html
@@ -318,11 +318,11 @@ class ProofreadPlugin(BasePlugin[ProofreadConfig]):
         # of which there are none left, and would be a third of it.
         html = html.replace('<span class="math-display"', '<span class="math-display" data-search-exclude="true"')
         html = _TEX.sub(r"\1", html)
-        html, given = figures.offer(html, shown.checked)
-        if given:
-            told = json.dumps(given, ensure_ascii=False, separators=(",", ":"))
+        html, offered = figures.offer(html, shown.checked)
+        if offered:
+            told = json.dumps(offered, ensure_ascii=False, separators=(",", ":"))
             files.append(File.generated(config, f"{shown.folder}/figures.json", content=told))
-        above = reading.about(shown.checked, html, f"{shown.beside}figures.json" if given else "") + shown.downloads
+        above = reading.about(shown.checked, html, f"{shown.beside}figures.json" if offered else "") + shown.downloads
         title, end, rest = html.partition("</h1>\n")
         html = title + end + above + rest if end else above + html
         return (
@@ -334,7 +334,7 @@ class ProofreadPlugin(BasePlugin[ProofreadConfig]):
         self._serving.go_on()
         if page.file.src_uri not in self._pages:
             return output
-        return figures.unmarked(_LINE_BREAK.sub(lambda found: found[1] or "\n", output).strip())
+        return figures.unmarked(_LINE_BREAK.sub(lambda match: match[1] or "\n", output).strip())
 
     def on_env(self, env: Environment, *, config: MkDocsConfig, files: Files) -> Environment:
         """Add the font of the mathematics, now that every formula of the site is known."""
@@ -437,8 +437,8 @@ class _Preprocessor(Preprocessor):  # type: ignore[misc]
 def _title(checked: Checked) -> str:
     """A page's title, as its front matter or its first heading gives it."""
     text = "\n".join(cell.source for cell in checked.page.cells if not cell.is_code)
-    found = re.search(r"\A---\n(?:.*\n)*?title:(.*)", text) or re.search(r"^# (.*)", text, re.MULTILINE)
-    return found[1].strip() if found else ""
+    match = re.search(r"\A---\n(?:.*\n)*?title:(.*)", text) or re.search(r"^# (.*)", text, re.MULTILINE)
+    return match[1].strip() if match else ""
 
 
 def _words(title: str) -> set[str]:
@@ -475,8 +475,8 @@ def _scripts(checked: Checked, page: Page, files: Files) -> str:
     """The modules that a page names, each once."""
     named = [cell.option("script") for cell in checked.page.cells if cell.is_code and "remove-cell" not in cell.tags]
     folder = posixpath.dirname(page.file.src_uri)
-    found = (files.get_file_from_path(posixpath.normpath(posixpath.join(folder, each))) for each in named if each)
-    addresses = dict.fromkeys(get_relative_url(file.url, page.url) for file in found if file)
+    modules = (files.get_file_from_path(posixpath.normpath(posixpath.join(folder, each))) for each in named if each)
+    addresses = dict.fromkeys(get_relative_url(file.url, page.url) for file in modules if file)
     return "".join(f'\n<script type="module" src="{address}"></script>' for address in addresses)
 
 
@@ -490,8 +490,8 @@ def _unfit(findings: Sequence[Finding]) -> str:
 
 def _behind(why: str) -> str:
     """Return the HTML of the reason why a page shows its last run, for its author."""
-    told = f"This page runs again, for {escape(why)}. What it shows is from before."
-    return f'<div class="admonition note"><p>{told}</p></div>\n' if why else ""
+    text = f"This page runs again, for {escape(why)}. What it shows is from before."
+    return f'<div class="admonition note"><p>{text}</p></div>\n' if why else ""
 
 
 def _converter(config: MkDocsConfig) -> Callable[[str], str]:

@@ -35,10 +35,12 @@ def about(checked: Checked, html: str, figures: str) -> str:
 
     It names the file of what gave the page's figures.
     """
-    told = [f"{minutes(html)} min"] * checked.page.is_script + [checked_on(checked)]
-    line = " · ".join(filter(None, told))
-    said = 'class="proofread-about" data-search-exclude="true"' + (f' data-figures="{figures}"' if figures else "")
+    parts = [f"{minutes(html)} min"] * checked.page.is_script + [checked_on(checked)]
+    line = " · ".join(filter(None, parts))
+    attributes = 'class="proofread-about" data-search-exclude="true"' + (
+        f' data-figures="{figures}"' if figures else ""
+    )
     if not checked.machine:
-        return f"<p {said}>{line}</p>\n" if line else ""
+        return f"<p {attributes}>{line}</p>\n" if line else ""
     device = escape(" ".join(_SIGNS.sub("", checked.machine.device).split()))
-    return f"<details {said}><summary>{line}</summary>It ran on this processor: {device}</details>\n"
+    return f"<details {attributes}><summary>{line}</summary>It ran on this processor: {device}</details>\n"

@@ -178,7 +178,7 @@ def _live(figure: str, checked: Checked, index: int, beside: str, rendered: Rend
 
 def pictures(checked: Checked) -> dict[tuple[int, int], Picture]:
     """The figures of a page, by the places of their cell and output."""
-    found: dict[tuple[int, int], Picture] = {}
+    drawn: dict[tuple[int, int], Picture] = {}
     for index, cell in enumerate(checked.page.cells):
         if not cell.is_code or {"remove-cell", "hide-output"} & {*cell.tags}:
             continue
@@ -188,8 +188,8 @@ def pictures(checked: Checked) -> dict[tuple[int, int], Picture]:
                 continue
             alt = unlinked(next(alts, ""))
             if (kind := shown(output)) in PICTURES:
-                found[index, place] = _picture(f"figure-{len(found) + 1}", kind, output, alt)
-    return found
+                drawn[index, place] = _picture(f"figure-{len(drawn) + 1}", kind, output, alt)
+    return drawn
 
 
 def shown(output: Output) -> str:

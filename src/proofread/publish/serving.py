@@ -36,9 +36,9 @@ def demand(host: str, port: int) -> None:
     try:
         socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET).close()
     except OSError as error:
-        told = f"the site cannot be served at {host}:{port}: {str(error.strerror).partition(' (while')[0]}"
+        message = f"the site cannot be served at {host}:{port}: {str(error.strerror).partition(' (while')[0]}"
         remedy = f"end what serves there, or take another address, as in mkdocs serve --dev-addr 127.0.0.1:{port + 1}"
-        raise PluginError(f"{told}; {remedy}") from None
+        raise PluginError(f"{message}; {remedy}") from None
 
 
 class Serving:

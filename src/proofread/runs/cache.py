@@ -249,12 +249,12 @@ def parts(task: Task) -> dict[str, Any]:
     steps: dict[str, str] = {}
     for step in task.steps:
         formulas = [asdict(formula) | {"line": 0} for formula in step.formulas]
-        said: dict[str, Any] = {"code": step.code, "raises": step.raises, "expressions": step.expressions}
-        said |= {"formulas": formulas, "snippet": step.snippet}
+        fields: dict[str, Any] = {"code": step.code, "raises": step.raises, "expressions": step.expressions}
+        fields |= {"formulas": formulas, "snippet": step.snippet}
         name = step.name
         while name in steps:
             name += "'"
-        steps[name] = sha(json.dumps(said))
+        steps[name] = sha(json.dumps(fields))
     return {"page": task.path, "packages": task.packages, "steps": steps, "environment": environment()}
 
 
@@ -299,8 +299,8 @@ def _age(file: Path | str) -> float:
         return time.time()
 
 
-def _result(raised: dict[str, Any] | None = None, **given: Any) -> Result:
+def _result(raised: dict[str, Any] | None = None, **fields: Any) -> Result:
     """Return a result from its fields as JSON has them."""
-    for name in {"errors", "exact", "bits", "sides"} & given.keys():
-        given[name] = {int(place): value for place, value in given[name].items()}
-    return Result(raised=Raised(**raised) if raised else None, **given)
+    for name in {"errors", "exact", "bits", "sides"} & fields.keys():
+        fields[name] = {int(place): value for place, value in fields[name].items()}
+    return Result(raised=Raised(**raised) if raised else None, **fields)

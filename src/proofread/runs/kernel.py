@@ -65,8 +65,8 @@ def serve(
     try:
         _serve(connection, task, shell)
     except Exception as error:
-        said = f"{type(error).__name__}: {error}".strip()
-        connection.send(f"changed what runs it, which then failed with {said}; give back what it replaces")
+        message = f"{type(error).__name__}: {error}".strip()
+        connection.send(f"changed what runs it, which then failed with {message}; give back what it replaces")
 
 
 def _set_up(
@@ -395,8 +395,8 @@ def _plain(value: Any) -> Value:
     if isinstance(value, (list, tuple)):
         return [_plain(item) for item in value]
     if isinstance(value, int) and value.bit_length() > _MOST:
-        told = f"it has more than {_MOST} bits, and no figure says that"
-        raise OverflowError(f"{told}; give its logarithm, or a quotient")
+        message = f"it has more than {_MOST} bits, and no figure says that"
+        raise OverflowError(f"{message}; give its logarithm, or a quotient")
     return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)
 
 

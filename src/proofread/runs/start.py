@@ -80,8 +80,8 @@ def forks(settings: Settings) -> bool:
 def tell_unbound(settings: Settings) -> None:
     """Say of a limit that it binds nothing on this system."""
     if settings.memory != Settings.memory and not Path("/proc/self/status").exists():
-        told = f"memory ({written(settings.memory)}) binds nothing here: this system does not tell what a page holds"
-        _log.warning(f"{told}; check it on Linux")
+        message = f"memory ({written(settings.memory)}) binds nothing here: this system does not tell what a page holds"
+        _log.warning(f"{message}; check it on Linux")
 
 
 def prepare(sources: Iterable[Path] | None, packages: Iterable[str], is_forked: bool) -> None:
@@ -118,11 +118,11 @@ def _surroundings(preload: Iterable[str]) -> Iterator[None]:
     """Start processes with the variables and the flags that pages have."""
     from .preload import FOLDERS, NAMES
 
-    found = filter(None, map(find_spec, _packages))
-    folders = [folder for spec in found for folder in spec.submodule_search_locations or ()]
+    specs = filter(None, map(find_spec, _packages))
+    folders = [folder for spec in specs for folder in spec.submodule_search_locations or ()]
     before = dict(os.environ)
-    given = ENVIRONMENT | {FOLDERS: os.pathsep.join(folders), NAMES: " ".join(preload)}
-    os.environ.update(given)
+    variables = ENVIRONMENT | {FOLDERS: os.pathsep.join(folders), NAMES: " ".join(preload)}
+    os.environ.update(variables)
     for name in _WITHHELD:
         os.environ.pop(name, None)
     try:
@@ -130,16 +130,16 @@ def _surroundings(preload: Iterable[str]) -> Iterator[None]:
         with _private.interpreter_flags(lambda flags: [*(each for each in flags if each.strip("O") != "-"), "-P"]):
             yield
     finally:
-        for name in given.keys() - before.keys():
+        for name in variables.keys() - before.keys():
             del os.environ[name]
-        os.environ.update({name: before[name] for name in (given.keys() | _WITHHELD) & before.keys()})
+        os.environ.update({name: before[name] for name in (variables.keys() | _WITHHELD) & before.keys()})
 
 
-def started(method: str, target: Callable[..., None], *given: Any) -> tuple[BaseProcess, Connection]:
+def started(method: str, target: Callable[..., None], *arguments: Any) -> tuple[BaseProcess, Connection]:
     """A process that calls the target with a connection and what is given; and where to hear what it sends."""
     receiver, sender = multiprocessing.Pipe(duplex=False)
     context: Any = multiprocessing.get_context(method)
-    process: BaseProcess = context.Process(target=target, args=(sender, *given), daemon=False)
+    process: BaseProcess = context.Process(target=target, args=(sender, *arguments), daemon=False)
     try:
         with _no_main_module():
             process.start()
@@ -157,16 +157,16 @@ class Child:
     What it says is heard in a thread: who writes half a message, or what is none, keeps nobody waiting.
     """
 
-    def __init__(self, is_forked: bool, text: str, does: str, folder: str, *given: Any):
+    def __init__(self, is_forked: bool, text: str, does: str, folder: str, *args: Any):
         words = {*re.findall(r"\w+", text)}
         every = bool(words & {*_packages})  # which may need all that any package does
         needed = [name for name in _needed if every or not (word := _PRELOADED[name]) or word in words]
-        asked = _in_child, does, folder, *given
+        call = _in_child, does, folder, *args
         if is_forked:
-            self.process, self._receiver = _forked(*asked)
+            self.process, self._receiver = _forked(*call)
         else:
             with _surroundings(needed):
-                self.process, self._receiver = started("spawn", *asked)
+                self.process, self._receiver = started("spawn", *call)
 
     def listen(self, heard: "SimpleQueue[tuple[Child, Any]]") -> None:
         """Put what it says into a queue, and at last that it has ended."""
@@ -177,10 +177,10 @@ class Child:
             while True:
                 data = self._receiver.recv_bytes()
                 try:
-                    said = pickle.loads(data)
+                    message = pickle.loads(data)
                 except Exception:
                     return heard.put((self, Ended(_BABBLE)))
-                heard.put((self, said))
+                heard.put((self, message))
         except (EOFError, OSError):
             connection.wait([self.process.sentinel], _GRACE)
             heard.put((self, Ended("")))
@@ -212,14 +212,14 @@ def _resume(pid: int) -> None:
         os.kill(pid, signal.SIGCONT)
 
 
-def _forked(*asked: Any) -> tuple[BaseProcess, Connection]:
+def _forked(*call: Any) -> tuple[BaseProcess, Connection]:
     """A process that the server forks; the server is started anew if it has ended."""
     code = 0
     for _ in range(2):
         with _surroundings(_needed):
             _ensure_server()
             with contextlib.suppress(EOFError, ConnectionError):
-                return started("forkserver", *asked)
+                return started("forkserver", *call)
         with contextlib.suppress(ChildProcessError):
             code = os.waitstatus_to_exitcode(os.waitpid(_own["pid"], 0)[1])
         _private.forget_fork_server()
@@ -227,7 +227,7 @@ def _forked(*asked: Any) -> tuple[BaseProcess, Connection]:
     raise RunError(f"what imports {tops} for them {death(code)}; try each with python -c, and mend what is installed")
 
 
-def _in_child(sender: Connection, does: str, folder: str, *given: Any) -> None:
+def _in_child(sender: Connection, does: str, folder: str, *args: Any) -> None:
     """Do something for who has started this process, and say what keeps it from beginning."""
     from ..processes.control import guard
 
@@ -240,7 +240,7 @@ def _in_child(sender: Connection, does: str, folder: str, *given: Any) -> None:
             from . import kernel
         if preload.failed:
             return sender.send(Failure(preload.failed))
-        getattr(kernel, does)(sender, folder, *given)
+        getattr(kernel, does)(sender, folder, *args)
     except BaseException as error:
         with contextlib.suppress(Exception):
             sender.send(Failure.of(error))

@@ -63,9 +63,9 @@ class Watch:
         self._watch_variables()
         spawned = util.spawnv_passfds
 
-        def spawn(*given: Any) -> int:
+        def spawn(*args: Any) -> int:
             self.started.add("multiprocessing")  # which starts by no way that tells
-            return spawned(*given)
+            return spawned(*args)
 
         util.spawnv_passfds = spawn  # type: ignore[assignment]  # of the same form
         sys.addaudithook(self._audit)
@@ -74,8 +74,8 @@ class Watch:
         """Return the files that a run depends on: modules that are not installed, and its reads in the project."""
         with suppress(OSError, ValueError):  # a page may close all that it knows nothing of
             self._told.seek(0)
-            told = os.fsdecode(self._told.read()).split("\0")  # by processes that were forked from this one
-            for name, seen in zip(told[::2], told[1::2], strict=False):
+            parts = os.fsdecode(self._told.read()).split("\0")  # by processes that were forked from this one
+            for name, seen in zip(parts[::2], parts[1::2], strict=False):
                 self.read.setdefault(name, seen)
         modules = {str(getattr(module, "__file__", None) or "") for module in list(sys.modules.values())}
         modules |= {*files_of(packages)} if self.started else set()
@@ -138,8 +138,8 @@ class Watch:
             self._make(arguments[1])
         elif event in _STARTS:
             self.started.add(event)
-            given, folder = (arguments[1:2], arguments[2]) if event == "subprocess.Popen" else (arguments, "")
-            for each in given:
+            named, folder = (arguments[1:2], arguments[2]) if event == "subprocess.Popen" else (arguments, "")
+            for each in named:
                 self.names(each if isinstance(each, (list, tuple)) else (each,), os.fspath(folder or ""))
         return None
 
