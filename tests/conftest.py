@@ -21,7 +21,7 @@ from filelock import FileLock
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proofread.keep.processes import FORKS, LINEAGE
+from proofread.processes.control import FORKS, LINEAGE
 from proofread.programs import Snippet, disagreement
 from proofread.programs.trial import Ran, Trial
 

@@ -105,7 +105,7 @@ class UsageError(ValueError):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
-    # Who ends us politely ends the pages that run, too.
+    # A signal that ends us politely ends the pages that run, too.
     with contextlib.suppress(ValueError):  # not in the main thread
         for sent in (signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)):  # Windows has no terminal to hang up
             signal.signal(sent, signal.default_int_handler)
@@ -269,8 +269,8 @@ def _project() -> Path:
 
 def _settled(options: argparse.Namespace) -> dict[str, Any]:
     """Where and how pages run."""
-    given = {name: getattr(options, name) for name in ("timeout", "memory", "workers", "start")}
-    parsed = config.parsed({name: text for name, text in given.items() if text is not None})
+    values = {name: getattr(options, name) for name in ("timeout", "memory", "workers", "start")}
+    parsed = config.parsed({name: text for name, text in values.items() if text is not None})
     settings = replace(Settings.load(_project()), **parsed)
     return {"root": _project(), "settings": settings, "keep": not getattr(options, "no_cache", True)}
 
@@ -280,10 +280,10 @@ def _check(options: argparse.Namespace) -> int:
     report = compared.report if compared else _report(options, programs=True)
     findings = (compared or report).findings
     if options.json:
-        told: dict[str, Any] = {"pages": list(map(_as_json, report.pages)), "findings": list(map(asdict, findings))}
+        answer: dict[str, Any] = {"pages": list(map(_as_json, report.pages)), "findings": list(map(asdict, findings))}
         if compared:
-            told |= {"machines": compared.machines}
-        print(json.dumps(told, indent=1))
+            answer |= {"machines": compared.machines}
+        print(json.dumps(answer, indent=1))
     else:
         _tell(findings)
         for checked in report.pages if options.waivers else ():
@@ -370,8 +370,8 @@ def _export(options: argparse.Namespace) -> int:
         if options.site.is_file():
             return _export_site(options)
         with contextlib.closing(shown(sys.stderr, len(find_pages([options.site])))) as progress:
-            told = _settled(options) | {"tex": options.tex, "anyway": options.anyway}
-            report = export(options.site, options.output, **told, progress=progress)
+            how = _settled(options) | {"tex": options.tex, "anyway": options.anyway}
+            report = export(options.site, options.output, **how, progress=progress)
     except ExportError as error:
         raise UsageError(str(error)) from None
     _tell(report.findings)

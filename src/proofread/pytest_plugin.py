@@ -89,7 +89,7 @@ class PageItem(pytest.Item):
 
         checked = _checked(self)
         subjects = checked.subjects
-        # What is about none of the other tests must fail one, too.
+        # A finding that belongs to none of the other tests must fail one, too.
         named = [each.subject if each.subject in subjects else _AS_SUCH for each in checked.findings]
         found = [each for each, name in zip(checked.findings, named, strict=True) if name == self.subject]
         if not found and not subjects.get(self.subject, self.subject == _AS_SUCH):
@@ -99,7 +99,7 @@ class PageItem(pytest.Item):
             raise FoundError(found, checked.page)
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: object = None) -> str:
-        """What was found, without the frames that found it."""
+        """Return the findings, without the frames that raised them."""
         return str(excinfo.value if isinstance(excinfo.value, FoundError) else super().repr_failure(excinfo))
 
     def reportinfo(self) -> tuple[Path, int, str]:
@@ -112,12 +112,12 @@ class FoundError(AssertionError):
     """Something is wrong on a page."""
 
     def __init__(self, findings: "Iterable[Finding]", page: "Page"):
-        told = []
+        messages = []
         for finding in findings:
             is_here = finding.path == page.path and finding.line <= len(page.lines)
             line = page.lines[finding.line - 1].strip() if is_here else ""
-            told.append(f"{finding}\n\n    {line}" if line else str(finding))
-        super().__init__("\n\n".join(told))
+            messages.append(f"{finding}\n\n    {line}" if line else str(finding))
+        super().__init__("\n\n".join(messages))
 
 
 def _checked(item: PageItem) -> "Checked":
@@ -137,7 +137,7 @@ def _checked(item: PageItem) -> "Checked":
                 programs=any(" snippet " in each.subject for each in asked),
             )
         for finding in report.between:
-            # What docstrings say otherwise fails the first page, for want of one that it belongs to.
+            # A finding of a docstring fails the first page, for want of one that it belongs to.
             own = (checked for checked in report.pages if checked.page.path == finding.path)
             next(own, report.pages[0]).findings.append(finding)
         pages |= zip(paths, report.pages, strict=True)

@@ -1,4 +1,4 @@
-"""What a project sets: the table ``[tool.proofread]`` of its ``pyproject.toml``, for every face of proofread."""
+"""The settings of a project: the table ``[tool.proofread]`` of its ``pyproject.toml``."""
 
 import multiprocessing
 import os
@@ -10,13 +10,13 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-# What becomes of a page.
+# The modes of a page.
 MODES = {
     "off": "published as it is: nothing is run, nothing is checked",
     "run": "its cells are run and shown, and nothing that it says is held against them",
     "check": "run, and all that it says is held against what it gave",
 }
-# What of the docstrings of a project's packages is held.
+# The ways to check the docstrings of a project's packages.
 DOCSTRINGS = ("off", "equations", "check")
 _UNITS = {"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 
@@ -47,7 +47,7 @@ class Settings:
     # (its cells are run and shown, and nothing is held) or check. The last pattern that matches wins, and a page itself
     # wins over all: ``proofread: run`` in its front matter.
     modes: Mapping[str, str] = field(default_factory=dict)
-    # What is held of the packages' docstrings: nothing (off), only the equations that they cite
+    # Which parts of the packages' docstrings are held: none (off), only the equations that they cite
     # (equations), or all (check).
     docstrings: str = "check"
     # Folders, relative to the project, from which pages import beside what is installed.
@@ -57,9 +57,9 @@ class Settings:
     start: str | None = None
 
     def mode(self, path: str) -> str:
-        """What the project says of a page, named relative to it; see `mode`."""
-        said = [mode for pattern, mode in self.modes.items() if matches(path, pattern)]
-        return said[-1] if said else "check"
+        """Return the mode that the project gives a page, named relative to it."""
+        names = [mode for pattern, mode in self.modes.items() if matches(path, pattern)]
+        return names[-1] if names else "check"
 
     @classmethod
     def load(cls, root: Path) -> "Settings":
@@ -112,10 +112,10 @@ def mode(text: str) -> str:
     return text
 
 
-def parsed(given: Mapping[str, str]) -> dict[str, Any]:
+def parsed(texts: Mapping[str, str]) -> dict[str, Any]:
     """Read settings that were given as text, on a command line; a SettingsError says which cannot be meant."""
     read = {}
-    for name, text in given.items():
+    for name, text in texts.items():
         number = re.fullmatch(r"-?\d+(\.\d+)?", text)
         value = text if not number else float(text) if number[1] else int(text)
         read[name] = _read(name, value, f"--{name} ({text})")
@@ -146,11 +146,11 @@ def written(bytes_: int) -> str:
     return f"{bytes_} B"
 
 
-def _read(name: str, value: Any, told: str) -> Any:
+def _read(name: str, value: Any, subject: str) -> Any:
     try:
         return _READERS[name](value)
     except ValueError as error:
-        raise SettingsError(f"{told} {error}") from None
+        raise SettingsError(f"{subject} {error}") from None
 
 
 def _reader(fits: Callable[[Any], object], message: str, read: Callable[[Any], object]) -> Callable[[Any], object]:
@@ -187,11 +187,11 @@ def _start(value: object) -> str:
 
 
 def _modes(value: object) -> dict[str, str]:
-    if not isinstance(value, dict) or not all(isinstance(said, str) for said in value.values()):
+    if not isinstance(value, dict) or not all(isinstance(name, str) for name in value.values()):
         raise ValueError('must be a table of patterns and modes, such as {"docs/changelog.md" = "off"}')
-    for pattern, said in value.items():
+    for pattern, name in value.items():
         try:
-            mode(said)
+            mode(name)
         except ValueError as error:
             raise ValueError(f"gives {pattern} {error}") from None
     return dict(value)

@@ -1,4 +1,4 @@
-"""What a command says, on streams that may be closed, full, or read by who has seen enough."""
+"""Standard output and error of a command, which may be closed, full, or read by who has seen enough."""
 
 import contextlib
 import errno

@@ -18,8 +18,8 @@ def source(path: Path) -> str:
         return data.decode(encoding)
     except UnicodeDecodeError as error:
         line, byte = data.count(b"\n", 0, error.start) + 1, data[error.start]
-        told = f"byte {byte:#04x} is not {encoding}; save the file as UTF-8"
-        raise SyntaxError(told, (str(path), line, None, None)) from None
+        message = f"byte {byte:#04x} is not {encoding}; save the file as UTF-8"
+        raise SyntaxError(message, (str(path), line, None, None)) from None
 
 
 def module(text: str, file: str = "<unknown>") -> ast.Module:

@@ -11,8 +11,8 @@ import proofread
 SOURCES = Path(proofread.__file__).parent
 # Each part may import those before it. The faces, which stand beside the folders, come last.
 PARTS = (
-    *("syntax", "settings", "keep", "formulas", "programs", "pages", "runs", "checks", "publish", "streams", "cli"),
-    "pytest_plugin",
+    *("_private", "lazy_import", "syntax", "settings", "keep", "processes", "formulas", "programs", "pages", "runs"),
+    *("checks", "publish", "streams", "cli", "pytest_plugin"),
 )
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from proofread.keep.processes import FORKS
+from proofread.processes.control import FORKS
 from proofread.settings import Settings
 
 from .conftest import Command, Project, found

@@ -1,1 +1,1 @@
-"""What is kept on disk, and by what it is known."""
+"""Files that are kept on disk, and the digests that they are known by."""

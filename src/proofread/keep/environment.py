@@ -10,8 +10,8 @@ from pathlib import Path
 
 from .files import digest, sha
 
-# What of proofread itself decides what a run gives; what it makes of that is no matter of the run.
-_ENGINE = ("runs/*.py", "formulas/*.py", "programs/*.py")
+# The files of proofread that decide the outcome of a run; the others only read it.
+_ENGINE = ("runs/*.py", "formulas/*.py", "programs/*.py", "processes/*.py", "_private.py", "lazy_import.py")
 # Settings of Python and of the libraries that compute come from the environment too. One is none: in a process that
 # compiles, PyTorch sets it itself, to the folder that it keeps kernels in.
 _VARIABLES = re.compile(
@@ -29,16 +29,16 @@ def environment() -> dict[str, str]:
     """All that every run depends on; it stays as it is while this process lives."""
     # As the driver tells: asking CUDA would start it, and forked children could not use it any more.
     gpus = " ".join(sorted(map(digest, Path("/proc/driver/nvidia").glob("gpus/*/information"))))
-    found = {"Python": sys.version, "the platform": platform.platform(), "the GPU": gpus, "the processor": _processor()}
-    found |= {f"${name}": value for name, value in os.environ.items() if _VARIABLES.fullmatch(name)}
+    parts = {"Python": sys.version, "the platform": platform.platform(), "the GPU": gpus, "the processor": _processor()}
+    parts |= {f"${name}": value for name, value in os.environ.items() if _VARIABLES.fullmatch(name)}
     folders = [*site.getsitepackages(), site.getusersitepackages()]
     started = [file for folder in folders for file in sorted(Path(folder).glob("*.pth"))]
-    found["what Python starts with"] = sha(" ".join(f"{file.name} {digest(file)}" for file in started))
-    return found | {"proofread": sources(*_ENGINE)}
+    parts["what Python starts with"] = sha(" ".join(f"{file.name} {digest(file)}" for file in started))
+    return parts | {"proofread": sources(*_ENGINE)}
 
 
 def changed(name: str, then: str | None, now: str | None) -> str:
-    """What has become of a part of the environment, or of a distribution, in words."""
+    """Return in words how a part of the environment, or a distribution, has changed."""
     old, new = (value.split()[0] if value else "" for value in (then, now))
     if name == "Python" or (then and now and old != new and re.match(r"\d+\.", new)):
         return f"{name} {old} is now {new}" if old != new else f"{name} is another build"
@@ -49,7 +49,7 @@ def changed(name: str, then: str | None, now: str | None) -> str:
 
 @functools.cache
 def sources(*patterns: str) -> str:
-    """What tells one version of some of proofread's own files from another."""
+    """Return the digest of some of proofread's own files."""
     here = Path(__file__).parents[1]
     return sha(
         " ".join(
@@ -61,13 +61,13 @@ def sources(*patterns: str) -> str:
 
 
 def _processor() -> str:
-    # What a library makes of it, such as torch.backends.cpu.get_cpu_capability(), follows from this and from $ATEN_*.
-    told = sorted(set(_PROCESSOR.findall(cpuinfo())))
-    return sha("\n".join(told)) if told else f"{platform.machine()} {platform.processor()}"
+    # The choices of libraries, such as torch.backends.cpu.get_cpu_capability(), follow from this and from $ATEN_*.
+    lines = sorted(set(_PROCESSOR.findall(cpuinfo())))
+    return sha("\n".join(lines)) if lines else f"{platform.machine()} {platform.processor()}"
 
 
 def cpuinfo() -> str:
-    """What Linux tells of the processors; "" elsewhere."""
+    """Return the description of the processors by Linux; "" elsewhere."""
     try:
         return Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
     except OSError:

@@ -35,18 +35,18 @@ def _replace(part: str, file: Path) -> None:
 
 
 def sha(text: str) -> str:
-    """What tells one text from another."""
+    """Return the digest of a text."""
     return hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()
 
 
 def folder_of(name: str) -> str:
-    """What the folder of a thing is called: its name, as far as a file system takes it, and what no other has."""
+    """Return a unique name of a folder: the name of a thing, as far as a file system takes it, and its digest."""
     readable = re.sub(r"[^\w.-]+", "-", name).strip("-.")
     return f"{readable[-60:]}-{sha(name)[:8]}"
 
 
 def digest(path: Path) -> str:
-    """What tells one content of a file from another."""
+    """Return the digest of a file's content."""
     try:
         return hashlib.sha256(path.read_bytes()).hexdigest()
     except OSError:
@@ -54,18 +54,18 @@ def digest(path: Path) -> str:
 
 
 def seal(data: bytes) -> bytes:
-    """What is kept, with a checksum."""
+    """Return data with a checksum before it."""
     return hashlib.sha256(data).hexdigest().encode() + b"\n" + data
 
 
 def unsealed(file: Path) -> bytes:
-    """What was kept in a file.
+    """Return the data of a file that `seal` wrote.
 
     Raises:
         ValueError: It is not what was written.
     """
-    said, _, data = file.read_bytes().partition(b"\n")
-    if said != hashlib.sha256(data).hexdigest().encode():
+    checksum, _, data = file.read_bytes().partition(b"\n")
+    if checksum != hashlib.sha256(data).hexdigest().encode():
         raise ValueError(f"{file} is damaged")
     return data
 

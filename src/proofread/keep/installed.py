@@ -1,4 +1,4 @@
-"""What is installed, and what of it a run depends on: what it asked for, found or not, and all that this requires."""
+"""Finds the installed distributions that a run depends on: those that it asked for, and all that these require."""
 
 import functools
 import os
@@ -30,13 +30,13 @@ def installed(questions: Iterable[str]) -> dict[str, str]:
     Returns:
         What tells one version of each distribution from another, by its name.
     """
-    every, found = distributions(), {}
+    every, states = distributions(), {}
     waiting = [name for question in questions for name in _answer(question)]
     while waiting:
-        if (name := waiting.pop()) in every and name not in found:
-            found[name] = every[name].state
+        if (name := waiting.pop()) in every and name not in states:
+            states[name] = every[name].state
             waiting += every[name].requires
-    return found
+    return states
 
 
 @functools.cache
@@ -45,16 +45,16 @@ def distributions() -> dict[str, _Distribution]:
 
     What setuptools carries with it is none: it is on the path of who has imported setuptools.
     """
-    found: dict[str, _Distribution] = {}
+    every: dict[str, _Distribution] = {}
     for folder in (each for each in sys.path if os.path.isdir(each) and os.path.basename(each) != "_vendor"):
         for entry in os.scandir(folder):
             if entry.name.endswith((".dist-info", ".egg-info")):
                 name, _, version = entry.name.rpartition(".")[0].partition("-")
-                # What setuptools leaves in a project's folder has no version in its name, and is seen only by who has
+                # A folder that setuptools leaves in a project has no version in its name, and is seen only by who has
                 # this folder on the path, as pytest has and a command has not.
                 if version:
-                    found.setdefault(normal(name), _read(Path(entry.path), version))
-    return found
+                    every.setdefault(normal(name), _read(Path(entry.path), version))
+    return every
 
 
 @functools.cache

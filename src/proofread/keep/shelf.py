@@ -1,4 +1,4 @@
-"""Keeps what was made of something, so that the next build need not make it again."""
+"""Keeps the products of a build, so that the next one need not make them again."""
 
 import json
 from collections.abc import Callable
@@ -24,13 +24,13 @@ class Shelf:
         self._directory = directory / "made"
 
     def made(self, name: str, of: Any, make: Callable[..., Any], **ask: Callable[[str], str]) -> Any:
-        """What `make` gives, or gave when it was made of the same.
+        """Return the result of `make`, or the kept one that was made of the same.
 
         Args:
-            name: What the thing is called.
+            name: The name of the thing.
             of: All that it is made of, as JSON knows it.
             make: Makes it, of what JSON knows too.
-            ask: What `make` is given to ask while it works. What it asked, and was answered, is kept: the thing is
+            ask: Functions that `make` may call while it works. Its questions and their answers are kept: the thing is
                 made anew as soon as one answer is another.
         """
         known = environment() | installed([EVERYTHING])

@@ -28,7 +28,7 @@ class Snippet:
 
     Attributes:
         text: The program; "" if there is none.
-        shows: What it prints.
+        shows: The text that it prints.
         raises: The exception that ends it, where the page shows one: ``ValueError: ...``.
         reason: Why there is no program.
     """
@@ -53,9 +53,9 @@ def _make(cells: Mapping[int, CellRun], place: int) -> Snippet:
 
 
 def disagreement(snippet: Snippet, ran: Ran) -> tuple[str, str] | None:
-    """What the program did instead of what its page shows, and both in full; None if it did that."""
-    said, wanted = (ran.printed, ran.raised), (snippet.shows, snippet.raises)
-    if all(map(_agree, map(_plain, said), map(_plain, wanted))):
+    """Return how the program differs from its page, in short and in full; None if it does not."""
+    result, wanted = (ran.printed, ran.raised), (snippet.shows, snippet.raises)
+    if all(map(_agree, map(_plain, result), map(_plain, wanted))):
         return None
     in_full = (
         f"alone:\n{ran.printed}{ran.trace or ran.raised}".rstrip()
@@ -71,13 +71,13 @@ def _beyond_python(cell: CellRun) -> str:
         module(cell.code)
     except SyntaxError:
         return "it is no Python, which is what it shows"
-    if found := re.search(r"get_ipython\(\)\.(\w+)\(([^)]*)\)", cell.code):
-        return f"it uses IPython's own syntax: {found[0]}"
+    if match := re.search(r"get_ipython\(\)\.(\w+)\(([^)]*)\)", cell.code):
+        return f"it uses IPython's own syntax: {match[0]}"
     return ""
 
 
 def printed_by(cell: CellRun) -> str:
-    """What a program prints that shows what the cell shows."""
+    """Return the text that a program prints if it shows the same as its cell."""
     text = ""
     for output in cell.outputs:
         if output.get("name") == "stdout":

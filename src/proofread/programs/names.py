@@ -1,6 +1,7 @@
 """Which global names a statement reads and binds, found in its syntax tree from the innermost scope outwards."""
 
 import ast
+import functools
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
@@ -42,12 +43,10 @@ class Uses:
         return self.binds - self.declared
 
 
+@functools.lru_cache(maxsize=10_000)  # programs of a page share their statements
 def uses(statement: ast.AST) -> Uses:
     """Find the global names that a module-level statement uses."""
-    found: Uses | None = getattr(statement, "_uses", None)  # found once for each tree: programs share their statements
-    if found is None:
-        found = statement._uses = _Walker(statement).found  # type: ignore[attr-defined]
-    return found
+    return _Walker(statement).found
 
 
 def only_defines(statement: ast.AST) -> bool:
@@ -57,35 +56,35 @@ def only_defines(statement: ast.AST) -> bool:
 
 def first_reads(*statements: ast.stmt, bound: Iterable[str] = ()) -> set[str]:
     """The names that statements may read before they have bound them: a loop binds its variable itself."""
-    found, bound, waiting = set[str](), {*bound}, deque(statements)
+    reads, bound, waiting = set[str](), {*bound}, deque(statements)
     while waiting:
         match node := waiting.popleft():
             case ast.For() | ast.AsyncFor():
-                found |= uses(node.iter).read - bound
-                found |= first_reads(*node.body, bound=bound | uses(node.target).binds)
-                found |= first_reads(*node.orelse, bound=bound)
+                reads |= uses(node.iter).read - bound
+                reads |= first_reads(*node.body, bound=bound | uses(node.target).binds)
+                reads |= first_reads(*node.orelse, bound=bound)
             case ast.With() | ast.AsyncWith():
                 for item in node.items:
-                    found |= uses(item.context_expr).read - bound
+                    reads |= uses(item.context_expr).read - bound
                     bound |= uses(item.optional_vars).binds if item.optional_vars else set()
                 waiting.extendleft(reversed(node.body))
             case ast.If() | ast.While():
-                found |= uses(node.test).read - bound
-                found |= first_reads(*node.body, bound=bound) | first_reads(*node.orelse, bound=bound)
+                reads |= uses(node.test).read - bound
+                reads |= first_reads(*node.body, bound=bound) | first_reads(*node.orelse, bound=bound)
             case ast.Try() | ast.TryStar():
-                found |= first_reads(*node.body, bound=bound)
-                found |= first_reads(*node.orelse, *node.finalbody, bound=bound)
+                reads |= first_reads(*node.body, bound=bound)
+                reads |= first_reads(*node.orelse, *node.finalbody, bound=bound)
                 for handler in node.handlers:
-                    found |= uses(handler.type).read - bound if handler.type else set()
-                    found |= first_reads(*handler.body, bound=bound | _named(handler))
+                    reads |= uses(handler.type).read - bound if handler.type else set()
+                    reads |= first_reads(*handler.body, bound=bound | _named(handler))
             case _:
-                found |= uses(node).read - bound
+                reads |= uses(node).read - bound
                 bound |= uses(node).binds
-    return found
+    return reads
 
 
 def bound_names(node: Import) -> Iterator[tuple[ast.alias, str]]:
-    """What an import statement binds, alias by alias."""
+    """Yield each alias of an import statement, with the name that it binds."""
     for alias in node.names:
         dotted = alias.name if isinstance(node, ast.ImportFrom) else alias.name.partition(".")[0]
         yield alias, alias.asname or dotted
@@ -164,7 +163,7 @@ class _Walker(ast.NodeVisitor):
     def _function(self, args: ast.arguments, body: Iterable[ast.AST]) -> None:
         inner = _Walker(*body).found
         parameters = {part.arg for part in ast.iter_child_nodes(args) if isinstance(part, ast.arg)}
-        # What a function adds to a global variable, it needs as soon as it is defined: it counts as what binds it.
+        # A function that adds to a global variable needs it as soon as it is defined, as if it bound it.
         self._take(replace(inner, early=inner.adds, late=inner.read), inner.own | parameters)
 
     def visit_ClassDef(self, node: ast.ClassDef) -> None:

@@ -11,13 +11,13 @@ from .names import Import, bound_names, only_defines, uses
 from .record import CellRun, Effects
 from .source import Source
 
-# What looks names up by itself.
+# Code that looks names up by itself.
 _LOOKS = re.compile(r"(?<![\w.])(?:(?:eval|exec)\(|(?:globals|locals|vars|dir)\(\))")
 _OPTIONS = re.compile(r"\A\s*(?:#\|.*\n?)+")
 _PICTURES = {"image/svg+xml", "image/png", "image/jpeg"}
 _DISPLAY = 'def display(*values):\n    print(*map(repr, values), sep="\\n")'
 _DEFINITIONS = (ast.FunctionDef, ast.ClassDef)
-# What keeps earlier cells from showing anew what they have shown, and where it is from.
+# The names that keep earlier cells from printing anew, and their modules.
 _GUARDS = {"redirect_stdout": "contextlib", "suppress": "contextlib", "StringIO": "io"}
 
 _source = functools.lru_cache(maxsize=1024)(Source)  # programs of a page share its cells
@@ -25,7 +25,7 @@ _source = functools.lru_cache(maxsize=1024)(Source)  # programs of a page share 
 
 @dataclass(frozen=True)
 class Imported:
-    """What an import binds: ``from module import name as bound``, or with no name ``import module as bound``."""
+    """A name that an import binds: ``from module import name as bound``, or ``import module as bound`` without name."""
 
     module: str
     name: str
@@ -80,7 +80,7 @@ def write(cells: Mapping[int, CellRun], target: int) -> str:
         start, end = own.span(last)
         cell = cell[:start] + _shown(own.of(last), last.value, run) + cell[end:]
     if _draws_with_pyplot(run) and ".show(" not in cell:
-        plt = next((found.bound for found in imports if found.target == "matplotlib.pyplot"), "plt")
+        plt = next((imported.bound for imported in imports if imported.target == "matplotlib.pyplot"), "plt")
         if not re.search(rf"\bimport matplotlib\.pyplot as {plt}\b", f"{before}\n{cell}"):
             imports.append(Imported("matplotlib.pyplot", "", plt))
         cell = f"{cell.rstrip()}\n{plt}.show()\n"
@@ -113,7 +113,7 @@ def _needed(cells: Mapping[int, CellRun], target: int) -> dict[int, list[int]]:
                 kept.insert(0, index)
                 reads = effects.reads
                 if place != target and only_defines(statement):
-                    # What a function looks up is read by who calls it, or by who copies the cell that makes it.
+                    # Names in a function are read by its callers, or by who copies the cell that makes it.
                     reads = reads & (uses(statement).early | uses(statement).annotations)
                 wanted = (wanted - effects.binds) | (reads & effects.names)
                 by_functions = (by_functions - effects.binds) | (reads - effects.names)
@@ -125,13 +125,13 @@ def _needed(cells: Mapping[int, CellRun], target: int) -> dict[int, list[int]]:
 def _move_imports(earlier: Sequence[ast.stmt], names: set[str]) -> tuple[list[Imported], set[int]]:
     """Imports of earlier cells go to the top, each without what is not used; says which statements those were."""
     sources = [
-        (node, [found for found in _imports(node) if found.bound in names])
+        (node, [imported for imported in _imports(node) if imported.bound in names])
         for node in earlier
         if isinstance(node, Import)
     ]
     targets: dict[str, set[str]] = {}
-    for found in [found for _, brought in sources for found in brought]:
-        targets.setdefault(found.bound, set()).add(found.target)
+    for imported in [imported for _, brought in sources for imported in brought]:
+        targets.setdefault(imported.bound, set()).add(imported.target)
     stored = {name for node in earlier if not isinstance(node, Import) for name in uses(node).binds}
     imports, moved = [], set()
     for node, brought in sources:
@@ -143,7 +143,7 @@ def _move_imports(earlier: Sequence[ast.stmt], names: set[str]) -> tuple[list[Im
 
 
 def _imports(node: Import) -> Iterator[Imported]:
-    """What an import binds."""
+    """Yield the names that an import binds."""
     for alias, bound in bound_names(node):
         if isinstance(node, ast.Import):
             yield Imported(alias.name, "", bound)
@@ -216,8 +216,8 @@ def _apart(code: str) -> str:
 
 
 def _write_imports(imports: Iterable[Imported], lazy: bool) -> str:
-    lines = sorted({(found.statement, found.root) for found in imports if not found.name})
-    for module in sorted({found.module for found in imports if found.name}):
+    lines = sorted({(imported.statement, imported.root) for imported in imports if not imported.name})
+    for module in sorted({imported.module for imported in imports if imported.name}):
         wanted = sorted({i.statement.partition(" import ")[2] for i in imports if i.name and i.module == module})
         line = f"from {module} import {', '.join(wanted)}"
         if len(line) > 88:

@@ -1,7 +1,7 @@
-"""What each statement of a page read and changed while the page ran.
+"""Records the names that each statement of a page read and changed while the page ran.
 
 What a statement reads is found in its syntax tree, and in the functions that it can reach: they look their global names
-up when they are called. What it changes is found by looking at the objects that it can reach before and after it:
+up when they are called. Its changes are found by looking at the objects that it can reach before and after it:
 tensors tell a change by their version counters, modules, lists, dicts and other objects by what they hold. So an append
 in a function, a hook, an optimizer's step and a view's in-place addition are seen, by whatever name they went.
 """
@@ -16,11 +16,12 @@ import re
 import sys
 import types
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..keep.late import when_imported
+from .._private import tensor_version, torch_settings
+from ..lazy_import import when_imported
 from .names import first_reads, only_defines, uses
 from .source import Source
 
@@ -41,7 +42,7 @@ _PLAIN_MODULES = {"torch": {"dtype", "device", "Size", "layout", "memory_format"
 
 @dataclass
 class Effects:
-    """What a statement did.
+    """The effects of a statement.
 
     Attributes:
         names: The names in its own code, rather than in that of functions which it can call.
@@ -104,7 +105,7 @@ class Recorder:
             return lambda printed, raised: None
         found = uses(statement)
         survey = _Survey(first_reads(statement) | found.annotations, self._namespace, self._hidden)
-        # What the body of a function may look at, its definition does not change.
+        # The definition of a function changes nothing that its body looks at.
         ran = _Survey(found.early, self._namespace, self._hidden) if only_defines(statement) else survey
         survey.mentioned.update(node.attr for node in ast.walk(statement) if isinstance(node, ast.Attribute))
         before = {name: id(value) for name, value in self._namespace.items()}
@@ -177,8 +178,8 @@ class _Survey:
 
     Attributes:
         read: The names.
-        keys: What the objects are known by.
-        mentioned: What the statement, and functions that it can call, ask of objects.
+        keys: The keys of the objects.
+        mentioned: The attributes that the statement, and functions that it can call, ask of objects.
     """
 
     def __init__(self, names: Iterable[str], namespace: dict[str, Any], hidden: set[str], follow: bool = True) -> None:
@@ -236,7 +237,7 @@ _EMPTY = types.CellType()  # equal to those alone that have no contents yet
 
 
 def _state(value: Any) -> tuple[Any, Iterable[Any]]:
-    """What tells whether an object has changed, None if it cannot, and the objects that it holds."""
+    """Return a state that differs once an object has changed, or None, and the objects that it holds."""
     kind = type(value)
     tensor = getattr(sys.modules.get("torch"), "Tensor", None)
     if tensor is not None and isinstance(value, tensor):
@@ -287,7 +288,7 @@ def _state(value: Any) -> tuple[Any, Iterable[Any]]:
 
 def _tensor_state(value: Any) -> tuple[Any, Iterable[Any]]:
     try:
-        version = value._version
+        version = tensor_version(value)
         where = value.data_ptr()
     except RuntimeError:  # made in inference mode, or without data
         version, where = 0, 0
@@ -295,11 +296,11 @@ def _tensor_state(value: Any) -> tuple[Any, Iterable[Any]]:
     gradient = value.grad if value.is_leaf else None
     state = (version, where, value.requires_grad, tuple(value.shape), *map(id, held))
     # The gradient is told apart: each backward pass changes it, and few statements look at it.
-    return _TensorState(state, (id(gradient), 0 if gradient is None else gradient._version)), held
+    return _TensorState(state, (id(gradient), 0 if gradient is None else tensor_version(gradient))), held
 
 
 def _keys(value: Any) -> set[int]:
-    """What an object is known by: itself, and for a tensor the memory that its views share."""
+    """Return the keys of an object: its identity, and for a tensor the memory that its views share."""
     keys = {id(value)}
     if hasattr(type(value), "untyped_storage"):  # a class of tensors has none
         with contextlib.suppress(RuntimeError, NotImplementedError):  # it has none
@@ -330,19 +331,14 @@ _TORCH_SETTINGS = (
 
 def _settings() -> tuple[Any, ...]:
     """Global settings that change what later statements do."""
-    found: list[Any] = [dict(os.environ), os.getcwd(), list(sys.path)]
+    settings: list[Any] = [dict(os.environ), os.getcwd(), list(sys.path)]
     if torch := sys.modules.get("torch"):
-        hooks = [
-            tuple(value)
-            for name, value in vars(torch.nn.modules.module).items()
-            if name.startswith("_global_") and isinstance(value, Mapping)
-        ]
-        found += [*(getattr(torch, name)() for name in _TORCH_SETTINGS), {**vars(torch._tensor_str.PRINT_OPTS)}, hooks]
+        settings += [*(getattr(torch, name)() for name in _TORCH_SETTINGS), *torch_settings(torch)]
     if matplotlib := sys.modules.get("matplotlib"):
-        found.append(dict(dict.items(matplotlib.rcParams)))  # whose own methods would take ten times as long
+        settings.append(dict(dict.items(matplotlib.rcParams)))  # whose own methods would take ten times as long
     if numpy := sys.modules.get("numpy"):
-        found.append(str(numpy.get_printoptions()))
-    return tuple(found)
+        settings.append(str(numpy.get_printoptions()))
+    return tuple(settings)
 
 
 class _Generators:

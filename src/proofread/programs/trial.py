@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
-from ..keep.processes import as_script
-from ..keep.written import Written
+from ..processes.captured_output import CapturedOutput
+from ..processes.control import as_script
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class Ran:
-    """What a program printed, and the exception that ended it, if one did."""
+    """The output of a program, and the exception that ended it, if one did."""
 
     printed: str
     raised: str = ""
@@ -46,7 +46,7 @@ def run(trial: Trial, folder: Path) -> Ran:
     path.write_text(trial.text, encoding="utf-8")
     sys.argv, sys.path = [str(path)], [str(folder), *sys.path]
     _forget_state()
-    sys.stdout, sys.stderr = printed, _ = _Printed(Written(1)), _Printed(Written(2))
+    sys.stdout, sys.stderr = printed, _ = _Printed(CapturedOutput(1)), _Printed(CapturedOutput(2))
     main = sys.modules["__main__"] = ModuleType("__main__")
     main.__file__ = str(path)
     try:
@@ -59,9 +59,9 @@ def run(trial: Trial, folder: Path) -> Ran:
 
 
 class _Printed(io.StringIO):
-    """What is printed, with what is written to the descriptor in its place among it."""
+    """Collects the text that is printed, with the text that is written to the descriptor in its place."""
 
-    def __init__(self, written: Written):
+    def __init__(self, written: CapturedOutput):
         super().__init__()
         self._written = written
 

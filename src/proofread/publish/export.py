@@ -1,7 +1,7 @@
 """Exports pages to plain Markdown with their figures as files, which MkDocs builds without any plugin of ours.
 
-What authors write for proofread is gone: claims, waivers, comments. What readers see is all there: code, outputs,
-figures for light and dark, formulas, links. A page that is a script becomes a Markdown file of the same name.
+The text that authors write for proofread is gone: claims, waivers, comments. All that readers see is there: code,
+outputs, figures for light and dark, formulas, links. A page that is a script becomes a Markdown file of the same name.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ from .layout import parts
 from .notebook import caption, relink, relink_html
 from .render import Picture, pictures, shown
 
-# What says that a folder was made here, and may be made anew. MkDocs leaves hidden files alone.
+# The file that marks a folder as made here, which may be made anew. MkDocs leaves hidden files alone.
 _MARK = ".proofread-export"
 _TERMINAL = re.compile(r"\x1b\[[\d;]*[@-~]")
 

@@ -1,4 +1,4 @@
-"""What publishing takes beside what checking takes: the extra `mkdocs` of the package."""
+"""Demands the distributions that publishing takes and checking does not: the extra `mkdocs` of the package."""
 
 import re
 from importlib import metadata
@@ -16,12 +16,12 @@ def demand(remedy: str = "") -> None:
     """Refuse to begin what could not be ended.
 
     Args:
-        remedy: What else can be done than to install it.
+        remedy: An alternative to installing it.
 
     Raises:
         MissingError: Something of the extra is not installed; says what, and how to install it.
     """
     named = filter(None, map(_NAME.match, metadata.requires("proofread-docs") or []))
     if missing := [found[1] for found in named if normal(found[1]) not in distributions()]:
-        told = f"publishing takes what is not installed: {', '.join(missing)}"
-        raise MissingError(f"{told}; install proofread with its extra, [mkdocs]" + (remedy and f", or {remedy}"))
+        message = f"publishing takes what is not installed: {', '.join(missing)}"
+        raise MissingError(f"{message}; install proofread with its extra, [mkdocs]" + (remedy and f", or {remedy}"))

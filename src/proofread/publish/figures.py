@@ -22,7 +22,7 @@ _LONGEST = 120
 
 
 def marked(checked: Checked) -> Callable[[int], str]:
-    """What gives a Markdown cell's text as the reader sees it, with its figures between marks."""
+    """Return a function that gives a Markdown cell's text as the reader sees it, with its figures between marks."""
     said = {text.cell: text for text in checked.texts}
     marks: dict[int, dict[Figure, tuple[str, str]]] = {cell: {} for cell in said}
     for place, (text, figure) in enumerate(_offered(checked)):

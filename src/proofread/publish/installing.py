@@ -11,8 +11,8 @@ class Installing:
 
     Attributes:
         packages: The packages.
-        arguments: What pip is given, ready for a shell; "" if nobody knows. One that begins with -e holds in a clone of
-            the sources alone.
+        arguments: The arguments of pip, ready for a shell; "" if nobody knows. One that begins with -e holds in a
+            clone of the sources alone.
     """
 
     packages: Sequence[str] = ()

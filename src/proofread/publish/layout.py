@@ -11,7 +11,7 @@ _HEADING = re.compile(rf"(?ms:{FENCE})|(?P<heading>^#{{1,6}}[ \t])", re.MULTILIN
 
 
 def parts(checked: Checked, text: Callable[[int], str]) -> Iterator[tuple[str, int, str]]:
-    """What the reader sees of each cell, in order: the fold that it stands in, its place, and its text if it is prose.
+    """Yield each cell that the reader sees, in order: the fold around it, its place, and its text if it is prose.
 
     A Markdown cell in whose middle a section ends comes in two parts.
     """

@@ -35,14 +35,14 @@ _Formula = tuple[str, bool]  # TeX, and whether it is displayed
 _CUT = "<!--cut-->"
 _WARNING = re.compile(r"\[WARNING\] Could not convert TeX math .*?rendering as TeX:\n(.*?)(?=^\[|\Z)", re.S | re.M)
 _ANNOTATED = re.compile(r"(<math [^>]*)><semantics>(.*)<annotation .*</annotation></semantics>", re.S)
-# What pandoc drops without a word, or turns into elements that browsers do not draw.
+# The TeX that pandoc drops without a word, or turns into elements that browsers do not draw.
 _DROPPED = re.compile(
     r"\\(?:hline|cline|color|boxed|fbox|[bx]?cancel|tag|label)(?![a-zA-Z])|\\begin\{array\}\{[^{}]*[|][^{}]*\}"
 )
 _INVISIBLE = re.compile(
     r"\\(?:begin|end)\{\w+\*?\}(?:\{[^{}]*\})?|\\(?:hspace|mspace)\*?\{[^{}]*\}|\\\\\[[^\]]*\]|\\[a-zA-Z]+"
 )
-# What brackets around it must grow with.
+# The elements that brackets around them must grow with.
 _TALL = {"mfrac", "msqrt", "mtable", "munder", "mover", "munderover"}
 _KEPT = 5000
 _memo: dict[_Formula, "str | MathError"] = {}
@@ -101,7 +101,7 @@ def to_mathml(tex: str, *, display: bool) -> str:
     """Convert one formula to MathML, on one line.
 
     Args:
-        tex: What stands between the dollars.
+        tex: The text between the dollars.
         display: Whether it is displayed, on lines of its own.
 
     Raises:
@@ -120,19 +120,19 @@ def render(markdown: str, *, lenient: bool = False) -> str:
     """Replace the mathematics of a Markdown text by MathML; code is left as it is.
 
     The result stands on one line each and holds no character that Markdown gives a meaning, so that it can stand
-    wherever a word can: in a table cell, a list item, an admonition. Who is lenient leaves TeX that cannot be read.
+    wherever a word can: in a table cell, a list item, an admonition. If lenient, TeX that cannot be read stays.
 
     Raises:
         MathError: If a formula is not TeX that pandoc reads, or its dollars are not closed; says on which line.
     """
-    found = [span for span in spans(markdown) if span.closes or not lenient]
-    for span in found:
+    formulas = [span for span in spans(markdown) if span.closes or not lenient]
+    for span in formulas:
         if not span.closes:
             line = markdown.count("\n", 0, span.start)
             raise MathError(f"line {line + 1}: this $$ is never closed", line)
-    _convert([(span.latex, span.display) for span in found])
+    _convert([(span.latex, span.display) for span in formulas])
     pieces, end = [], 0
-    for span in found:
+    for span in formulas:
         try:
             mathml = _found((span.latex, span.display))
         except MathError as error:
@@ -176,7 +176,7 @@ def _convert(formulas: Sequence[_Formula]) -> None:
 
 
 def _maker() -> str:
-    """What the conversion depends on, beside the formula."""
+    """Return all that the conversion depends on, beside the formula."""
     return f"{metadata.version('pypandoc_binary')} {digest(Path(__file__))}"
 
 
@@ -219,7 +219,7 @@ def _pandoc(formulas: Sequence[_Formula]) -> tuple[list[str], list[str]]:
         annotated = _ANNOTATED.search(chunk)
         mathml = f'{annotated[1]} alttext="{_encoded(tex)}">{_typeset(annotated[2])}</math>' if annotated else chunk
         chunks.append(" ".join(mathml.split()))
-    # What pandoc would have accepted instead is a hundred tokens long: only what it met is of use.
+    # Its list of accepted tokens is a hundred tokens long: only the one that it met is of use.
     return chunks, [
         re.sub(r"\s*expecting .*", "", reason, flags=re.S).strip() for reason in _WARNING.findall(ran.stderr)
     ]

@@ -22,7 +22,6 @@ from typing import Any, Literal
 from jinja2 import Environment
 from markdown import Extension, Markdown
 from markdown.preprocessors import Preprocessor
-from mkdocs.commands.build import _build_page, _populate_page
 from mkdocs.config.base import Config
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.exceptions import BuildError, PluginError
@@ -34,11 +33,13 @@ from mkdocs.structure.pages import Page
 from mkdocs.utils import get_relative_url
 from mkdocs.utils.meta import get_data
 
+from .. import _private
 from ..checks.check import check, project_pages, sources_of
 from ..checks.checked import Checked, ordered
 from ..checks.findings import Finding, listed
 from ..checks.progress import Lines
 from ..keep.shelf import Shelf
+from ..lazy_import import defer
 from ..pages.page import PageError
 from ..runs.cache import CacheError
 from ..runs.server import warm
@@ -47,7 +48,6 @@ from ..runs.steps import Task
 from ..settings import Settings, SettingsError
 from . import equations, figures, fonts, layout, links, reading, render, serving
 from . import mathematics as math
-from .deferred import defer
 from .extra import MissingError, demand
 from .installing import Installing
 from .notebook import as_notebook, as_script
@@ -89,7 +89,7 @@ class _Shown:
 
 @dataclass
 class _Built:
-    """What MkDocs has made the whole site of, and what its pages showed."""
+    """The parts that MkDocs has made the whole site of, and the pages as they were shown."""
 
     config: MkDocsConfig
     nav: Navigation
@@ -196,26 +196,26 @@ class ProofreadPlugin(BasePlugin[ProofreadConfig]):
         shown = {page.file.src_uri: page for page in nav.pages if page.file.src_uri in held}
         titles = {uri: _title(self._pages[uri].checked) for uri in shown}
         own = {uri: _words(f"{title} {PurePosixPath(uri).stem}") for uri, title in titles.items()}
-        told = []
+        messages = []
         for uri, page in shown.items():
             if page.is_homepage:  # which every site calls home
                 continue
-            said = _words(str(page.title)) if "title" in vars(page) else set()  # else it takes the page's own
-            fits = max(own, key=lambda other: len(said & own[other]))
-            if said and len(said & own[uri]) < max(1, len(said & own[fits])):
-                better = f"; {page.title!r} fits {fits}" if said & own[fits] else ""
+            words = _words(str(page.title)) if "title" in vars(page) else set()  # else it takes the page's own
+            fits = max(own, key=lambda other: len(words & own[other]))
+            if words and len(words & own[uri]) < max(1, len(words & own[fits])):
+                better = f"; {page.title!r} fits {fits}" if words & own[fits] else ""
                 called = f"the navigation calls {uri} {page.title!r}, but its title is {titles[uri]!r}"
-                told.append(f"mkdocs.yml: {called}{better}")
-        if told:
-            self._refuse(told)
+                messages.append(f"mkdocs.yml: {called}{better}")
+        if messages:
+            self._refuse(messages)
         self._nav = nav
         return nav
 
-    def _refuse(self, told: Sequence[str]) -> None:
+    def _refuse(self, messages: Sequence[str]) -> None:
         """Tell why pages cannot be published, which ends a build."""
         if not (self._serves or self.anyway):
-            raise PluginError("\n".join(told))
-        _log.info("\n".join(told))  # a warning would end a strict build, and stop the server as an error does
+            raise PluginError("\n".join(messages))
+        _log.info("\n".join(messages))  # a warning would end a strict build, and stop the server as an error does
 
     def _render(self, uri: str, checked: Checked, files: Files, config: MkDocsConfig) -> _Shown:
         """Render the cells of a page, and add its files to the site."""
@@ -251,8 +251,8 @@ class ProofreadPlugin(BasePlugin[ProofreadConfig]):
             before = "the pages cannot be published:\n" if isinstance(error, PageError) else ""
             raise PluginError(f"{before}{error}") from None
         if shadows := [name for name in made["files"] if name.removesuffix(".py") in sys.stdlib_module_names]:
-            told = f"readers save {shadows[0]}, and whatever runs beside it imports that for Python's own module"
-            raise PluginError(f"the pages cannot be published:\n{checked.page.at(1)}: {told}; rename the page")
+            text = f"readers save {shadows[0]}, and whatever runs beside it imports that for Python's own module"
+            raise PluginError(f"the pages cannot be published:\n{checked.page.at(1)}: {text}; rename the page")
         downloads = ""
         if checked.page.is_script:
             offered = {"Notebook": f"{beside}{notebook}", "Script": f"{beside}{script}"}
@@ -261,8 +261,8 @@ class ProofreadPlugin(BasePlugin[ProofreadConfig]):
                 place = f"{github['name']}/blob/{config.remote_branch}/{folder}/{notebook}"
                 offered["Open in Colab"] = f"https://colab.research.google.com/github/{place}"
             tags = {label: f'href="{url}"' + " download" * ("://" not in url) for label, url in offered.items()}
-            told = " ".join(f"<a {tag}>{label}</a>" for label, tag in tags.items())
-            downloads = f'<p class="proofread-downloads" data-search-exclude="true">{told}</p>\n'
+            text = " ".join(f"<a {tag}>{label}</a>" for label, tag in tags.items())
+            downloads = f'<p class="proofread-downloads" data-search-exclude="true">{text}</p>\n'
         for name, content in made["files"].items():
             files.append(File.generated(config, f"{folder}/{name}", content=content.encode("latin-1")))
         return _Shown(checked, {int(place): cell for place, cell in made["cells"].items()}, folder, beside, downloads)
@@ -295,8 +295,8 @@ class ProofreadPlugin(BasePlugin[ProofreadConfig]):
         if page.file.src_uri in self._off:
             return html
         shown = self._pages.get(page.file.src_uri)
-        said = [text.prose for text in shown.checked.texts] if shown else []
-        bracketed = {prose.text[slice(*span)] for prose in said for span in prose.bracketed}
+        prose_texts = [text.prose for text in shown.checked.texts] if shown else []
+        bracketed = {prose.text[slice(*span)] for prose in prose_texts for span in prose.bracketed}
         html = equations.link(html, functools.partial(_equation, self._pages, page, files), bracketed)
         if shown is None:
             return html
@@ -312,15 +312,15 @@ class ProofreadPlugin(BasePlugin[ProofreadConfig]):
         for fold, tags in _FOLD.items():
             for mark, tag in zip(_fold(fold), tags, strict=True):
                 html = html.replace(mark, tag)
-        # What a formula says is not what its signs say one after the other. Its TeX is for browsers without MathML, of
-        # which there are none left, and would be a third of it.
+        # The signs of a formula one after the other are no words to search for. Its TeX is for browsers without MathML,
+        # of which there are none left, and would be a third of it.
         html = html.replace('<span class="math-display"', '<span class="math-display" data-search-exclude="true"')
         html = _TEX.sub(r"\1", html)
-        html, given = figures.offer(html, shown.checked)
-        if given:
-            told = json.dumps(given, ensure_ascii=False, separators=(",", ":"))
+        html, offered = figures.offer(html, shown.checked)
+        if offered:
+            told = json.dumps(offered, ensure_ascii=False, separators=(",", ":"))
             files.append(File.generated(config, f"{shown.folder}/figures.json", content=told))
-        above = reading.about(shown.checked, html, f"{shown.beside}figures.json" if given else "") + shown.downloads
+        above = reading.about(shown.checked, html, f"{shown.beside}figures.json" if offered else "") + shown.downloads
         title, end, rest = html.partition("</h1>\n")
         html = title + end + above + rest if end else above + html
         return (
@@ -332,7 +332,7 @@ class ProofreadPlugin(BasePlugin[ProofreadConfig]):
         self._serving.go_on()
         if page.file.src_uri not in self._pages:
             return output
-        return figures.unmarked(_LINE_BREAK.sub(lambda found: found[1] or "\n", output).strip())
+        return figures.unmarked(_LINE_BREAK.sub(lambda match: match[1] or "\n", output).strip())
 
     def on_env(self, env: Environment, *, config: MkDocsConfig, files: Files) -> Environment:
         """Add the font of the mathematics, now that every formula of the site is known."""
@@ -384,13 +384,13 @@ class ProofreadPlugin(BasePlugin[ProofreadConfig]):
             for each in self._beside(files, shown):
                 files.remove(each)
             self._pages[uri] = self._render(uri, checked, files, config)
-            _populate_page(file.page, config, files)
+            _private.populate_page(file.page, config, files)
             config.plugins.on_env(built.env, config=config, files=Files([file]))  # where others complete its links
             pages = files.documentation_pages(inclusion=InclusionLevel.is_in_serve)
-            _build_page(file.page, config, pages, built.nav, built.env)
+            _private.build_page(file.page, config, pages, built.nav, built.env)
             for each in self._beside(files, shown):
                 each.copy_file()
-        except (BuildError, SettingsError, CacheError, OSError):
+        except (BuildError, ImportError, SettingsError, CacheError, OSError):
             return None
         _log.info(f"{checked.page.path} is shown; behind it the site is built")
         return file.dest_uri
@@ -435,12 +435,12 @@ class _Preprocessor(Preprocessor):  # type: ignore[misc]
 def _title(checked: Checked) -> str:
     """A page's title, as its front matter or its first heading gives it."""
     text = "\n".join(cell.source for cell in checked.page.cells if not cell.is_code)
-    found = re.search(r"\A---\n(?:.*\n)*?title:(.*)", text) or re.search(r"^# (.*)", text, re.MULTILINE)
-    return found[1].strip() if found else ""
+    match = re.search(r"\A---\n(?:.*\n)*?title:(.*)", text) or re.search(r"^# (.*)", text, re.MULTILINE)
+    return match[1].strip() if match else ""
 
 
 def _words(title: str) -> set[str]:
-    """What a title speaks of: its words but the smallest, without their plural."""
+    """Return the words of a title but the smallest, without their plural."""
     return {word.lower().removesuffix("s") for word in re.findall(r"[^\W\d_]{4,}", title)}
 
 
@@ -473,13 +473,13 @@ def _scripts(checked: Checked, page: Page, files: Files) -> str:
     """The modules that a page names, each once."""
     named = [cell.option("script") for cell in checked.page.cells if cell.is_code and "remove-cell" not in cell.tags]
     folder = posixpath.dirname(page.file.src_uri)
-    found = (files.get_file_from_path(posixpath.normpath(posixpath.join(folder, each))) for each in named if each)
-    addresses = dict.fromkeys(get_relative_url(file.url, page.url) for file in found if file)
+    modules = (files.get_file_from_path(posixpath.normpath(posixpath.join(folder, each))) for each in named if each)
+    addresses = dict.fromkeys(get_relative_url(file.url, page.url) for file in modules if file)
     return "".join(f'\n<script type="module" src="{address}"></script>' for address in addresses)
 
 
 def _unfit(findings: Sequence[Finding]) -> str:
-    """What is wrong with a page, for its author."""
+    """Return the HTML of a page's findings, for its author."""
     if not findings:
         return ""
     shown = "".join(f"<pre>{escape(line)}</pre>" for line in listed(ordered(findings)))
@@ -487,9 +487,9 @@ def _unfit(findings: Sequence[Finding]) -> str:
 
 
 def _behind(why: str) -> str:
-    """Why a page shows what its last run gave, for its author."""
-    told = f"This page runs again, for {escape(why)}. What it shows is from before."
-    return f'<div class="admonition note"><p>{told}</p></div>\n' if why else ""
+    """Return the HTML of the reason why a page shows its last run, for its author."""
+    text = f"This page runs again, for {escape(why)}. What it shows is from before."
+    return f'<div class="admonition note"><p>{text}</p></div>\n' if why else ""
 
 
 def _converter(config: MkDocsConfig) -> Callable[[str], str]:

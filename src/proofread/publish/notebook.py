@@ -104,9 +104,9 @@ def as_script(checked: Checked, link: Callable[[str], str] = str) -> str:
     return str(jupytext.writes(made, fmt="py:percent"))
 
 
-def caption(number: int, said: str) -> str:
+def caption(number: int, text: str) -> str:
     """A figure's caption, as text below it."""
-    return f"**Figure {number}.** {' '.join(said.split())}"
+    return f"**Figure {number}.** {' '.join(text.split())}"
 
 
 def _captioned(checked: Checked) -> "NotebookNode":
@@ -117,8 +117,8 @@ def _captioned(checked: Checked) -> "NotebookNode":
     for index in sorted({cell for cell, _ in captions}, reverse=True):
         numbered = [captioned for (cell, _), captioned in captions.items() if cell == index]
         anchors = "".join(f'<a id="figure-{number}"></a>' for number, _ in numbered)
-        said = "\n\n".join(caption(*captioned) for captioned in numbered)
-        below = nbformat.v4.new_markdown_cell(f"{anchors}{said}", id=f"cell-{index + 1}-caption")
+        text = "\n\n".join(caption(*captioned) for captioned in numbered)
+        below = nbformat.v4.new_markdown_cell(f"{anchors}{text}", id=f"cell-{index + 1}-caption")
         made.cells.insert(index + 1, below)
     return made
 
@@ -131,7 +131,7 @@ def for_jupyter(markdown: str, link: Callable[[str], str] = str) -> str:
     >
     > It is [wide](gap.md).
     """
-    plain = _ATTRIBUTES.sub(lambda found: found[0] if found["fence"] or found["ticks"] else "", markdown)
+    plain = _ATTRIBUTES.sub(lambda match: match[0] if match["fence"] or match["ticks"] else "", markdown)
     return _boxes(relink(plain, link))
 
 
@@ -142,9 +142,9 @@ def relink(markdown: str, link: Callable[[str], str]) -> str:
     'See [b](B.PY#C) and `[x](y)`.'
     """
 
-    def changed(found: re.Match[str]) -> str:
-        target = found["inline"] or found["named"]
-        return found[0].removesuffix(target) + link(target) if target else found[0]
+    def changed(match: re.Match[str]) -> str:
+        target = match["inline"] or match["named"]
+        return match[0].removesuffix(target) + link(target) if target else match[0]
 
     return _LINK.sub(changed, markdown)
 
@@ -155,7 +155,7 @@ def relink_html(html: str, link: Callable[[str], str]) -> str:
     >>> relink_html('<p>See <a class="x" href="b.py#c">b</a>', str.upper)
     '<p>See <a class="x" href="B.PY#C">b</a>'
     """
-    return _HTML_LINK.sub(lambda found: found["before"] + escape(link(unescape(found["target"]))), html)
+    return _HTML_LINK.sub(lambda match: match["before"] + escape(link(unescape(match["target"]))), html)
 
 
 def unlinked(markdown: str) -> str:
@@ -207,14 +207,18 @@ def showing(
     plain = ["".join(each["data"].get("text/plain", "")) for each in outputs if each["output_type"] == "execute_result"]
     if plain and isinstance(last, ast.Expr):
         start, end = text.span(last)
-        said = text.of(last)
+        expression = text.of(last)
         if not _DRAWN.match(plain[-1]):
-            ways = [f"print({said})", f"print(({said}))"]
-            shown = next((way for way in ways if way in program), f"print(repr({said}))")
+            ways = [f"print({expression})", f"print(({expression}))"]
+            shown = next((way for way in ways if way in program), f"print(repr({expression}))")
         elif any(each["output_type"] == "display_data" for each in outputs):
-            shown = said  # pyplot shows it
+            shown = expression  # pyplot shows it
         else:
-            whole = said if isinstance(last.value, ast.Name | ast.Call | ast.Attribute | ast.Subscript) else f"({said})"
+            whole = (
+                expression
+                if isinstance(last.value, ast.Name | ast.Call | ast.Attribute | ast.Subscript)
+                else f"({expression})"
+            )
             shown = f'{whole}.savefig("{name}.svg")'
         source = source[:start] + shown + source[end:]
     if not (named := re.findall(r"^(\w+)\.show\(\)$", program, re.MULTILINE)) or ".show(" in source:

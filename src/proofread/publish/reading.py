@@ -1,4 +1,4 @@
-"""What a page says of itself: how long it takes to read, and when it was checked with what on what."""
+"""The line below a page's title: how long it takes to read, and when it was checked, with which library."""
 
 import re
 from html import escape, unescape
@@ -6,7 +6,7 @@ from html import escape, unescape
 from ..checks.checked import Checked, day
 
 WORDS_A_MINUTE = 80  # for who learns from a page, and looks at its code, figures and formulas on the way
-# What is folded away is there for who wants more, and of what code gives the captions are read.
+# Folds are there for who wants more, and of the outputs of code the captions are read.
 _QUIET = re.compile(r"(?s)<(svg|style|script|math|pre|p-check)\b.*?</\1>|<details\b(?:(?!<details\b).)*?</details>")
 _OUTPUT = re.compile(r"(?s)<section\b(?:(?!</section>|<figcaption).)*")
 _TAG = re.compile(r"<[^>]*>")
@@ -35,10 +35,12 @@ def about(checked: Checked, html: str, figures: str) -> str:
 
     It names the file of what gave the page's figures.
     """
-    told = [f"{minutes(html)} min"] * checked.page.is_script + [checked_on(checked)]
-    line = " · ".join(filter(None, told))
-    said = 'class="proofread-about" data-search-exclude="true"' + (f' data-figures="{figures}"' if figures else "")
+    parts = [f"{minutes(html)} min"] * checked.page.is_script + [checked_on(checked)]
+    line = " · ".join(filter(None, parts))
+    attributes = 'class="proofread-about" data-search-exclude="true"' + (
+        f' data-figures="{figures}"' if figures else ""
+    )
     if not checked.machine:
-        return f"<p {said}>{line}</p>\n" if line else ""
+        return f"<p {attributes}>{line}</p>\n" if line else ""
     device = escape(" ".join(_SIGNS.sub("", checked.machine.device).split()))
-    return f"<details {said}><summary>{line}</summary>It ran on this processor: {device}</details>\n"
+    return f"<details {attributes}><summary>{line}</summary>It ran on this processor: {device}</details>\n"

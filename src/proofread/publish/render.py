@@ -24,12 +24,12 @@ if TYPE_CHECKING:  # it takes a second to import, and a build in which no cell h
     from nbconvert.exporters import HTMLExporter
     from nbformat import NotebookNode
 
-# What a cell shows of a value, the best form first. There is neither JavaScript among them nor what needs some.
+# The forms in which a cell shows a value, the best first; neither JavaScript nor any that needs it.
 SHOWN = (
     *("text/html", "text/markdown", "image/svg+xml", "text/latex", "image/png", "image/jpeg"),
     *("application/json", "text/plain"),
 )
-# What stands for the page's text colour in a picture, which as a file of its own knows no page.
+# The colour that stands for the page's text colour in a picture, which as a file of its own knows no page.
 _INKS = {"light": "#1f2328", "dark": "#e6e8ea"}
 _SUFFIXES = {"image/svg+xml": "svg", "image/png": "png", "image/jpeg": "jpg"}
 _LONG = 30  # lines of JSON that are shown without a fold
@@ -64,7 +64,7 @@ class Rendered:
 
 
 def from_latex(latex: str) -> str:
-    """What a cell shows as LaTeX, its dollars included, as MathML."""
+    """Return LaTeX that a cell shows, dollars included, as MathML."""
     tex = latex.strip()
     return math.to_mathml(tex.strip("$").strip(), display=not tex.startswith("$") or tex.startswith("$$"))
 
@@ -178,7 +178,7 @@ def _live(figure: str, checked: Checked, index: int, beside: str, rendered: Rend
 
 def pictures(checked: Checked) -> dict[tuple[int, int], Picture]:
     """The figures of a page, by the places of their cell and output."""
-    found: dict[tuple[int, int], Picture] = {}
+    drawn: dict[tuple[int, int], Picture] = {}
     for index, cell in enumerate(checked.page.cells):
         if not cell.is_code or {"remove-cell", "hide-output"} & {*cell.tags}:
             continue
@@ -188,8 +188,8 @@ def pictures(checked: Checked) -> dict[tuple[int, int], Picture]:
                 continue
             alt = unlinked(next(alts, ""))
             if (kind := shown(output)) in PICTURES:
-                found[index, place] = _picture(f"figure-{len(found) + 1}", kind, output, alt)
-    return found
+                drawn[index, place] = _picture(f"figure-{len(drawn) + 1}", kind, output, alt)
+    return drawn
 
 
 def shown(output: Output) -> str:

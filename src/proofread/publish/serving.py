@@ -1,4 +1,4 @@
-"""Under `mkdocs serve`, what is looked at is shown first. Behind it the site is built, and other pages run."""
+"""Under `mkdocs serve`, shows the page first that is looked at; behind it the site is built, and other pages run."""
 
 import logging
 import shutil
@@ -14,6 +14,7 @@ from mkdocs.exceptions import PluginError
 from mkdocs.livereload import LiveReloadServer
 from mkdocs.structure.files import Files
 
+from .. import _private
 from ..runs.cache import Cache
 from ..runs.server import run
 from ..runs.steps import Task
@@ -23,7 +24,7 @@ _log = logging.getLogger("mkdocs.plugins.proofread")
 
 
 class Overtaken(BaseException):
-    """What is being built has changed again. MkDocs would tell of an Exception as of an error."""
+    """A file has changed again during a build. MkDocs would report an Exception as an error."""
 
 
 def demand(host: str, port: int) -> None:
@@ -35,13 +36,13 @@ def demand(host: str, port: int) -> None:
     try:
         socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET).close()
     except OSError as error:
-        told = f"the site cannot be served at {host}:{port}: {str(error.strerror).partition(' (while')[0]}"
+        message = f"the site cannot be served at {host}:{port}: {str(error.strerror).partition(' (while')[0]}"
         remedy = f"end what serves there, or take another address, as in mkdocs serve --dev-addr 127.0.0.1:{port + 1}"
-        raise PluginError(f"{told}; {remedy}") from None
+        raise PluginError(f"{message}; {remedy}") from None
 
 
 class Serving:
-    """What a server is asked for, and what is built and runs behind it."""
+    """The page that a server was asked for last, and the builds and runs behind it."""
 
     def __init__(self) -> None:
         # The address of the page that was asked for last; None before all is served.
@@ -81,7 +82,7 @@ class Serving:
             before = b""
             if shown:
                 before = Path(server.root, shown).read_bytes()
-                self._reload(server)
+                _private.reload_browsers(server)
             self._is_behind = bool(shown)
             try:
                 build()
@@ -91,16 +92,9 @@ class Serving:
                 self._is_behind = False
             server.root = self._into
             if shown and not _holds(Path(server.root, shown), before):
-                server._wanted_epoch += 1  # for the browser to load it once more
+                _private.reload_after_build(server)
 
         server.builder = page_first
-
-    @staticmethod
-    def _reload(server: LiveReloadServer) -> None:
-        """Let browsers load the page that they show, as the server does when it has built the site."""
-        with server._epoch_cond:
-            server._visible_epoch = server._wanted_epoch
-            server._epoch_cond.notify_all()
 
     def into(self, site: str) -> str:
         """The folder to build the site into: not the one that is served, which the build would empty first."""
@@ -113,7 +107,7 @@ class Serving:
         Raises:
             Overtaken: There is.
         """
-        if self._is_behind and self._server and self._server._want_rebuild:
+        if self._is_behind and self._server and _private.wants_rebuild(self._server):
             raise Overtaken
 
     def close(self, site: str) -> None:
@@ -152,7 +146,7 @@ class Serving:
             self._runs = False
 
     def _taken(self) -> list[Task]:
-        """What waits now; once nothing does, the next call of `catch_up` has to begin anew."""
+        """Return the tasks that wait; once there are none, the next call of `catch_up` has to begin anew."""
         with self._change:
             tasks, self._waiting = self._waiting, []
             self._runs = bool(tasks)

@@ -37,7 +37,7 @@ from . import figures
 from .export import ExportError, replacing
 from .mkdocs_plugin import ProofreadConfig, ProofreadPlugin
 
-# What the other generator is told as MkDocs was. Nobody is to edit what is exported.
+# The settings that the other generator gets as MkDocs had them. Nobody is to edit an export.
 _SAME = (
     *("site_name", "site_url", "site_description", "site_author", "copyright", "repo_url", "repo_name", "strict"),
     *("use_directory_urls", "extra", "extra_css"),
@@ -68,13 +68,13 @@ def export_site(config_file: Path, target: Path, *, anyway: bool = False) -> Non
     config_file = config_file.resolve()
     try:
         with config_file.open("rb") as file:
-            told = yaml_load(file)
-        with replacing(target, config_file.parent / told.get("docs_dir", "docs")) as folder:
+            source = yaml_load(file)
+        with replacing(target, config_file.parent / source.get("docs_dir", "docs")) as folder:
             config, kept = _built(config_file, folder / "docs", anyway)
             for name, text in kept.pages.items():
                 (page := folder / "docs" / name).parent.mkdir(parents=True, exist_ok=True)
                 page.write_text(text, encoding="utf-8")
-            settings = _settings(told, config) | {"nav": [_entry(item) for item in kept.nav.items]}
+            settings = _settings(source, config) | {"nav": [_entry(item) for item in kept.nav.items]}
             if custom := settings["theme"].get("custom_dir"):
                 shutil.copytree(config_file.parent / custom, folder / "theme")
                 settings["theme"]["custom_dir"] = "theme"
@@ -127,12 +127,12 @@ def _built(config_file: Path, site: Path, anyway: bool) -> tuple[MkDocsConfig, _
     return config, kept
 
 
-def _settings(told: Mapping[str, Any], config: MkDocsConfig) -> dict[str, Any]:
-    """What the other generator's mkdocs.yml says, but for the navigation."""
-    theme = told.get("theme")
+def _settings(source: Mapping[str, Any], config: MkDocsConfig) -> dict[str, Any]:
+    """Return the other generator's mkdocs.yml, but for the navigation."""
+    theme = source.get("theme")
     if not isinstance(theme, dict) or theme.get("name") != "material":
         theme = {"name": "material", "font": False}  # no font from another origin: other themes bring their own
-    plugins = told.get("plugins") or []
+    plugins = source.get("plugins") or []
     options = [each for each in (plugins if isinstance(plugins, list) else [plugins]) if isinstance(each, dict)]
     search: dict[str, Any] = next((each["search"] for each in options if each.get("search")), {})
     modes = [{"tag": tag, "mode": "html"} for tag in _HEADINGS] + [{"tag": tag, "mode": "block"} for tag in _AROUND]
@@ -163,7 +163,7 @@ def _page(page: Page) -> str:
     for element in contents.find_all(True):
         for name in {"href", "src"} & element.attrs.keys():
             element[name] = _moved(str(element[name]), beside)
-    text = _BLANK.sub(lambda found: found[1] or f"&#{ord(found[0])};", _written(contents, dict(_labels(page.toc))))
+    text = _BLANK.sub(lambda match: match[1] or f"&#{ord(match[0])};", _written(contents, dict(_labels(page.toc))))
     front = f"---\n{_yaml(_plain(page.meta))}---\n\n" if page.meta else ""
     return figures.unmarked(f"{front}{text}\n")
 
@@ -177,7 +177,7 @@ def _moved(target: str, beside: str) -> str:
 
 
 def _labels(links: Iterable[AnchorLink]) -> Iterator[tuple[str, str]]:
-    """What the contents of a page call its headings, by their anchors."""
+    """Yield the labels of headings in the contents of a page, by their anchors."""
     for link in links:
         yield link.id, link.title
         yield from _labels(link.children)
@@ -198,7 +198,7 @@ def _entry(item: StructureItem) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """What of a value can be written as YAML; what else there is, such as functions, is for Python."""
+    """Return the part of a value that can be written as YAML; functions, for one, are left out."""
     if isinstance(value, Mapping):
         return {str(key): plain for key, each in value.items() if (plain := _plain(each)) is not None}
     if isinstance(value, (list, tuple)):
@@ -211,7 +211,7 @@ def _yaml(value: Any) -> str:
 
 
 def _written(element: Tag, labels: Mapping[str, str]) -> str:
-    """What is in an element, as Markdown: blocks of HTML, and headings in the elements that they stand in."""
+    """Return the content of an element as Markdown: blocks of HTML, and headings in the elements around them."""
     pieces, loose = [], ""  # what is in no block would become a paragraph of its own
     for node in element.children:
         if not isinstance(node, Tag) or node.name not in BLOCK_LEVEL_ELEMENTS:
@@ -242,8 +242,8 @@ def _heading(heading: Tag, label: str) -> str:
 def _block(element: Tag, inside: str) -> str:
     """An element around Markdown."""
     fence = "/" * (1 + max(map(len, re.findall("^/{2,}", f"//\n{inside}", re.MULTILINE))))
-    told = "".join(f"[{name}={_quoted(value)}]" for name, value in element.attrs.items())
-    return f"{fence} html | {element.name}{told}\n\n{inside}\n\n{fence}"
+    attributes = "".join(f"[{name}={_quoted(value)}]" for name, value in element.attrs.items())
+    return f"{fence} html | {element.name}{attributes}\n\n{inside}\n\n{fence}"
 
 
 def _quoted(value: str | Iterable[str]) -> str:

@@ -60,7 +60,7 @@ class Cache:
         self._packages: dict[str, str] = {}
 
     def load(self, task: Task) -> Outcome | None:
-        """What the task gave when all was as it is now."""
+        """Return the kept outcome of the task, if nothing that it depends on has changed."""
         for file in self._runs(self._folder(task.path)):
             kept = _read(file) if file.name.startswith(_key(task)) else None
             if kept and not self._changed(kept["files"]) and installed(kept["asked"]) == kept["installed"]:
@@ -68,7 +68,7 @@ class Cache:
         return None
 
     def before(self, task: Task) -> Outcome | None:
-        """What the same steps gave when they last ran, whatever has changed since; None if that failed."""
+        """Return the outcome of the last run of the same steps, whatever has changed since; None if that failed."""
         if (self._folder(task.path) / "unkept").exists():
             return None
         steps = [*parts(task)["steps"].values()]
@@ -111,7 +111,7 @@ class Cache:
             "installed": installed(outcome.asked),
             **_plain(outcome),
         }
-        # What the same steps gave with other files, and with others installed, stays beside it.
+        # The results of the same steps with other files, or with others installed, stay beside it.
         file = folder / f"{_key(task)}-{sha(json.dumps([kept['files'], kept['installed']]))[:8]}.json"
         self._write(file, seal(json.dumps(kept).encode()))
         for old in [run for run in self._runs(folder) if run != file][_KEPT - 1 :]:
@@ -120,7 +120,7 @@ class Cache:
         return None
 
     def enter(self, task: Task) -> Outcome | bool:
-        """What another program's run of the page gave meanwhile; or whether this one may run it now."""
+        """Return the outcome of another program's run of the page meanwhile, or whether this one may run it now."""
         folder = self._folder(task.path)
         lock = FileLock(folder / "lock", timeout=0)
         try:
@@ -150,7 +150,7 @@ class Cache:
             self._locks.popitem()[1].release()
 
     def trial(self, trial: Trial, snippet: Snippet, packages: Sequence[str], asked: Iterable[str]) -> str:
-        """What tells a trial of a page's program from every other; what the page asked for, its programs may too."""
+        """Return a digest of a trial of a page's program and all that it depends on, as its page does."""
         imported = tuple(map(self._package, packages))
         known = sorted((environment() | installed(asked)).items())
         return sha(json.dumps([asdict(trial), snippet.shows, snippet.raises, imported, known]))
@@ -237,7 +237,7 @@ class Cache:
 
 
 def _key(task: Task) -> str:
-    """What is known of a run before it."""
+    """Return a digest of all that is known of a run before it."""
     made = parts(task)
     # Names change with every cell of prose that comes or goes; what runs does not.
     key = [made["page"], [*made["steps"].values()], made["packages"], sorted(made["environment"].items())]
@@ -245,21 +245,21 @@ def _key(task: Task) -> str:
 
 
 def parts(task: Task) -> dict[str, Any]:
-    """What a run of the task depends on and can be known before it; steps by the names their author knows."""
+    """Return all that a run of the task depends on and that is known before it; steps by the names of its author."""
     steps: dict[str, str] = {}
     for step in task.steps:
         formulas = [asdict(formula) | {"line": 0} for formula in step.formulas]
-        said: dict[str, Any] = {"code": step.code, "raises": step.raises, "expressions": step.expressions}
-        said |= {"formulas": formulas, "snippet": step.snippet}
+        fields: dict[str, Any] = {"code": step.code, "raises": step.raises, "expressions": step.expressions}
+        fields |= {"formulas": formulas, "snippet": step.snippet}
         name = step.name
         while name in steps:
             name += "'"
-        steps[name] = sha(json.dumps(said))
+        steps[name] = sha(json.dumps(fields))
     return {"page": task.path, "packages": task.packages, "steps": steps, "environment": environment()}
 
 
 def _plain(outcome: Outcome) -> dict[str, Any]:
-    """What a run gave, as JSON knows it."""
+    """Return an outcome as JSON."""
     return {
         "began": outcome.began,
         "seconds": outcome.seconds,
@@ -277,7 +277,7 @@ def _read(file: Path) -> dict[str, Any] | None:
 
 
 def _outcome(kept: dict[str, Any]) -> Outcome | None:
-    """What `_plain` was given, with the files that it read and what it asked for; None where that cannot be told."""
+    """Return the outcome that `_plain` wrote, with its files and requests; None if it cannot be read."""
     try:
         results = [_result(**result) for result in kept["results"]]
         snippets = {int(place): Snippet(**each) for place, each in kept["snippets"].items()}
@@ -299,8 +299,8 @@ def _age(file: Path | str) -> float:
         return time.time()
 
 
-def _result(raised: dict[str, Any] | None = None, **given: Any) -> Result:
+def _result(raised: dict[str, Any] | None = None, **fields: Any) -> Result:
     """Return a result from its fields as JSON has them."""
-    for name in {"errors", "exact", "bits", "sides"} & given.keys():
-        given[name] = {int(place): value for place, value in given[name].items()}
-    return Result(raised=Raised(**raised) if raised else None, **given)
+    for name in {"errors", "exact", "bits", "sides"} & fields.keys():
+        fields[name] = {int(place): value for place, value in fields[name].items()}
+    return Result(raised=Raised(**raised) if raised else None, **fields)

@@ -30,19 +30,20 @@ from IPython.core.displaypub import DisplayPublisher
 from IPython.core.interactiveshell import InteractiveShell
 from traitlets.config import Config
 
+from .._private import end_display
 from ..formulas.libraries import used
 from ..keep.environment import cpuinfo
 from ..keep.installed import EVERYTHING
-from ..keep.late import when_imported
-from ..keep.processes import as_script
-from ..keep.written import Written
+from ..lazy_import import when_imported
 from ..pages.numbers import Value
+from ..processes.captured_output import CapturedOutput
+from ..processes.control import as_script
 from ..programs import Recorder, make
 from ..programs.trial import Trial, run
 from ..settings import Settings
 from ..syntax import module
-from . import bits, sides
-from .asked import questions
+from . import comparisons, exact_equality
+from .import_tracker import questions
 from .preload import VARIABLES
 from .steps import Machine, Output, Raised, Result, Step, Task
 from .watch import Watch, asks
@@ -64,8 +65,8 @@ def serve(
     try:
         _serve(connection, task, shell)
     except Exception as error:
-        said = f"{type(error).__name__}: {error}".strip()
-        connection.send(f"changed what runs it, which then failed with {said}; give back what it replaces")
+        message = f"{type(error).__name__}: {error}".strip()
+        connection.send(f"changed what runs it, which then failed with {message}; give back what it replaces")
 
 
 def _set_up(
@@ -120,7 +121,7 @@ def _serve(connection: Connection, task: Task, shell: "_Shell") -> None:
 
 
 def _machine(namespace: Mapping[str, object]) -> Machine:
-    """What the page has run on."""
+    """Return the library and the processor or GPU that the page has run on."""
     libraries = used(namespace)
     name = next((name for name in ("torch", "numpy") if name in libraries), "")
     software = f"{name} {sys.modules[name].__version__}" if name else f"Python {platform.python_version()}"
@@ -187,7 +188,7 @@ class _Results(DisplayHook):
         self.shell.keep("execute_result", execution_count=None, data=dict(format_dict), metadata=dict(md_dict or {}))
 
     def finish_displayhook(self) -> None:
-        self._is_active = False
+        end_display(self)
 
 
 class _Displays(DisplayPublisher):
@@ -211,7 +212,7 @@ class _Shell(InteractiveShell):
     outputs: list[Output]
     recorder: Recorder | None = None
     watch: Watch
-    written: Mapping[str, Written]  # by the stream, what is written to its descriptor
+    written: Mapping[str, CapturedOutput]  # by the stream, what is written to its descriptor
     allowed: Mapping[bool, int] = {}  # how much a cell may show, as text and otherwise
     shown = 0
     rich = 0
@@ -300,7 +301,7 @@ def _shell(path: str, scratch: str, settings: Settings) -> _Shell:
     main.__file__ = path
     _Compiler.path = path
     _Shell.outputs, _Shell.allowed = [], {False: settings.output, True: settings.rich}
-    _Shell.written = {"stdout": Written(1), "stderr": Written(2)}
+    _Shell.written = {"stdout": CapturedOutput(1), "stderr": CapturedOutput(2)}
     with warnings.catch_warnings():  # they are no page's, even where pages take warnings for errors
         warnings.simplefilter("ignore")
         shell = _Shell.instance(config=config, ipython_dir=scratch, user_module=main)
@@ -366,7 +367,7 @@ def _evaluate(step: Step, namespace: dict[str, Any], before: Result | None) -> R
             result.values.append(before.values[place])
             continue
         try:
-            value, compared = bits.evaluate(expression, _Compiler.path, namespace)
+            value, compared = exact_equality.evaluate(expression, _Compiler.path, namespace)
             result.values.append(_plain(value) if form is None else format(value, form))
         except Exception as error:
             result.values.append(None)
@@ -375,7 +376,7 @@ def _evaluate(step: Step, namespace: dict[str, Any], before: Result | None) -> R
         if compared and form is None:
             result.bits[place] = compared
         if value is False:
-            result.sides[place] = sides.told(expression, namespace)
+            result.sides[place] = comparisons.describe_operands(expression, namespace)
         if form is not None and isinstance(number := _plain(value), (int, float)):
             result.exact[place] = number
     if step.formulas:
@@ -394,8 +395,8 @@ def _plain(value: Any) -> Value:
     if isinstance(value, (list, tuple)):
         return [_plain(item) for item in value]
     if isinstance(value, int) and value.bit_length() > _MOST:
-        told = f"it has more than {_MOST} bits, and no figure says that"
-        raise OverflowError(f"{told}; give its logarithm, or a quotient")
+        message = f"it has more than {_MOST} bits, and no figure says that"
+        raise OverflowError(f"{message}; give its logarithm, or a quotient")
     return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)
 
 
@@ -413,7 +414,7 @@ class _Seeding:
             seed(generator, a, *arguments, **keywords)
 
         random.Random.seed = seeded  # type: ignore[assignment,method-assign]
-        # Who seeds has no need of what the generator's state was before.
+        # Once it is seeded, the earlier state of the generator is of no interest.
         random.seed = self._watched(random.seed, "Python's")
         self._torch: Any = None
         self._numpy: Any = None
@@ -426,7 +427,7 @@ class _Seeding:
         self._states = dict(self._now())
 
     def drew(self, shell: InteractiveShell, code: str) -> str:
-        """What the step did since then, of this code, with a generator that it had not seeded; "" if nothing."""
+        """Return how the step, of this code, used a generator since then that it had not seeded, or ""."""
         with contextlib.suppress(SyntaxError):  # torch's own cannot be watched
             for call in ast.walk(module(shell.transform_cell(code))) if ".seed()" in code else ():
                 if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "seed":

@@ -15,7 +15,7 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
-from ..keep.processes import Failure, family
+from ..processes.control import Failure, family
 from ..programs.trial import Ran, Trial
 from ..settings import Settings, written
 from .start import ENVIRONMENT as ENVIRONMENT
@@ -33,7 +33,7 @@ MEMORY_REMEDY = 'let it take less, or set memory = "8 GiB" under [tool.proofread
 
 @dataclass(frozen=True)
 class Event:
-    """What a run has come to: a step of a page begins, or the page has ended."""
+    """A point of a run: a step of a page begins, or the page has ended."""
 
     place: int  # of the page among the tasks
     step: int  # that begins, counted from 1; 0 when the page has ended
@@ -100,8 +100,8 @@ def run(
                         page.child.listen(heard)
                         if len(running) >= workers:
                             break
-                for child, said in _heard(heard):
-                    if child in running and running[child].hear(said):
+                for child, message in _heard(heard):
+                    if child in running and running[child].hear(message):
                         page = running[child]
                         yield Event(page.place, page.step, page.outcome)
                 for child, page in list(running.items()):
@@ -116,7 +116,7 @@ def run(
 
 
 def _heard(heard: "SimpleQueue[tuple[Child, Any]]") -> Iterator[tuple[Child, Any]]:
-    """What children say, once one of them does, or after a while."""
+    """Yield the messages of children, once there is one, or end after a while."""
     with contextlib.suppress(Empty):
         yield heard.get(timeout=_PATIENCE)
         while True:
@@ -176,11 +176,11 @@ def attempt(trials: Sequence[Trial], settings: Settings) -> Iterator[tuple[int, 
                 child.end()
 
 
-def _began(said: Any) -> Any:
-    """What a child says that has begun; a RunError if it could not."""
-    if isinstance(said, Failure):
-        raise RunError(said.why)
-    return said
+def _began(message: Any) -> Any:
+    """Return a child's message; raise a RunError if it says that the child could not begin."""
+    if isinstance(message, Failure):
+        raise RunError(message.why)
+    return message
 
 
 class _Page:
@@ -188,8 +188,8 @@ class _Page:
         self.place, self.task, self.outcome, self._memory = place, task, Outcome(), settings.memory
         self.step = 0
         code = " ".join(step.code or " ".join(asked for asked, _ in step.expressions) for step in task.steps)
-        given = task, str(root), settings, dict(os.environ), OWN
-        self.child = Child(forks(settings), code, "serve", scratch, *given)
+        args = task, str(root), settings, dict(os.environ), OWN
+        self.child = Child(forks(settings), code, "serve", scratch, *args)
         self.deadline, self._look = time.monotonic() + START, 0.0
         self._overdue = f"did not begin within {START:g} s; the machine may be short of memory"
         self.finished = False
@@ -246,12 +246,12 @@ def _holds_more(pid: int, allowed: int) -> bool:
     every = [pid, *family(pid)]
 
     def held(file: str, words: str) -> int:  # in kB
-        found = 0
+        total = 0
         for each in every:
             with contextlib.suppress(OSError):
-                found += sum(map(int, re.findall(words, Path(f"/proc/{each}/{file}").read_text())))
-        return found * 1024
+                total += sum(map(int, re.findall(words, Path(f"/proc/{each}/{file}").read_text())))
+        return total * 1024
 
-    # What they share, the first counts for each of them; the second does not, and takes longer to tell.
+    # The first counts shared memory for each of them; the second does not, and takes longer.
     at_most = held("status", r"Rss(?:Anon|Shmem):\s+(\d+)")
     return at_most > allowed and held("smaps_rollup", r"Pss_(?:Anon|Shmem):\s+(\d+)") > allowed

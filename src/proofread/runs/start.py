@@ -15,7 +15,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from importlib.util import find_spec
-from multiprocessing import connection, util
+from multiprocessing import connection
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -24,11 +24,11 @@ from threading import Thread
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from ..keep.processes import FORKS, Failure, room_for_sockets
+from .. import _private
+from ..processes.control import FORKS, Failure, room_for_sockets
 from ..settings import Settings, written
-from .ahead import FOLDERS
 
-# What is imported for pages, and the word of a page or a package by which it is needed; "" if it always is.
+# The modules that are imported for pages, each with the word of a page or a package that needs it; "" for all pages.
 _PRELOADED = {
     "torch": "torch",
     "torch.testing": "torch",
@@ -41,7 +41,6 @@ _PRELOADED = {
     "IPython": "",
     "proofread.formulas.agreement": "",
     "proofread.runs.kernel": "",
-    "proofread.runs.ahead": "",
 }
 # One thread a child: as many children run as there are cores. A fixed hash seed keeps the order of sets.
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "MPLBACKEND": "module://matplotlib_inline.backend_inline", "PYTHONHASHSEED": "0"}
@@ -81,8 +80,8 @@ def forks(settings: Settings) -> bool:
 def tell_unbound(settings: Settings) -> None:
     """Say of a limit that it binds nothing on this system."""
     if settings.memory != Settings.memory and not Path("/proc/self/status").exists():
-        told = f"memory ({written(settings.memory)}) binds nothing here: this system does not tell what a page holds"
-        _log.warning(f"{told}; check it on Linux")
+        message = f"memory ({written(settings.memory)}) binds nothing here: this system does not tell what a page holds"
+        _log.warning(f"{message}; check it on Linux")
 
 
 def prepare(sources: Iterable[Path] | None, packages: Iterable[str], is_forked: bool) -> None:
@@ -103,45 +102,44 @@ _packages: list[str] = []  # that are read ahead for all pages
 def _ensure_server() -> None:
     from multiprocessing import forkserver
 
-    server: Any = forkserver._forkserver
-    if server._forkserver_pid not in (None, _own.get("pid")):
-        server._stop()  # another's, who is in this process: pages would run with what it has, not with what we give
+    if _private.fork_server_pid() not in (None, _own.get("pid")):
+        _private.stop_fork_server()  # pages would run with what it has imported, not with what they need
     multiprocessing.get_context("forkserver").set_forkserver_preload(["proofread.runs.preload"])
     with room_for_sockets():
         forkserver.ensure_running()
-    _own["pid"] = server._forkserver_pid
-    _resume(server._forkserver_pid)
+    pid = _private.fork_server_pid()
+    assert pid is not None
+    _own["pid"] = pid
+    _resume(pid)
 
 
 @contextlib.contextmanager
 def _surroundings(preload: Iterable[str]) -> Iterator[None]:
     """Start processes with the variables and the flags that pages have."""
-    from . import preload as ours
+    from .preload import FOLDERS, NAMES
 
-    found = filter(None, map(find_spec, _packages))
-    folders = [folder for spec in found for folder in spec.submodule_search_locations or ()]
+    specs = filter(None, map(find_spec, _packages))
+    folders = [folder for spec in specs for folder in spec.submodule_search_locations or ()]
     before = dict(os.environ)
-    given = ENVIRONMENT | {FOLDERS: os.pathsep.join(folders), ours.NAMES: " ".join(preload)}
-    os.environ.update(given)
+    variables = ENVIRONMENT | {FOLDERS: os.pathsep.join(folders), NAMES: " ".join(preload)}
+    os.environ.update(variables)
     for name in _WITHHELD:
         os.environ.pop(name, None)
-    flags: Any = util._args_from_interpreter_flags  # type: ignore[attr-defined]
-    # Without the working directory, whose pages may have the names of Python's own modules.
-    util._args_from_interpreter_flags = lambda: [*(each for each in flags() if each.strip("O") != "-"), "-P"]  # type: ignore[attr-defined]
     try:
-        yield
+        # Without the working directory, whose pages may have the names of Python's own modules.
+        with _private.interpreter_flags(lambda flags: [*(each for each in flags if each.strip("O") != "-"), "-P"]):
+            yield
     finally:
-        util._args_from_interpreter_flags = flags  # type: ignore[attr-defined]
-        for name in given.keys() - before.keys():
+        for name in variables.keys() - before.keys():
             del os.environ[name]
-        os.environ.update({name: before[name] for name in (given.keys() | _WITHHELD) & before.keys()})
+        os.environ.update({name: before[name] for name in (variables.keys() | _WITHHELD) & before.keys()})
 
 
-def started(method: str, target: Callable[..., None], *given: Any) -> tuple[BaseProcess, Connection]:
+def started(method: str, target: Callable[..., None], *arguments: Any) -> tuple[BaseProcess, Connection]:
     """A process that calls the target with a connection and what is given; and where to hear what it sends."""
     receiver, sender = multiprocessing.Pipe(duplex=False)
     context: Any = multiprocessing.get_context(method)
-    process: BaseProcess = context.Process(target=target, args=(sender, *given), daemon=False)
+    process: BaseProcess = context.Process(target=target, args=(sender, *arguments), daemon=False)
     try:
         with _no_main_module():
             process.start()
@@ -159,16 +157,16 @@ class Child:
     What it says is heard in a thread: who writes half a message, or what is none, keeps nobody waiting.
     """
 
-    def __init__(self, is_forked: bool, text: str, does: str, folder: str, *given: Any):
+    def __init__(self, is_forked: bool, text: str, does: str, folder: str, *args: Any):
         words = {*re.findall(r"\w+", text)}
         every = bool(words & {*_packages})  # which may need all that any package does
         needed = [name for name in _needed if every or not (word := _PRELOADED[name]) or word in words]
-        asked = _in_child, does, folder, *given
+        call = _in_child, does, folder, *args
         if is_forked:
-            self.process, self._receiver = _forked(*asked)
+            self.process, self._receiver = _forked(*call)
         else:
             with _surroundings(needed):
-                self.process, self._receiver = started("spawn", *asked)
+                self.process, self._receiver = started("spawn", *call)
 
     def listen(self, heard: "SimpleQueue[tuple[Child, Any]]") -> None:
         """Put what it says into a queue, and at last that it has ended."""
@@ -179,10 +177,10 @@ class Child:
             while True:
                 data = self._receiver.recv_bytes()
                 try:
-                    said = pickle.loads(data)
+                    message = pickle.loads(data)
                 except Exception:
                     return heard.put((self, Ended(_BABBLE)))
-                heard.put((self, said))
+                heard.put((self, message))
         except (EOFError, OSError):
             connection.wait([self.process.sentinel], _GRACE)
             heard.put((self, Ended("")))
@@ -214,28 +212,24 @@ def _resume(pid: int) -> None:
         os.kill(pid, signal.SIGCONT)
 
 
-def _forked(*asked: Any) -> tuple[BaseProcess, Connection]:
+def _forked(*call: Any) -> tuple[BaseProcess, Connection]:
     """A process that the server forks; the server is started anew if it has ended."""
-    from multiprocessing import forkserver
-
     code = 0
     for _ in range(2):
         with _surroundings(_needed):
             _ensure_server()
             with contextlib.suppress(EOFError, ConnectionError):
-                return started("forkserver", *asked)
-        server: Any = forkserver._forkserver
+                return started("forkserver", *call)
         with contextlib.suppress(ChildProcessError):
-            code = os.waitstatus_to_exitcode(os.waitpid(server._forkserver_pid, 0)[1])
-        os.close(server._forkserver_alive_fd)
-        server._forkserver_pid = server._forkserver_address = server._forkserver_alive_fd = None
+            code = os.waitstatus_to_exitcode(os.waitpid(_own["pid"], 0)[1])
+        _private.forget_fork_server()
     tops = ", ".join(dict.fromkeys(name.partition(".")[0] for name in _needed))
     raise RunError(f"what imports {tops} for them {death(code)}; try each with python -c, and mend what is installed")
 
 
-def _in_child(sender: Connection, does: str, folder: str, *given: Any) -> None:
+def _in_child(sender: Connection, does: str, folder: str, *args: Any) -> None:
     """Do something for who has started this process, and say what keeps it from beginning."""
-    from ..keep.processes import guard
+    from ..processes.control import guard
 
     try:
         guard(sender.close, folder)  # before anything is imported that no fork survives
@@ -246,7 +240,7 @@ def _in_child(sender: Connection, does: str, folder: str, *given: Any) -> None:
             from . import kernel
         if preload.failed:
             return sender.send(Failure(preload.failed))
-        getattr(kernel, does)(sender, folder, *given)
+        getattr(kernel, does)(sender, folder, *args)
     except BaseException as error:
         with contextlib.suppress(Exception):
             sender.send(Failure.of(error))

@@ -1,4 +1,4 @@
-"""What a page is run as, and what that gives: plain data that can be sent to a child and kept.
+"""The steps that a page is run as, and their results: plain data that can be sent to a child and kept.
 
 Nothing here knows what a page looks like: a step is code to run, or what to evaluate once the page has come that far.
 """
@@ -43,7 +43,7 @@ class Raised:
 
 @dataclass
 class Result:
-    """What a step gave, as plain data that can be sent and kept."""
+    """The result of a step, as plain data that can be sent and kept."""
 
     outputs: list[Output] = field(default_factory=list)
     raised: Raised | None = None
@@ -69,7 +69,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Machine:
-    """What a page ran on: torch, numpy or Python, and the processor or the GPU."""
+    """The software and the device that a page ran on: torch, numpy or Python, and the processor or the GPU."""
 
     software: str  # the first of the three that it uses, with its version
     device: str
@@ -77,7 +77,7 @@ class Machine:
 
 @dataclass
 class Outcome:
-    """What a run gave: the results of the steps it took, and what ended it early."""
+    """The outcome of a run: the results of the steps it took, and the reason why it ended early."""
 
     results: list[Result] = field(default_factory=list)
     stopped: str = ""

@@ -1,7 +1,7 @@
-"""Takes note of what a page reads, and of what it starts, of which nothing is seen.
+"""Records the files, folders and variables that a page reads, and the processes that it starts.
 
-What was read has a name: a file's path, a folder's with a slash at its end where it was listed, a variable's with a
-dollar before it. Its state tells one content of it from another.
+The reads of those processes are not seen. Each read has a name: a file's path, a folder's with a slash at its end where
+it was listed, a variable's with a dollar before it. Its state differs as soon as its content does.
 """
 
 import functools
@@ -25,10 +25,10 @@ _PREFIXES = tuple(
     {os.path.join(folder(each), "") for each in (sys.prefix, sys.base_prefix, sys.exec_prefix)
      for folder in (str, os.path.realpath)}
 )  # fmt: skip
-# Ways to start a process. What it reads is hidden from the process that runs the page.
+# Ways to start a process. The reads of that process are hidden from the one that runs the page.
 _STARTS = {"subprocess.Popen", "os.exec", "os.fork", "os.forkpty", "os.posix_spawn", "os.spawn", "os.system"}
 _STARTS |= {"os.startfile", "_winapi.CreateProcess"}  # on Windows
-# Who looks for modules lists folders too, and what it finds is known as what was imported.
+# The search for modules lists folders too, and its results are known as imports.
 _IMPORTING = ("<frozen importlib", "<frozen zipimport", f"{os.sep}importlib{os.sep}", f"{os.sep}pkgutil.py")
 # For the source of what runs, which is known already.
 _LOOKING = (f"{os.sep}inspect.py", f"{os.sep}linecache.py", __file__)
@@ -36,7 +36,7 @@ MISSING = digest(Path(os.devnull, "nothing"))
 
 
 def state(name: str) -> str:
-    """What tells one content of what was read from another."""
+    """Return a digest of the content of a file, a folder or a variable that was read."""
     if name.startswith("$"):
         value = os.environ.get(name[1:])
         return MISSING if value is None else sha(value)
@@ -63,19 +63,19 @@ class Watch:
         self._watch_variables()
         spawned = util.spawnv_passfds
 
-        def spawn(*given: Any) -> int:
+        def spawn(*args: Any) -> int:
             self.started.add("multiprocessing")  # which starts by no way that tells
-            return spawned(*given)
+            return spawned(*args)
 
         util.spawnv_passfds = spawn  # type: ignore[assignment]  # of the same form
         sys.addaudithook(self._audit)
 
     def files(self, packages: Iterable[str]) -> dict[str, str]:
-        """What a run depends on: modules that are not installed, and what it read of the project."""
+        """Return the files that a run depends on: modules that are not installed, and its reads in the project."""
         with suppress(OSError, ValueError):  # a page may close all that it knows nothing of
             self._told.seek(0)
-            told = os.fsdecode(self._told.read()).split("\0")  # by processes that were forked from this one
-            for name, seen in zip(told[::2], told[1::2], strict=False):
+            parts = os.fsdecode(self._told.read()).split("\0")  # by processes that were forked from this one
+            for name, seen in zip(parts[::2], parts[1::2], strict=False):
                 self.read.setdefault(name, seen)
         modules = {str(getattr(module, "__file__", None) or "") for module in list(sys.modules.values())}
         modules |= {*files_of(packages)} if self.started else set()
@@ -138,8 +138,8 @@ class Watch:
             self._make(arguments[1])
         elif event in _STARTS:
             self.started.add(event)
-            given, folder = (arguments[1:2], arguments[2]) if event == "subprocess.Popen" else (arguments, "")
-            for each in given:
+            named, folder = (arguments[1:2], arguments[2]) if event == "subprocess.Popen" else (arguments, "")
+            for each in named:
                 self.names(each if isinstance(each, (list, tuple)) else (each,), os.fspath(folder or ""))
         return None
 

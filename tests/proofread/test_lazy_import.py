@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from proofread.publish.deferred import defer
+from proofread.lazy_import import defer
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 import pytest
 
-from proofread.runs.bits import evaluate
+from proofread.runs.exact_equality import evaluate
 
 from .conftest import Proofreader
 

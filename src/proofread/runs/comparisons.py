@@ -1,4 +1,4 @@
-"""Says why a condition does not hold: the part of it that fails, and the values that this part compares."""
+"""Explains why a condition does not hold: by the part of it that fails, and the values that this part compares."""
 
 import ast
 from types import GeneratorType, ModuleType
@@ -6,21 +6,21 @@ from typing import Any
 
 from ..syntax import expression as parse
 
-_LONGEST = 60  # characters of a value that are told
-_FEW = 4  # values that are told
+_LONGEST = 60  # characters of a value that are shown
+_FEW = 4  # values that are shown
 
 
-def told(expression: str, namespace: dict[str, Any]) -> str:
-    """What a condition that is false compares: ``a is 1, b is 2``; "" where nothing of that can be told."""
-    said = {}
+def describe_operands(expression: str, namespace: dict[str, Any]) -> str:
+    """Return the operands that a false condition compares, as ``a is 1, b is 2``, or "" if it has none."""
+    texts = {}
     for each in _compared(parse(expression), namespace):
         text = " ".join(repr(_value(each, namespace)).split())
-        said[ast.unparse(each)] = text if len(text) <= _LONGEST else f"{text[:_LONGEST]} ..."
-    return ", ".join([f"{side} is {text}" for side, text in said.items()][:_FEW])
+        texts[ast.unparse(each)] = text if len(text) <= _LONGEST else f"{text[:_LONGEST]} ..."
+    return ", ".join([f"{side} is {text}" for side, text in texts.items()][:_FEW])
 
 
 def _compared(node: ast.expr, namespace: dict[str, Any]) -> list[ast.expr]:
-    """What is compared in the part of a condition that decides; that part itself where it compares nothing."""
+    """Return the operands of the part of a condition that decides; that part itself where it compares nothing."""
     sides: list[ast.expr] = []
     if (
         isinstance(node, ast.Call)
@@ -39,10 +39,10 @@ def _compared(node: ast.expr, namespace: dict[str, Any]) -> list[ast.expr]:
         return _compared(node.operand, namespace) or [node.operand]
     if isinstance(node, ast.Call):
         sides = [*([node.func.value] if isinstance(node.func, ast.Attribute) else []), *node.args]
-    return [each for each in sides if _tells(_value(each, namespace)) and not isinstance(each, ast.Constant)]
+    return [each for each in sides if _can_be_shown(_value(each, namespace)) and not isinstance(each, ast.Constant)]
 
 
-def _tells(value: object) -> bool:
+def _can_be_shown(value: object) -> bool:
     return value is not ... and not isinstance(value, (ModuleType, GeneratorType))
 
 

@@ -3,7 +3,8 @@
 Two processors, or two versions of a library, add in another order, and what is equal on one differs on the other in
 the last bit. Whether a comparison rests on that is decided by what it really compares: not if one side is a literal, an
 integer, a truth value, a text, a shape, or if it holds nothing but whole numbers and infinities, which rounding leaves
-alone. A difference that is asked whether it is zero compares, too. What a function of the page compares is not seen.
+alone. A difference that is asked whether it is zero compares, too. A comparison inside of a function of the page is not
+seen.
 """
 
 import ast
@@ -22,21 +23,21 @@ _TOLERANCES = ("rtol", "atol", "rel_tol", "abs_tol")
 
 
 def evaluate(expression: str, file: str, namespace: dict[str, Any]) -> tuple[Any, str]:
-    """What an expression gives, and the first comparison of computed numbers in it; "" if there is none."""
+    """Return the value of an expression, and the first comparison of computed numbers in it or ""."""
     source = f"({expression}\n)"
     watch = _Watch()
     tree = ast.fix_missing_locations(_Watched(source, watch).visit(ast.parse(source, file, "eval")))
     namespace[_WATCH] = watch
     try:
-        return eval(compile(tree, file, "eval"), namespace), watch.found
+        return eval(compile(tree, file, "eval"), namespace), watch.comparison
     finally:
         del namespace[_WATCH]
 
 
 class _Watch:
     def __init__(self) -> None:
-        self.found = ""
-        self.said: list[str] = []  # the comparisons that are watched
+        self.comparison = ""
+        self.sources: list[str] = []  # the comparisons that are watched
         self._last: dict[int, Any] = {}  # the operand that came before, by the comparison
 
     def operand(self, value: Any, place: int, first: bool, compared: bool) -> Any:
@@ -65,8 +66,8 @@ class _Watch:
         return noted
 
     def _compare(self, place: int, left: Any, right: Any) -> None:
-        if not self.found and _rounded(left) and _rounded(right):
-            self.found = self.said[place]
+        if not self.comparison and _rounded(left) and _rounded(right):
+            self.comparison = self.sources[place]
 
 
 class _Watched(ast.NodeTransformer):
@@ -102,8 +103,8 @@ class _Watched(ast.NodeTransformer):
         literal = _literal(node.left) or _literal(node.right)
         self.generic_visit(node)
         if self._zero is not None and isinstance(node.op, ast.Sub) and not literal:
-            self._watch.said.append(self._watch.said[self._zero])
-            place = len(self._watch.said) - 1
+            self._watch.sources.append(self._watch.sources[self._zero])
+            place = len(self._watch.sources) - 1
             node.left = self._call("operand", node.left, place, True, False)
             node.right = self._call("operand", node.right, place, False, True)
         return node
@@ -117,8 +118,8 @@ class _Watched(ast.NodeTransformer):
         return node
 
     def _place(self, node: ast.expr) -> int:
-        self._watch.said.append(" ".join((ast.get_source_segment(self._source, node) or "").split()))
-        return len(self._watch.said) - 1
+        self._watch.sources.append(" ".join((ast.get_source_segment(self._source, node) or "").split()))
+        return len(self._watch.sources) - 1
 
     def _call(self, method: str, value: ast.expr, *rest: int) -> ast.Call:
         watch = ast.Attribute(ast.Name(_WATCH, ast.Load()), method, ast.Load())

@@ -1,4 +1,4 @@
-"""What is written to a descriptor itself: by libraries, and by the processes that are started."""
+"""Captures the output that libraries and started processes write to a descriptor itself."""
 
 import codecs
 import contextlib
@@ -7,7 +7,7 @@ import sys
 import tempfile
 
 
-class Written:
+class CapturedOutput:
     """Takes from now on what is written to standard output (1) or standard error (2), which no reader would see."""
 
     def __init__(self, number: int):
@@ -21,7 +21,7 @@ class Written:
         self._stream = sys.__stdout__ if number == 1 else sys.__stderr__
 
     def read(self) -> str:
-        """What has been written since."""
+        """Return the text that has been written since the last call."""
         with contextlib.suppress(OSError, ValueError):  # who runs here may have closed them
             if self._stream is not None:
                 self._stream.flush()

@@ -1,4 +1,7 @@
-"""Takes note of what is asked for by name, whether it is installed or not. The fork server imports this first."""
+"""Records each module, distribution and entry point that is asked for by name, installed or not.
+
+The fork server imports this first.
+"""
 
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -44,12 +47,12 @@ def _group(frame: FrameType | None) -> str | None:
 
 def _entry_points(**params: Any) -> Any:
     """As `importlib.metadata.entry_points`; who takes one group of all, as triton does, asks for that one alone."""
-    found = _all_entry_points(**params)
+    result = _all_entry_points(**params)
     if params:
         if "group" not in params:
             _asked.questions.add(EVERYTHING)
-        return found
-    kind: Any = type(found)
+        return result
+    kind: Any = type(result)
 
     class Noted(kind):  # type: ignore[misc]  # a dict of groups on Python 3.11, a tuple on later ones
         def __getattribute__(self, name: str) -> Any:
@@ -60,7 +63,7 @@ def _entry_points(**params: Any) -> Any:
 
     for name in {"__contains__", "__getitem__", "__iter__", "__len__"}:  # which Python asks of the class
         setattr(Noted, name, _noted(getattr(kind, name)))
-    return Noted(dict.items(found) if isinstance(found, dict) else found)  # that dict's own methods warn
+    return Noted(dict.items(result) if isinstance(result, dict) else result)  # that dict's own methods warn
 
 
 def _noted(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -88,6 +91,6 @@ metadata.entry_points = _entry_points
 
 
 def questions() -> list[str]:
-    """What this process, and those that it was forked from, have asked for."""
+    """Return the requests of this process and of those that it was forked from, sorted."""
     imported = {_import(name) for name in [*sys.modules] if name.partition(".")[0] not in sys.stdlib_module_names}
     return sorted(imported | _asked.questions)

@@ -1,4 +1,4 @@
-"""Processes: who starts one ends all that it started, in whatever session, and whatever became of its parent."""
+"""Processes that end with all that they have started, in whatever session, and whatever became of its parent."""
 
 import contextlib
 import ctypes
@@ -11,9 +11,11 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from multiprocessing import process, resource_tracker, spawn, util
+from multiprocessing import process, spawn, util
 from multiprocessing.connection import wait
 from typing import Any, NamedTuple
+
+from .. import _private
 
 # Whether this system has what it takes to fork, and to end what a fork has started. Windows has not.
 FORKS = all(hasattr(os, name) for name in ("fork", "setpgid", "killpg"))
@@ -24,13 +26,13 @@ _END_WITH_PARENT, _ADOPT = 1, 36  # PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER
 
 
 class Failure(NamedTuple):
-    """What a process says that could not begin, for no fault of what it was to run."""
+    """The reason why a process could not begin, which is no fault of the page or program that it was to run."""
 
     why: str
 
     @classmethod
     def of(cls, error: BaseException) -> "Failure":
-        """What an error says; of a file, with the remedy."""
+        """Return an error's text as a reason; of an error with a file, with the remedy."""
         remedy = "; make room, or set TMPDIR to a folder that has some" if isinstance(error, OSError) else ""
         return cls(f"{type(error).__name__}: {error}{remedy}")
 
@@ -50,27 +52,17 @@ def as_script(folder: str, page: str = "") -> None:
     """
     multiprocessing.set_start_method(None, force=True)
     if FORKS:
-        from multiprocessing import forkserver
-
-        server: Any = forkserver._forkserver
-        if server._forkserver_alive_fd is not None:
-            os.close(server._forkserver_alive_fd)  # or the server that we come from would live as long as we
-        server.__init__()
-    tracker: Any = resource_tracker._resource_tracker
-    if tracker._fd is not None:
-        os.close(tracker._fd)  # that of who started us, who would tell of what is written there
-    tracker.__init__()
-    this: Any = process.current_process()
-    this._identity, this._name, this._parent_pid, process._parent_process = (), "MainProcess", None, None  # type: ignore[attr-defined]
+        _private.forget_fork_server()
+    _private.forget_resource_tracker()
     tempfile.tempdir = folder
-    this._config["tempdir"] = folder if _is_short(folder) else _short_folder()
+    _private.become_main_process(folder if _is_short(folder) else _short_folder())
     prepare = spawn.get_preparation_data
 
     def prepared(name: str) -> dict[str, Any]:
         from . import by_value  # only where a process is started that is no fork
 
-        told = {key: value for key, value in prepare(name).items() if not key.startswith("init_main")}
-        return told | {"init_main_from_name": by_value.__name__}
+        data = {key: value for key, value in prepare(name).items() if not key.startswith("init_main")}
+        return data | {"init_main_from_name": by_value.__name__}
 
     if page:
         spawn.get_preparation_data = prepared
@@ -93,7 +85,7 @@ def _short_folder() -> str:
 def room_for_sockets() -> Iterator[None]:
     """Let multiprocessing begin where the name of the temporary folder is too long for sockets."""
     folder = tempfile.gettempdir()
-    if not (FORKS and "tempdir" not in process.current_process()._config):  # type: ignore[attr-defined]
+    if not FORKS or _private.has_temporary_folder():
         yield
         return
     try:
@@ -118,18 +110,18 @@ def family(pid: int) -> list[int]:
             state, parent = stat.read().rpartition(")")[2].split()[:2]
             if state not in "ZX":
                 children.setdefault(int(parent), []).append(int(name))
-    found = [pid]
-    for each in found:
-        found += children.get(each, ())
-    return found[1:]
+    family_ids = [pid]
+    for each in family_ids:
+        family_ids += children.get(each, ())
+    return family_ids[1:]
 
 
 def end_family(pid: int) -> None:
     """Kill all that a process has started, and what that starts meanwhile."""
     for _ in range(1000):  # what belongs to another user stays
-        if not (found := family(pid)):
+        if not (living := family(pid)):
             return
-        for each in found:
+        for each in living:
             with contextlib.suppress(OSError):
                 os.kill(each, signal.SIGKILL)
         time.sleep(0.002)
@@ -143,7 +135,7 @@ def guard(close: Callable[[], None], folder: str) -> None:
 
     Args:
         close: Closes what the child alone shall hold.
-        folder: What who started it clears away, and this process if that is gone.
+        folder: A folder that the parent clears away, or this process if the parent is gone.
     """
     parent = multiprocessing.parent_process()
     assert parent is not None
@@ -152,9 +144,9 @@ def guard(close: Callable[[], None], folder: str) -> None:
         threading.Thread(target=_end_with, args=(parent, folder), daemon=True).start()
         return
     os.setpgid(0, 0)  # nor here
-    heard, told = os.pipe()
-    os.set_blocking(told, False)
-    signal.set_wakeup_fd(told)
+    receiver, sender = os.pipe()
+    os.set_blocking(sender, False)
+    signal.set_wakeup_fd(sender)
     for number in (signal.SIGCHLD, signal.SIGTERM):
         signal.signal(number, lambda *_: None)
     adopt()
@@ -165,13 +157,13 @@ def guard(close: Callable[[], None], folder: str) -> None:
         signal.set_wakeup_fd(-1)
         for number in (signal.SIGCHLD, signal.SIGTERM):
             signal.signal(number, signal.SIG_DFL)
-        os.close(heard)
-        os.close(told)
+        os.close(receiver)
+        os.close(sender)
         return
     close()
     status = None
-    while status is None and parent.sentinel not in wait([parent.sentinel, heard]):
-        if signal.SIGTERM in os.read(heard, 4096):
+    while status is None and parent.sentinel not in wait([parent.sentinel, receiver]):
+        if signal.SIGTERM in os.read(receiver, 4096):
             break
         with contextlib.suppress(ChildProcessError):
             while status is None and (changed := os.waitpid(-1, os.WNOHANG | os.WUNTRACED))[0]:
