@@ -78,7 +78,9 @@ def test_fused_choice(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_flash_attention_and_flash_attention_backward(monkeypatch: pytest.MonkeyPatch) -> None:
     context, logsumexp = _private.flash_attention(X, X, X, 0.0, True, scale=0.3)
-    for part, expected in zip((context, logsumexp), tiles.tiled_attention(X, X, X, is_causal=True, scale=0.3), strict=True):
+    for part, expected in zip(
+        (context, logsumexp), tiles.tiled_attention(X, X, X, is_causal=True, scale=0.3), strict=True
+    ):
         torch.testing.assert_close(part, expected)
     inputs = (torch.ones_like(X), X, X, X, context, logsumexp, 0.0, True)
     leaves = [X.clone().requires_grad_() for _ in range(3)]
