@@ -26,11 +26,14 @@ __all__ = [
     "flash_attention_backward",
     "flex_scores",
     "fused_choice",
+    "graphs_traced",
     "has_room_for_sockets",
     "is_transformed",
     "leaves",
     "opened",
+    "storage_holders",
     "tracing_state",
+    "uncompiled_function",
     "uncompiled_module",
     "unwatched",
     "version",
@@ -90,6 +93,28 @@ def uncompiled_module(module: nn.Module) -> nn.Module:
     """Return what torch.compile has wrapped, and does not give back; without the name, the module itself."""
     original: nn.Module = getattr(module, "_orig_mod", module)
     return original
+
+
+def uncompiled_function(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return what torch.compile has wrapped; without the name, the function itself."""
+    original: Callable[..., Any] = getattr(function, "_torchdynamo_orig_callable", function)
+    return original
+
+
+def graphs_traced() -> int:
+    """Count the graphs that torch.compile has traced so far; without its counters, none."""
+    try:
+        from torch._dynamo.utils import counters  # it imports the compiler
+    except ImportError:
+        return 0
+    return int(counters["stats"]["unique_graphs"])
+
+
+def storage_holders(x: Tensor) -> int:
+    """Count the tensors that hold the memory of x, itself included; without the count, two: as if one more did."""
+    storage = x.untyped_storage()  # which holds the memory, too
+    count = getattr(torch._C, "_storage_Use_Count", None)
+    return 2 if count is None else int(count(storage._cdata)) - 1
 
 
 def version(x: Any) -> int | None:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from unmasked import _generators, _modes
+from unmasked._private import uncompiled_module
 from unmasked_doctor._listen.calls import Call, Match, laid, matches_in
 from unmasked_doctor._listen.hear import Event, heard
 from unmasked_doctor._listen.wires import wires_of
@@ -54,7 +55,7 @@ def _hear(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], de
             return model(*args, **kwargs)
 
     run, modes, stack = _Run(), [(module, module.training) for module in model.modules()], [""]
-    modules = dict(getattr(model, "_orig_mod", model).named_modules())
+    modules = dict(uncompiled_module(model).named_modules())
     items = next((x.size(0) for x in (*args, *kwargs.values()) if isinstance(x, Tensor) and x.dim()), 1)
     try:
         model.eval()
@@ -191,7 +192,7 @@ class _Examination:
         default: torch.device | None,
     ):
         self.model, self.args, self.kwargs, self.run, self.default = model, args, kwargs, run, default
-        self.modules = dict(getattr(model, "_orig_mod", model).named_modules())
+        self.modules = dict(uncompiled_module(model).named_modules())
         self.findings: list[Finding] = []
         self.cautions: list[Finding] = []
         self.passed: list[str] = []

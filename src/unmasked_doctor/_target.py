@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from unmasked._checks import flag
+from unmasked._private import uncompiled_function, uncompiled_module
 
 __all__ = ["INPUTS", "Inputs", "Options", "Target", "WrongShape", "is_triangle", "restored", "with_article"]
 
@@ -426,7 +427,7 @@ def _named(things: Mapping[str, nn.Module | Tensor]) -> Iterator[tuple[str, Tens
 
 def _uncompiled(target: Any) -> Any:
     """The module or function that torch.compile was given, which computes the same and can be copied and watched."""
-    return getattr(target, "_orig_mod", getattr(target, "_torchdynamo_orig_callable", target))
+    return uncompiled_module(target) if isinstance(target, nn.Module) else uncompiled_function(target)
 
 
 def _parts(result: Any) -> list[Any]:

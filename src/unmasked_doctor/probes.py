@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from unmasked import _generators
 from unmasked._checks import checked
+from unmasked._private import storage_holders
 from unmasked_doctor._target import restored
 
 __all__ = [
@@ -633,8 +634,7 @@ def shares_memory(module: nn.Module) -> Evidence | None:
 
 def _is_shared(p: Tensor) -> bool:
     """Whether another tensor may hold the parameter's memory: to look for it among all objects takes its time."""
-    storage = p.untyped_storage()  # which holds it too, as the parameter does
-    return torch._C._storage_Use_Count(storage._cdata) > 2
+    return storage_holders(p) > 1
 
 
 def _overlap(a: Tensor, b: Tensor) -> bool:

@@ -15,9 +15,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from unmasked._modes import uncompiled, written_out
+from unmasked._private import DispatchMode, flex_scores
 
 __all__ = ["Event", "Facts", "Listener", "heard", "product_of"]
 
@@ -92,7 +92,7 @@ class _Trace:
     facts: Facts = field(default_factory=Facts)
 
 
-class Listener(TorchDispatchMode):
+class Listener(DispatchMode):
     """Hears products and softmaxes, and may put other results in the place of some.
 
     Args:
@@ -124,7 +124,7 @@ class Listener(TorchDispatchMode):
             return self._softmax(func, args, kwargs)
         if name in ("bmm", "mm", "addmm", "baddbmm"):
             return self._product(func, name, args, kwargs)
-        if self.kernel and not isinstance(func, torch._ops.HigherOrderOperator):
+        if self.kernel and hasattr(func, "decompose"):
             with self:
                 result = func.decompose(*args, **kwargs)
             if result is not NotImplemented:
@@ -185,13 +185,11 @@ class Listener(TorchDispatchMode):
         return result
 
     def _flex(self, query: Tensor, key: Tensor, value: Tensor, *more: Any) -> Any:
-        from torch._higher_order_ops.flex_attention import _math_attention_inner  # it imports the compiler
-
         score_mod, block_mask, scale, _, *buffers = more
         groups = query.size(1) // key.size(1)
         if groups > 1:
             key, value = (x.repeat_interleave(groups, 1) for x in (key, value))
-        scores = _math_attention_inner(query, key, value, score_mod, block_mask, scale, {}, *buffers)[1]
+        scores = flex_scores(query, key, value, score_mod, block_mask, scale, {}, *buffers)
         self.kernel = "flex"
         with self:
             ids, _ = self._traced(torch.matmul(query, key.mT))

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
+from unmasked._private import DispatchMode
 from unmasked.functional import attention_scores, attention_weights
 from unmasked.gradients import attention_backward
 
@@ -80,7 +80,7 @@ def left_out(grad_context: Tensor, query: Tensor, key: Tensor, value: Tensor) ->
     }
 
 
-class _Products(TorchDispatchMode):
+class _Products(DispatchMode):
     """Counts matrix products."""
 
     count = 0

@@ -17,10 +17,10 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch._dynamo.utils import counters
 from torch.nn.attention.flex_attention import AuxRequest, BlockMask, create_block_mask, create_mask, flex_attention
 
 from unmasked import masks
+from unmasked._private import graphs_traced
 from unmasked.functional import attend
 from unmasked.kernels import kernels_of
 from unmasked_lessons.measure import Record, _cost, _drawn
@@ -80,7 +80,7 @@ def hold(device: torch.device | str = "cpu") -> Record:
     sinks = torch.tensor([-1.0, 2.0], device=device)
     ids = torch.zeros(2, 300, dtype=torch.long, device=device)
     ids[0, 128:], ids[1, 260:] = 1, 1  # of three tiles of 128 each the last is not full
-    torch._dynamo.reset()
+    torch.compiler.reset()
     compiled: Callable[..., Any] = torch.compile(flex_attention)
     ways: tuple[Callable[..., Any], ...] = (compiled, flex_attention)
 
@@ -132,8 +132,8 @@ def _decoded(q: Tensor, k: Tensor, v: Tensor, *, as_tensor: bool) -> int:
 
     That many graphs are traced, each of which would be a kernel of its own; they run here as they are.
     """
-    torch._dynamo.reset()
-    compiled, before = torch.compile(flex_attention, backend="eager"), counters["stats"]["unique_graphs"]
+    torch.compiler.reset()
+    compiled, before = torch.compile(flex_attention, backend="eager"), graphs_traced()
     at = torch.zeros((), dtype=torch.long, device=q.device)
     right = attend(q, k, v, allowed=masks.sliding_window(300, window=40, device=q.device)).context
     blocks = create_block_mask(_window(40), None, None, 300, 300, q.device)
@@ -142,7 +142,7 @@ def _decoded(q: Tensor, k: Tensor, v: Tensor, *, as_tensor: bool) -> int:
         row.mask_mod, row.seq_lengths = _window(40, at.fill_(place) if as_tensor else place), (1, 300)
         step = slice(place, place + 1)
         torch.testing.assert_close(compiled(q[:, :, step], k, v, block_mask=row), right[:, :, step], atol=1e-3, rtol=0)
-    made: int = counters["stats"]["unique_graphs"] - before
+    made: int = graphs_traced() - before
     return made
 
 
