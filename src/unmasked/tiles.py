@@ -140,7 +140,8 @@ def merge(parts: Sequence[tuple[Tensor, Tensor]]) -> Part:
 
     Examples:
         >>> query, key, value = torch.randn(5, 4), torch.randn(9, 4), torch.randn(9, 4)
-        >>> parts = [tiled_attention(query, key[part], value[part]) for part in (slice(0, 2), slice(2, 9))]
+        >>> halves = slice(0, 2), slice(2, 9)
+        >>> parts = [tiled_attention(query, key[at], value[at]) for at in halves]
         >>> torch.allclose(merge(parts).context, tiled_attention(query, key, value).context, atol=1e-6)
         True
     """
