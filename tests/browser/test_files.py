@@ -31,7 +31,7 @@ def test_each_module_has_a_page_of_its_own_in_the_reference_and_shows_no_source(
     modules = {
         path.parent.name if path.stem == "__init__" else path.stem: package
         for package in packages
-        for path in [*(ROOT / "src" / package).glob("[!_]*.py"), *(ROOT / "src" / package).glob("*/__init__.py")]
+        for path in [*(ROOT / "src" / package).glob("[!_]*.py"), *(ROOT / "src" / package).glob("[!_]*/__init__.py")]
     }
     reference = {name.split("/")[1]: html for name, html in pages(site).items() if re.match(r"reference/\w+/", name)}
     # The doctor is a page itself. Nobody but the pages calls what they compute and draw, nor the doctor's examples.
