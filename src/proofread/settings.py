@@ -137,12 +137,12 @@ def size(text: str) -> int:
 def written(bytes_: int) -> str:
     """Write a number of bytes as a setting would.
 
-    >>> written(4 * 2**30), written(200_000), written(1536)
-    ('4 GiB', '200 kB', '1.5 KiB')
+    >>> written(4 * 2**30), written(200_000), written(1536), written(1_234_567_000)
+    ('4 GiB', '200 kB', '1.5 KiB', '1234567 kB')
     """
     for unit, factor in reversed(_UNITS.items()):
         if bytes_ >= factor and bytes_ * 10 % factor == 0:
-            return f"{bytes_ / factor:g} {unit}"
+            return f"{f'{bytes_ / factor:.1f}'.removesuffix('.0')} {unit}"
     return f"{bytes_} B"
 
 

@@ -255,7 +255,7 @@ def _shape(kind: str, axes: list[str]) -> Check:
     def check(name: str, x: Any, lengths: Lengths) -> None:
         tensor(name, x, kind)
         shape = x.shape
-        _, other, y = lengths.setdefault("", (0, name, x))  # of all that there is the first
+        _, other, y = lengths.setdefault("", (0, name, x))  # the first tensor: all others must be on its device
         if x.device != y.device:
             raise ValueError(f"{name} is on {x.device} and {other} on {y.device}; move one to the other")
         if len(shape) < len(fixed) or (not many and len(shape) > len(fixed)):

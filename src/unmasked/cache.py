@@ -16,10 +16,10 @@ __all__ = ["KVCache"]
 
 
 def _counted(axis: int) -> Any:
-    """Read a number of tokens from a size of ``_counts``, a tensor without numbers, which `_count` makes.
+    """Read a count of tokens, which is kept as the size of an axis of ``_counts``, an empty tensor.
 
-    torch.compile expects sizes to change: any other number of a cache that is a global is a constant to it,
-    and it would compile every step anew.
+    torch.compile expects sizes to change. It takes an int of a global cache for a constant, and would compile every
+    step anew.
     """
 
     def get(cache: Any) -> int:

@@ -444,7 +444,7 @@ def _weights(
     scores: Tensor, mask: Tensor | None, blind: Tensor | None, sinks: Tensor | None, *, in_place: bool = False
 ) -> Tensor:
     if mask is not None:
-        # vmap over the mask alone: scores that are not batched cannot take in one that is. A compiler saves the copy.
+        # Under vmap over the mask alone, scores cannot be written in place. A compiler does so anyway.
         in_place = in_place and not torch.compiler.is_compiling()
         in_place = in_place and not is_transformed(mask)
         scores = scores.add_(mask) if in_place else scores + mask
@@ -476,7 +476,7 @@ def _mask(
     *,
     kernel_scale: float | None = None,
 ) -> _Mask:
-    """Make one mask, for the scores or the query x, of all that shuts keys out, or leave it to a kernel with a scale.
+    """Merge ``allowed``, ``bias`` and ``is_causal`` into one additive mask, or say that the kernel can hide the future.
 
     A softmax over -inf alone is NaN, forward and backward, or a number of the kernel's own. So rows that see nothing
     see everything in the mask, and are to be zeroed afterwards.

@@ -51,8 +51,7 @@ class Backend(NamedTuple):
     Attributes:
         name: "flash", "efficient", "cudnn" or "math".
         can_run: Whether it can.
-        why_not: Why it cannot, in PyTorch's words. In parentheses stands what they leave out: what is so on a CPU, and
-            elsewhere that PyTorch does not say.
+        why_not: The reason why it cannot, in PyTorch's words. Text in parentheses is ours, where PyTorch gives none.
         chosen: Whether PyTorch picks it, left to itself.
     """
 

@@ -34,9 +34,9 @@ class MultiheadAttention(nn.MultiheadAttention):
     - ``key_padding_mask`` and ``attn_mask`` may be of different types.
     - With batch_first the output is contiguous in every mode, where PyTorch's is a transposed view while gradients are
       on: from one seed, a dropout that follows drops other entries.
-    - Training and evaluation run the same code: there is no separate fast path in evaluation, and inside an
-      nn.TransformerEncoderLayer the layer's own, which would not call this module, is declined, as PyTorch declines it
-      for every module with a hook: this one carries a forward pre-hook that does nothing else.
+    - Training and evaluation run the same code: there is no separate fast path in evaluation. A forward pre-hook that
+      does nothing stops the fast path of an nn.TransformerEncoderLayer, which would bypass this module: PyTorch takes
+      it for no module with a hook.
     - Nested tensors, strided and jagged, are taken in self- and cross-attention, in training too, with batch_first and
       without masks. Their weights are padded with zeros to the longest query and the longest key.
     - It is compiled and exported, but not scripted: torch.jit.script, which PyTorch no longer develops, is refused.
@@ -261,7 +261,8 @@ class MultiheadAttention(nn.MultiheadAttention):
     def _check_kinds(self, **tensors: Tensor | None) -> None:
         """Refuse what is no tensor, or has another device or type than the layer, but under autocast."""
         weight = self.q_proj_weight if self.in_proj_weight is None else self.in_proj_weight
-        device, dtype, seen = weight.device, weight.dtype, None
+        device, dtype = weight.device, weight.dtype
+        seen: Tensor | None = weight  # which is checked already
         for name, x in tensors.items():
             is_mask = name.endswith("_mask")
             if x is seen or (is_mask and x is None):

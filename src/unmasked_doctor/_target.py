@@ -49,7 +49,7 @@ class Options:
         sizes = [("embed_dim", self.embed_dim), ("num_heads", self.num_heads), ("tokens", self.tokens)]
         for name, size in [*sizes, *(("key_dim", width) for width in widths)]:
             least = 2 if name == "tokens" else 1  # with one token there is nothing to weigh
-            needed = size is not None or name == "embed_dim"
+            needed = size is not None or name == "embed_dim" or (name == "key_dim" and isinstance(self.key_dim, tuple))
             if needed and (not isinstance(size, int) or isinstance(size, bool) or size < least):
                 raise ValueError(f"{name} is {getattr(self, name)!r}; it must be a whole number, {least} or more")
         for name in ("batch_first", "positions", "training"):

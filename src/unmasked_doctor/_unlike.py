@@ -211,13 +211,13 @@ def _explain_causal(seen: Seen, value: Any, usual: Any) -> Difference:
 
 
 class Fact(NamedTuple):
-    """What layers that are likes have alike.
+    """A property that similar layers share.
 
     Attributes:
-        of: What one has; None where it is not asked.
-        said: The cause of another, what is told of it, and the evidence.
-        follows: Whether another may be no more than what another mistake brings with it.
-        good: Whether it is right to have it, though the others have not.
+        of: Read it off a layer; None where it is not asked.
+        explain: Give the cause of a deviation, its text and the evidence.
+        follows: Whether a deviation may be only a consequence of another mistake.
+        good: Whether a layer may have it rightly, though the others have it not.
     """
 
     of: Callable[[Seen], Any]

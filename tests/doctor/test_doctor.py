@@ -253,6 +253,7 @@ def test_the_same_report_comes_every_time() -> None:
         ),
         ({"key_dim": 2.5, "inputs": "qkv"}, ValueError, "key_dim is 2.5; it must be a whole number, 1 or more"),
         ({"key_dim": (3, -1), "inputs": "qkv"}, ValueError, "key_dim is (3, -1); it must be a whole number, 1 or more"),
+        ({"key_dim": (6, None), "inputs": "qkv"}, ValueError, "key_dim is (6, None); it must be a whole number, 1 or"),
         ({"key_dim": 7}, ValueError, "key_dim is 7, and with inputs='x' the keys are of the tokens themselves"),
         ({"key_dim": (7, 5), "inputs": "x_context"}, ValueError, 'for inputs="qkv" or "qkv_allowed" alone'),
         ({"cache": True}, ValueError, 'cache is True; pass "kv" where forward(x, cache=None) returns (output, cache)'),

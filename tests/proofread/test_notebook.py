@@ -172,6 +172,8 @@ def test_a_program_says_how_to_install_the_packages_if_it_imports_them(code: str
         ('!!! note "Out"\n\n    !!! tip "In"\n\n        Deep.', "> **Out**\n>\n> > **In**\n> >\n> > Deep.\n"),
         ('=== "One"\n\n    First.\n\n=== "Two"\n\n    Second.', "**One**\n\nFirst.\n\n**Two**\n\nSecond.\n"),
         ('```\n!!! note "x"\n\n    y\n```', '```\n!!! note "x"\n\n    y\n```'),
+        ("```\ny\n````\n\n??? tip\n    z", "```\ny\n````\n\n> **Tip**\n>\n> z\n"),
+        ("````\n```\n??? tip\n````", "````\n```\n??? tip\n````"),
         ("# Title { #id .big }", "# Title"),
         ("[a](b.md){ .button } and `{ .kept }`", "[a](b.md) and `{ .kept }`"),
         ("$\\hspace{.5em} x_{.y}$", "$\\hspace{.5em} x_{.y}$"),

@@ -475,6 +475,7 @@ test_what_pytorch_takes_in_silence_or_refuses_in_other_words_is_refused_by_name 
             "dropout is '0.1', a str; it must be a probability in [0, 1]": made(dropout="0.1"),
             "dtype is torch.int32; it must be floating, such as torch.float32": made(dtype=torch.int32),
             "query is of the type list; pass torch.tensor(query)": called(query=[[0.0]]),
+            "query is None; pass a tensor": called(query=None),
             "value is None; pass a tensor": called(value=None),
             "attn_mask is 'causal', a str; pass a tensor": called(attn_mask="causal"),
             "key is sparse, torch.sparse_coo; call key.to_dense()": called(key=X.to_sparse()),

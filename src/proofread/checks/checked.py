@@ -71,7 +71,7 @@ class Text:
         self.drew = self.drew or result.unseeded
 
     def leave(self) -> None:
-        """Take no failure for the last word: the page did not come to its end, where it would have been tried anew."""
+        """Drop the errors: the page stopped before its end, where they would have been tried once more."""
         self.values = {figure: value for figure, value in self.values.items() if figure not in self.errors}
         self.errors = {}
 

@@ -11,9 +11,8 @@ Words are numbers, too: up to *twenty* they are whole and exact; a fraction or a
 
 A unit after the figure takes a value in base units: bytes, seconds, radians, a share for percentage points, and for
 million the number itself. ``4 MiB`` says 4194304. A bound before it (*at most 3*) takes a value that keeps it; what
-goes *up to 3* reaches 3. What is *about* a figure is no further from it than half a unit of its last digit that is no
-zero at its end, and than a twentieth of it: *about 2400* holds from 2350 up to 2450. *Nearly* and *almost* hold what
-lies below alone.
+goes *up to 3* reaches 3. What is *about* a figure is within half a unit of its last digit before its zeros, and within
+a twentieth of it: *about 2400* holds from 2350 up to 2450. *Nearly* and *almost* hold what lies below alone.
 """
 
 import math

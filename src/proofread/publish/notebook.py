@@ -173,7 +173,8 @@ def _boxes(markdown: str) -> str:
     while lines:
         line = lines.pop(0)
         if mark := re.match(r"[ ]*(`{3,}|~{3,})", line):
-            fence = "" if fence and line.strip() == fence else fence or mark[1]
+            closes = fence and line.strip() == line.strip()[:1] * len(line.strip()) and line.strip().startswith(fence)
+            fence = "" if closes else fence or mark[1]
         box = _BOX.fullmatch(line)
         found = box or _TAB.fullmatch(line)
         if fence or not found:

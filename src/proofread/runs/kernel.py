@@ -481,7 +481,7 @@ class _Seeding:
         self._note("NumPy's")
 
     def _note(self, name: str) -> None:
-        """A step may import a library, and draw at once; of the others it may have seeded what they draw from."""
+        """Note the state of one library alone, which a step may import and draw from: it may have seeded the others."""
         self._states |= {known: state for known, state in self._now() if name in known}
 
     def _watched(self, seed: Any, name: str) -> Any:

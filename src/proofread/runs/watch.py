@@ -127,7 +127,7 @@ class Watch:
                     return self._make(path)
                 if flags & os.O_WRONLY:
                     return None
-            # os.open does not tell of which folder a name is that is not here.
+            # The event of os.open lacks dir_fd, so that a relative name may be of another folder.
             if arguments[1] is not None or isinstance(path, int) or os.access(path, os.F_OK):
                 self._note(path)
         elif event in ("os.listdir", "os.scandir"):

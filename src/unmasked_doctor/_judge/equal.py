@@ -37,7 +37,7 @@ class Maps:
 
     Attributes:
         query, key, value: One below the other for each head of the queries.
-        out: Of the merged heads, and after these of what it was given, if that passes by.
+        out: Applied to the merged heads, followed by the input if that is added to the output.
         heads: How many there are.
         more: A key and a value for each head that no input makes, if there are some.
     """

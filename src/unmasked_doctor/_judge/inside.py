@@ -335,7 +335,7 @@ def _tables(view: View, base: Run) -> Iterator[Outcome]:
 
 
 def _padded(view: View, base: Run) -> Iterator[Outcome]:
-    """Hide a key from every query of an item, as padding is hidden: queries of their own are not hidden for it."""
+    """Hide a key from every query of an item, as padding is hidden; the hidden token's own query still attends."""
     items, queries, keys = base.case.query.size(0), base.case.query.size(1), base.case.key.size(1)
     allowed = torch.ones(items, queries, keys, dtype=torch.bool)
     each = torch.arange(items) if view.target.mask_axes != 2 else torch.zeros(items, dtype=torch.long)

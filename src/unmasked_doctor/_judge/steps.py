@@ -228,7 +228,7 @@ class Scores:
         return self.shuts(turned) and bool((turned != self.should).any())
 
     def levels(self, hidden: float, shown: float) -> bool:
-        """Whether what should be hidden gets so much, and the others that."""
+        """Whether keys that should be hidden get ``hidden`` added to their scores, and the others ``shown``."""
         rest = self.described.rest
         values, others = rest[self.should], rest[~self.should]
         return self.near(values, torch.full_like(values, hidden)) and self.near(others, torch.full_like(others, shown))

@@ -28,7 +28,7 @@ class Match:
     Attributes:
         start, at, place: Numbers of the three events; ``at`` is ``place`` where no softmax was heard.
         weights, value, context: (batch, rows, keys), (batch, keys, features) and (batch, rows, features).
-        numbers: Of each weight, the number of the product of query and key that it was made of, or -1.
+        numbers: For each weight, the id of its score in the product of query and key, or -1.
         places: Where each number of the context stands in the event's result.
         query, key: (batch, rows, features), as they were multiplied.
         sources: For query, key and value, the numbers that theirs came from, laid out as they are; None if unknown.

@@ -40,7 +40,7 @@ class Facts:
     Attributes:
         softmax: The number of the last softmax that they went through, or None.
         gain: What single numbers multiplied them by, since they were made or went through a softmax.
-        turned: How far the numbers of the same product lie that were added to them, as a rotation does; 0 if none were.
+        turned: The distance, in features, of the entries of the same product that a rotation adds to them; 0 if none.
         varied: Whether they were multiplied by what is no single number: a norm, a mask, a gate.
         dropout: The probability with which one was dropped.
         booleans: Whether a boolean tensor was added to them, as zeros and ones.
@@ -65,7 +65,7 @@ class Event:
         ids: For each input, the id of the product's number that each of its numbers came from, or -1.
         facts: For each input, what was done to it since.
         axis: Of a softmax, the axis it ran over.
-        first: The number of the first number of a product's result.
+        first: The id of the first entry of a product's result.
         matrix: What a layer multiplies by, as it was given, to be found among the target's tensors.
         kernel: What ran: "written out", "sdpa" for PyTorch's function, or "flex".
         module: The name of the innermost module that was running.

@@ -231,7 +231,7 @@ def hold(
         axes: The names of the axes, which a message adds to the right shape.
         shown: A function that picks the part of both results that a message shows; by default whole numbers are shown,
             and of others the largest difference.
-        tolerance: The largest difference of a number from the right one; whole numbers must be equal.
+        tolerance: The largest difference of a number from the right one, or share of it; whole numbers must be equal.
 
     Raises:
         Wrong: The result is not right; the message names the inputs, both results and the mistake, if it is known.
@@ -277,7 +277,8 @@ def judge(answer: Callable[[Any], object], tried: Sequence[tuple[str, bool, Any,
 def same(result: Any, right: Any, tolerance: float = 1e-5) -> bool:
     """Say whether two tensors or numbers are equal, up to rounding where they are no whole numbers."""
     if not isinstance(right, Tensor):
-        return math.isclose(result, right, rel_tol=0.0 if isinstance(right, int) else tolerance)
+        tolerance = 0.0 if isinstance(right, int) else tolerance
+        return math.isclose(result, right, rel_tol=tolerance, abs_tol=tolerance)
     if result.shape != right.shape:
         return False
     if not right.is_floating_point():

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from unmasked_lessons.exercises import Feedback, check, exercises
+from unmasked_lessons.exercises._check import same
 
 DOCS = Path(__file__).parents[3] / "docs"
 
@@ -61,6 +62,14 @@ def test_what_a_function_returns_in_its_place_is_told():
     assert feedback.message == "Your answer is of the type Tensor; give the function itself, not what it returns."
     raised = check("causal-mask", lambda tokens: tokens()).message
     assert raised == "Your answer raised TypeError: 'int' object is not callable"
+
+
+@pytest.mark.parametrize(
+    ("result", "right", "is_same"),
+    [(0.1 + 0.2 - 0.3, 0.0, True), (1e-4, 0.0, False), (2.001, 2.0, False), (1e8 + 1, 1e8, True), (3, 2, False)],
+)
+def test_numbers_are_the_same_up_to_rounding(result: float, right: float, is_same: bool):
+    assert same(result, right) == is_same
 
 
 def test_feedback_is_true_if_the_answer_is_right_and_else_leads_to_the_museum():
