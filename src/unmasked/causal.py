@@ -21,7 +21,7 @@ from unmasked._layers import (
 )
 from unmasked._shapes import Bool, Float, Int
 from unmasked.cache import KVCache
-from unmasked.functional import Attention, attend
+from unmasked.functional import Attention, _attend
 from unmasked.heads import merge_heads, split_heads
 
 __all__ = ["CausalSelfAttention"]
@@ -179,7 +179,9 @@ class CausalSelfAttention(nn.Module):
     def _attend(
         self, x: Tensor, allowed: Tensor | None, cache: KVCache | None, positions: Tensor | None, *, need_weights: bool
     ) -> Attention:
-        require_input(x, self.d_in, self.qkv.weight)
+        qkv, dropout, sinks = self.qkv, self.dropout if self.training else 0.0, self.sinks
+        require_input(x, self.d_in, qkv.weight)
+        require_options(scale=self.scale, softcap=self.softcap, dropout=dropout)
         past, tokens = 0, x.size(-2)
         if cache is not None:
             if not isinstance(cache, KVCache):
@@ -188,24 +190,22 @@ class CausalSelfAttention(nn.Module):
         require_room(tokens, past, self.context_length)
         heads = [self.num_heads, self.num_kv_heads, self.num_kv_heads]
         # Tensor.split calls it, after more Python than a small layer takes for its products.
-        query, key, value = split_heads(self.qkv(x), sum(heads)).split_with_sizes(heads, dim=-3)
+        query, key, value = split_heads(qkv(x), sum(heads)).split_with_sizes(heads, dim=-3)
         if positions is not None:
             require_positions(positions, x, self.rotary)
         if self.rotary is not None:
             if positions is None:
                 positions = torch.arange(tokens, device=x.device) if cache is None else cache._positions(tokens)
             query, key = (turned(self.rotary, each, positions) for each in (query, key))
-        is_causal, dropout, sinks = True, self.dropout if self.training else 0.0, self.sinks
+        is_causal, new = True, (key, value)
         if cache is not None:
-            require_options(scale=self.scale, softcap=self.softcap, dropout=dropout)
-            new = key, value
             key, value = (cache.peek if need_weights else cache._seen)(*new)
             allowed, is_causal = cache._masked(allowed, tokens, key.size(-2), in_order=need_weights)
-            if not need_weights:
-                if allowed is not None or sinks is not None:  # all else was made here, or is checked by now
-                    _check(query, key, value, allowed=allowed, sinks=sinks)
-                cache._write(*new)
-        return attend(
+        if allowed is not None or sinks is not None:  # all else was made here, or is checked by now
+            _check(query, key, value, allowed=allowed, sinks=sinks)
+        if cache is not None and not need_weights:
+            cache._write(*new)
+        return _attend(
             query,
             key,
             value,

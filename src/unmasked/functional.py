@@ -233,14 +233,44 @@ def attend(
     _check(query, key, value, allowed=allowed, bias=bias, sinks=sinks)
     flag("is_causal", is_causal)
     flag("need_weights", need_weights)
-    scale, softcap, dropout_p = _scale(query, scale), _softcap(softcap), _probability(dropout_p)
+    if implementation is not None:
+        choice("implementation", implementation, "fused", "eager", None)
+    return _attend(
+        query,
+        key,
+        value,
+        allowed=allowed,
+        bias=bias,
+        is_causal=is_causal,
+        scale=_scale(query, scale),
+        softcap=_softcap(softcap),
+        sinks=sinks,
+        dropout_p=_probability(dropout_p),
+        need_weights=need_weights,
+        implementation=implementation,
+    )
+
+
+def _attend(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    allowed: Tensor | None = None,
+    bias: Tensor | None = None,
+    is_causal: bool = False,
+    scale: float | None = None,
+    softcap: float | None = None,
+    sinks: Tensor | None = None,
+    dropout_p: float = 0.0,
+    need_weights: bool = False,
+    implementation: str | None = None,
+) -> Attention:
+    """Do what `attend` says, for tensors and options that are checked."""
+    scale = _scale(query, None) if scale is None else scale
     bias = None if bias is None else bias.to(query.dtype)  # both implementations add the same numbers
     only_eager = need_weights or softcap is not None or sinks is not None
-    if implementation is None:
-        implementation = "eager" if only_eager else "fused"
-    if not isinstance(implementation, str) or implementation not in ("fused", "eager"):
-        choice("implementation", implementation, "fused", "eager", None)
-    is_fused = implementation == "fused"
+    is_fused = not only_eager if implementation is None else implementation == "fused"
     if is_fused and only_eager:
         asked = "need_weights=True" if need_weights else "sinks" if softcap is None else f"softcap={softcap}"
         raise ValueError(f'{asked} needs implementation="eager": no fused kernel does it')

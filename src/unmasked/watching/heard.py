@@ -265,7 +265,7 @@ def _callers(frame: FrameType | None, names: Mapping[int, str]) -> tuple[nn.Modu
 
 
 def _is_attention(code: CodeType) -> bool:
-    named = code.co_name == "attend" and code.co_filename == functional.__file__
+    named = code.co_name == "_attend" and code.co_filename == functional.__file__
     return named or code is MHA.__code__
 
 
