@@ -309,7 +309,7 @@ our_output, our_weights = ours(query, key, value, **each_head)
 begins = {
     merge_heads: "    return",
     attention_scores: "    dtype",
-    functional.attend: "    scores = attention_scores",
+    functional._attend: "    scores = attention_scores",
 }
 for function, begin in begins.items():
     source = inspect.getsource(function)

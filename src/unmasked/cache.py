@@ -126,8 +126,8 @@ class KVCache:
         require_floating(dtype, device)
         self.max_tokens, self.window, self._counts = max_tokens, window, _count(0, 0)
         self._slots = max_tokens if window is None else min(window, max_tokens)
-        shape = (batch, num_kv_heads, self._slots, head_dim)
-        self._key, self._value = _zeros(shape, dtype, device), _zeros(shape, dtype, device)
+        # Keys and values side by side, on the axis of heads, as a layer's projection makes them: one write for both.
+        self._memory = _zeros((batch, 2 * num_kv_heads, self._slots, head_dim), dtype, device)
         self._seqlens: Tensor | None = None  # where they differ
 
     def append(
@@ -167,22 +167,7 @@ class KVCache:
         Returns:
             keys and values, (batch, kv_heads, keys, head_dim): copies.
         """
-        tokens = self._new_tokens(key, value)
-        if self._seqlens is not None:
-            places = self._positions(tokens)[:, None, :, None].expand_as(key)
-            keys, values = (
-                kept[:, :, : self.length + tokens].scatter(2, places, new)
-                for kept, new in ((self._key, key), (self._value, value))
-            )
-            return keys, values
-        past = self._needed(self.length)
-        start = (self.length - past) % self._slots
-        end = min(start + past, self._slots)
-        keys, values = (
-            torch.cat([kept[:, :, start:end], kept[:, :, : past - (end - start)], new], dim=2)
-            for kept, new in ((self._key, key), (self._value, value))
-        )
-        return keys, values
+        return self._peek(key, value)
 
     def crop(self, length: int | Int[Tensor, "batch"]) -> None:
         """Forget all tokens but the first ``length``: drafts that were refused, padding, or everything.
@@ -199,13 +184,13 @@ class KVCache:
             tensor("length", length, "Int")
             require_values(length=length)
             lengths = [int(each) for each in length] if length.dim() == 1 else []
-            if len(lengths) != self._key.size(0):
+            if len(lengths) != self._memory.size(0):
                 raise ValueError(
                     f"length has shape {tuple(length.shape)}; it must be a number, or one for each of the "
-                    f"{self._key.size(0)} sequences of the cache"
+                    f"{self._memory.size(0)} sequences of the cache"
                 )
         else:
-            lengths = [size("length", length, least=0)] * self._key.size(0)
+            lengths = [size("length", length, least=0)] * self._memory.size(0)
         held = [self.length] * len(lengths) if self._seqlens is None else self._seqlens.tolist()
         for sequence, (wanted, has) in enumerate(zip(lengths, held, strict=True)):
             if not 0 <= wanted <= has:
@@ -224,11 +209,10 @@ class KVCache:
             )
         self._seqlens = None
         if min(lengths) < longest:
-            self._seqlens = torch.tensor(lengths, device=self._key.device)
+            self._seqlens = torch.tensor(lengths, device=self._memory.device)
             # Behind its own end a sequence has forgotten tokens, which must be finite though they are hidden.
-            forgotten = torch.arange(self._slots, device=self._key.device) >= self._seqlens[:, None]  # batch keys
-            for stored in (self._key, self._value):
-                stored.masked_fill_(forgotten[:, None, :, None], 0.0)
+            forgotten = torch.arange(self._slots, device=self._memory.device) >= self._seqlens[:, None]  # batch keys
+            self._memory.masked_fill_(forgotten[:, None, :, None], 0.0)
         self._counts = _count(longest, kept)
 
     def reorder(self, order: Int[Tensor, "batch"]) -> None:
@@ -241,7 +225,7 @@ class KVCache:
             TypeError: order holds no integers.
             ValueError: order does not name a sequence that is there for each.
         """
-        batch = self._key.size(0)
+        batch = self._memory.size(0)
         tensor("order", order)
         if order.is_floating_point() or order.is_complex() or order.dtype == torch.bool:
             raise TypeError(f"order is {order.dtype}; it names sequences by their number: call order.long()")
@@ -250,10 +234,9 @@ class KVCache:
             raise ValueError(
                 f"order is {order.tolist()}; it must name {batch} sequences, each by a number from 0 to {batch - 1}"
             )
-        order = order.to(self._key.device)
-        for stored in (self._key, self._value):
-            used = stored[:, :, : min(self.length, self._slots)]
-            used.copy_(used.index_select(0, order))
+        order = order.to(self._memory.device)
+        used = self._memory[:, :, : min(self.length, self._slots)]
+        used.copy_(used.index_select(0, order))
         if self._seqlens is not None:
             self._seqlens = self._seqlens[order]
             self.crop(self._seqlens)  # the longest may be gone
@@ -263,7 +246,7 @@ class KVCache:
         """How many tokens each sequence has so far."""
         if self._seqlens is not None:
             return self._seqlens
-        return torch.full((self._key.size(0),), self.length, device=self._key.device)
+        return torch.full((self._memory.size(0),), self.length, device=self._memory.device)
 
     @property
     def positions(self) -> Int[Tensor, "keys"]:
@@ -276,7 +259,7 @@ class KVCache:
     @property
     def bytes(self) -> int:
         """The memory that the cache takes, however many tokens it holds."""
-        return self._key.nbytes + self._value.nbytes
+        return self._memory.nbytes
 
     @staticmethod
     def bytes_per_token(
@@ -299,17 +282,17 @@ class KVCache:
         return 2 * num_layers * num_kv_heads * head_dim * (dtype or torch.get_default_dtype()).itemsize
 
     def __repr__(self) -> str:
-        batch, heads, _, head_dim = self._key.shape
+        batch, heads, _, head_dim = self._memory.shape
         window = "" if self.window is None else f", window={self.window}"
-        dtype = str(self._key.dtype).removeprefix("torch.")
+        dtype = str(self._memory.dtype).removeprefix("torch.")
         return (
-            f"KVCache(batch={batch}, num_kv_heads={heads}, head_dim={head_dim}, {dtype}{window}: "
+            f"KVCache(batch={batch}, num_kv_heads={heads // 2}, head_dim={head_dim}, {dtype}{window}: "
             f"{self.length} of {self.max_tokens} tokens)"
         )
 
     def _held(self, length: int, kept: int) -> Tensor:
         """Whose key is in which slot, after so many tokens of which so many are kept."""
-        slots = torch.arange(min(length, self._slots), device=self._key.device)
+        slots = torch.arange(min(length, self._slots), device=self._memory.device)
         held = length - 1 - (length - 1 - slots) % self._slots
         return held.masked_fill(held < length - kept, -1)
 
@@ -317,17 +300,35 @@ class KVCache:
         """How many tokens before it the next query sees, after so many."""
         return length if self.window is None else min(length, self.window - 1)
 
-    def _seen(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+    # Below, ``new`` is a key and a value, or one tensor of both, side by side on the axis of heads.
+
+    def _seen(self, *new: Tensor) -> tuple[Tensor, Tensor]:
         """Return the result of `append` before anything is written: `_write` fills in the new tokens."""
-        tokens, (length, held, _) = self._new_tokens(key, value), self._counts.shape
+        tokens, (length, held, _) = self._new_tokens(*new), self._counts.shape
         if tokens != 1 and length + tokens > self._slots:
-            return self.peek(key, value)
-        keys = min(held + tokens, self._slots)
-        return self._key.narrow(2, 0, keys), self._value.narrow(2, 0, keys)
+            return self._peek(*new)
+        key, value = self._memory.narrow(2, 0, min(held + tokens, self._slots)).chunk(2, dim=1)
+        return key, value
+
+    def _peek(self, *new: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the result of `peek`."""
+        tokens = self._new_tokens(*new)
+        both = new[0] if len(new) == 1 else torch.cat(new, dim=1)
+        if self._seqlens is not None:
+            places = self._positions(tokens)[:, None, :, None].expand_as(both)
+            both = self._memory[:, :, : self.length + tokens].scatter(2, places, both)
+        else:
+            past = self._needed(self.length)
+            start = (self.length - past) % self._slots
+            end = min(start + past, self._slots)
+            kept = self._memory[:, :, start:end], self._memory[:, :, : past - (end - start)]
+            both = torch.cat([*kept, both], dim=2)
+        key, value = both.chunk(2, dim=1)
+        return key, value
 
     def _positions(self, tokens: int) -> Tensor:
         """Where so many new tokens stand: (tokens,), or (batch, tokens) where sequences have different lengths."""
-        counted = torch.arange(tokens, device=self._key.device)
+        counted = torch.arange(tokens, device=self._memory.device)
         return counted + (self.length if self._seqlens is None else self._seqlens[:, None])
 
     def _masked(self, allowed: Tensor | None, tokens: int, keys: int, *, in_order: bool) -> tuple[Tensor | None, bool]:
@@ -335,6 +336,8 @@ class KVCache:
 
         The second result says whether the future is still to be hidden: those keys are the last ones, in their order.
         """
+        if allowed is None and self._seqlens is None and (self.window is None or tokens == 1):
+            return None, True
         total = self.length + tokens
         if allowed is not None:
             tensor("allowed", allowed, "Bool")
@@ -350,44 +353,42 @@ class KVCache:
             last = self._positions(tokens)[:, None, :, None]  # batch 1 tokens 1
             return masks.combine(allowed, torch.arange(keys, device=last.device) <= last), False
         if self.window is not None and tokens != 1 and total > self.window:  # else nobody sees farther than it
-            window = masks.sliding_window(tokens, keys, window=self.window, device=self._key.device)
+            window = masks.sliding_window(tokens, keys, window=self.window, device=self._memory.device)
             return masks.combine(allowed, window), False
         return allowed, True
 
-    def _write(self, key: Tensor, value: Tensor) -> None:
+    def _write(self, *new: Tensor) -> None:
         """Store new tokens that `_seen` has checked."""
-        tokens, (length, held, _) = key.size(2), self._counts.shape
-        if self._seqlens is not None:
-            places = self._positions(tokens)[:, None, :, None].expand_as(key)
-            for stored, new in ((self._key, key), (self._value, value)):
-                stored.scatter_(2, places, new)
-            self._seqlens = self._seqlens + tokens
-            self._counts = _count(length + tokens, held + tokens)
-            return
-        if tokens > self._slots:  # the first would only be overwritten
-            key, value = (new[:, :, tokens - self._slots :] for new in (key, value))
-        kept = key.size(2)
+        tokens, (length, held, _) = new[0].size(2), self._counts.shape
+        memory = (self._memory,) if len(new) == 1 else self._memory.chunk(2, dim=1)
+        kept = min(tokens, self._slots)  # the first would only be overwritten
         start = (length + tokens - kept) % self._slots
         end = min(start + kept, self._slots)
-        for stored, new in ((self._key, key), (self._value, value)):
-            if end - start == kept:
-                stored[:, :, start:end] = new
+        for stored, part in zip(memory, new, strict=True):
+            if self._seqlens is not None:
+                stored.scatter_(2, self._positions(tokens)[:, None, :, None].expand_as(part), part)
+            elif end - start == tokens:
+                stored[:, :, start:end] = part
             else:  # around the ring
-                stored[:, :, start:] = new[:, :, : end - start]
-                stored[:, :, : start + kept - end] = new[:, :, end - start :]
+                last = part[:, :, tokens - kept :]
+                stored[:, :, start:end] = last[:, :, : end - start]
+                stored[:, :, : start + kept - end] = last[:, :, end - start :]
+        if self._seqlens is not None:
+            self._seqlens = self._seqlens + tokens
         self._counts = _count(length + tokens, min(held + tokens, self._slots))
 
-    def _new_tokens(self, key: Tensor, value: Tensor) -> int:
+    def _new_tokens(self, *new: Tensor) -> int:
         """How many tokens there are, if they fit in every way."""
-        if not (isinstance(key, Tensor) and isinstance(value, Tensor)) or key.is_nested or value.is_nested:
-            self._refuse(key, value)
-        stored, shape = self._key, key.shape
-        batch, heads, _, head_dim = stored.shape
-        fits = len(shape) == 4 and shape[0] == batch and shape[1] == heads and shape[3] == head_dim
-        alike = key.dtype == value.dtype == stored.dtype and key.device == value.device == stored.device
-        alike = alike and key.layout is value.layout is torch.strided
-        if not (fits and alike and shape == value.shape) or key.requires_grad or value.requires_grad:
-            self._refuse(key, value)
+        memory, first = self._memory, new[0]
+        shape = first.shape if isinstance(first, Tensor) and not first.is_nested else torch.Size()
+        batch, heads, _, head_dim = memory.shape
+        fits = len(shape) == 4 and (shape[0], shape[1] * len(new), shape[3]) == (batch, heads, head_dim)
+        for each in new if fits else ():
+            alike = isinstance(each, Tensor) and not each.is_nested and each.layout is torch.strided
+            alike = alike and each.shape == shape and each.dtype == memory.dtype and each.device == memory.device
+            fits = fits and alike and not each.requires_grad
+        if not fits:
+            self._refuse(*(first.chunk(2, dim=-3) if len(new) == 1 else new))
         tokens = shape[2]
         if self.length + tokens > self.max_tokens:
             raise ValueError(
@@ -398,10 +399,11 @@ class KVCache:
 
     def _refuse(self, key: Tensor, value: Tensor) -> None:
         """Say in which way they do not fit, if they do not: in inference, to require grad is no fault."""
-        batch, heads, _, head_dim = self._key.shape
+        stored = self._memory.chunk(2, dim=1)[0]
+        batch, heads, _, head_dim = stored.shape
         axes = f"(batch, kv_heads, tokens, head_dim) = ({batch}, {heads}, tokens, {head_dim})"
         for name, new in (("key", key), ("value", value)):
-            _refuse_other(name, new, self._key, axes)
+            _refuse_other(name, new, stored, axes)
             if new.requires_grad and torch.is_grad_enabled():
                 raise ValueError(
                     f"{name} requires grad, and a cache keeps numbers without their history; call the model under "

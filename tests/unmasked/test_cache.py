@@ -221,13 +221,13 @@ def drawn(batch: int = 2, heads: int = 3, tokens: int = 1, head_dim: int = 4) ->
 
 def test_append_returns_all_keys_and_all_values_as_views_of_memory_that_is_taken_once() -> None:
     cache = KVCache(2, 3, 10, 4)
-    memory = {cache._key.data_ptr(), cache._value.data_ptr()}
+    memory = cache._memory.untyped_storage().data_ptr()
     key, value = drawn(tokens=8)
     for start, end in [(0, 3), (3, 7), (7, 8)]:
         keys, values = cache.append(key[:, :, start:end], value[:, :, start:end])
         assert torch.equal(keys, key[:, :, :end])
         assert torch.equal(values, value[:, :, :end])
-        assert {keys.data_ptr(), values.data_ptr()} == memory, "nothing was copied"
+        assert {each.untyped_storage().data_ptr() for each in (keys, values)} == {memory}, "nothing was copied"
         assert keys.stride(-1) == 1, "the kernel takes it as it is"
     assert cache.bytes == 2 * 2 * 3 * 10 * 4 * 4
     assert cache.length == 8
@@ -236,16 +236,15 @@ def test_append_returns_all_keys_and_all_values_as_views_of_memory_that_is_taken
 def test_unused_memory_is_zero() -> None:
     cache = KVCache(2, 3, 10, 4, dtype=torch.float16)
     cache.append(*(each.half() for each in drawn(tokens=2)))
-    assert not cache._key[:, :, 2:].any()
-    assert not cache._value[:, :, 2:].any()
-    assert (cache._key.dtype, cache._value.dtype) == (torch.float16, torch.float16)
+    assert not cache._memory[:, :, 2:].any()
+    assert cache._memory.dtype == torch.float16
 
 
 def test_a_ring_keeps_the_last_tokens_in_the_memory_of_its_window() -> None:
     cache, (key, value) = KVCache(2, 3, 1000, 4, window=4), drawn(tokens=12)
     small = KVCache(2, 3, 4, 4)
     assert cache.bytes == small.bytes
-    memory = cache._key.data_ptr()
+    memory = cache._memory.data_ptr()
     for n in range(12):
         keys, values = cache.append(key[:, :, [n]], value[:, :, [n]])
         assert keys.data_ptr() == memory
@@ -263,7 +262,7 @@ def test_a_step_copies_nothing_that_is_stored_and_makes_no_mask_for_one_length(m
         cache, x = made.cache(2, 30, window=window), torch.randn(2, sum(parts), 7, dtype=torch.float64)
         for part in x.split(parts, dim=1):
             made(part, cache=cache)
-            assert calls[-1]["key"].untyped_storage().data_ptr() == cache._key.untyped_storage().data_ptr()
+            assert calls[-1]["key"].untyped_storage().data_ptr() == cache._memory.untyped_storage().data_ptr()
             if lengths is None:
                 assert calls[-1]["attn_mask"] is None
                 assert calls[-1]["is_causal"] is (part.size(1) > 1), "a prefill is masked by the kernel"
@@ -370,13 +369,12 @@ DOES_NOT_FIT: dict[str, tuple[type[Exception], Tensor, Tensor]] = {
 @pytest.mark.parametrize("window", [None, 2])
 def test_what_does_not_fit_is_refused_and_nothing_is_stored(text: str, window: int | None) -> None:
     (error, key, value), cache = DOES_NOT_FIT[text], filled(window)
-    before = cache._key.clone(), cache._value.clone()
+    before = cache._memory.clone()
     for call in (cache.append, cache.peek):
         with pytest.raises(error, match=re.escape(text) + "$"):
             call(key, value)
     assert cache.length == 7
-    assert torch.equal(cache._key, before[0])
-    assert torch.equal(cache._value, before[1])
+    assert torch.equal(cache._memory, before)
 
 
 def ragged(*lengths: int) -> KVCache:
@@ -534,7 +532,7 @@ def test_a_model_of_transformers_gives_the_same_logits_with_its_own_cache(family
         done = after
     (known,) = kept.values()
     for mine, layer in zip(caches, known.layers, strict=True):
-        torch.testing.assert_close((mine._key, mine._value), (layer.keys, layer.values), rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(mine._memory.chunk(2, dim=1), (layer.keys, layer.values), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("family", KV_HEADS)

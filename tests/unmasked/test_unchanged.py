@@ -176,7 +176,7 @@ OF_LATENT: dict[str, Call] = {
 
 
 def state(cache: Any) -> list[Any]:
-    held = [cache._key, cache._value, cache.cache_seqlens] if isinstance(cache, KVCache) else [cache._kept]
+    held = [cache._memory, cache.cache_seqlens] if isinstance(cache, KVCache) else [cache._kept]
     return [cache.length, *(each.clone() for each in held)]
 
 
