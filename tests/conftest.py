@@ -38,6 +38,9 @@ NEEDS = {
     "cuda": (torch.cuda.is_available(), "needs an NVIDIA GPU: run it on a machine with CUDA"),
     "forks": (FORKS, "needs forks: run it on Linux or macOS"),
     "lineage": (LINEAGE, "needs to be told which process started which, and what it holds: run it on Linux"),
+    # What a push need not try again. That FlexAttention is as recorded is PyTorch's doing, whose version is pinned; it
+    # compiles for a minute.
+    "weekly": (os.environ.get("WEEKLY") == "all", "is tried each week: set WEEKLY=all"),
 }
 
 

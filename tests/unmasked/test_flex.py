@@ -37,6 +37,7 @@ def kinds(held: Record) -> dict[str, Any]:
     return {"right": right, "refused": refused, "kernels": held["kernels"]}
 
 
+@pytest.mark.weekly
 @pytest.mark.skipif(bool(missing()), reason=missing())
 def test_compiled_on_a_cpu_it_does_what_the_record_says() -> None:
     held, record = flex.hold(), recorded("flex")
