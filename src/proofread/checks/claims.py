@@ -9,8 +9,8 @@ from functools import cache
 from .. import syntax
 from ..formulas import spans
 from ..formulas.inline import loose
-from ..pages import conditions, numbers, prose
-from ..pages.numbers import BOUND
+from ..pages import conditions, prose
+from ..pages.numbers import BOUND, Typed, correction
 from ..pages.page import Page
 from ..pages.plain import Plain, plain, reworded
 from ..pages.prose import Claim
@@ -164,21 +164,22 @@ def _broken(text: Text, claim: Claim) -> Iterator[tuple[str, str]]:
 def _disagreement(page: Page, text: Text, claim: Claim) -> Iterator[tuple[str, str]]:
     """Yield the kind and the message of the finding on a typed figure, if there is one."""
     value, bound = text.values[claim], _bound(text, claim)
-    correction = numbers.correction(f"{bound} {claim.typed}".strip(), value)
+    typed = Typed.parse(f"{bound} {claim.typed}")
+    new = typed.correction(value)
     is_truth = claim.typed.lower() in ("true", "false", "yes", "no")
-    if reason := numbers.refused(claim.typed, value):
+    if reason := typed.refused(value):
         yield "claim", f"{claim.typed} {reason}"
     elif isinstance(value, bool) and not is_truth:
         code = _code(claim)
         remedy = f'let a cell tagged claims prove it, assert {code}, "...", with the words around {claim.typed}'
         yield "claim", f"{code} compares, and would stand there whatever {claim.typed} says: {remedy}"
-    elif correction is not None:
-        shown = correction if len(correction) <= _LONGEST else f"{correction[:_LONGEST]} ..."
+    elif new is not None:
+        shown = new if len(new) <= _LONGEST else f"{new[:_LONGEST]} ..."
         message = f"it says {claim.typed.strip()}, but {claim.expression} gives {shown}"
-        if not bound and numbers.said(claim.typed)[1] and numbers.correction(f"about {claim.typed}", value) is None:
+        if not bound and correction(f"about {claim.typed}", value) is None:
             message += f"; say that, or about {claim.typed}"
         message += _bound_again(page, text, claim)
-        yield "figure" if numbers.is_about(bound) or not bound else "claim", message
+        yield "figure" if typed.is_about or not bound else "claim", message
     elif conditions.is_fixed(claim.expression, value):
         yield "claim", _fixed(claim, claim.typed, f"let the page give it, as {claim.typed}<!--= computed -->")
 
@@ -214,11 +215,12 @@ def _bound_again(page: Page, text: Text, claim: Claim) -> str:
 
 def _bound(text: Text, claim: Claim) -> str:
     """The bound that stands directly before a claim of a number, not in it: *at most*."""
-    value, parts = text.values[claim], numbers.said(claim.typed)
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or numbers.amount(parts[1], parts[2]) is None:
+    value, typed = text.values[claim], Typed.parse(claim.typed)
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not is_number or typed.amount is None or typed.bound or typed.head:
         return ""
     match = _BOUND.search(re.sub(r"[*_`]", "", text.prose.text[: claim.span[0]][-60:]))
-    return "" if parts[0] or not match or match["negated"] else " ".join(match["bound"].lower().split())
+    return "" if not match or match["negated"] else " ".join(match["bound"].lower().split())
 
 
 def _exactness(claim: Claim, compared: str) -> str:
@@ -268,7 +270,7 @@ def _section(checked: Checked, cell: int) -> Mapping[int, int]:
 def _edit(page: Page, text: Text, claim: Claim) -> Edit | None:
     """Return the edit that mends a figure, if its form can say the value: once written, it is read and agrees."""
     value, bound = text.values[claim], _bound(text, claim)
-    new = numbers.mended(f"{bound} {claim.typed}".strip(), value)
+    new = Typed.parse(f"{bound} {claim.typed}").mended(value)
     if new is None:
         return None
     new = new[len(bound) :].strip()

@@ -16,7 +16,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from ..keep.environment import cpuinfo
-from ..pages import numbers as figures
+from ..pages.numbers import Number, Typed, Value
 from ..pages.prose import Claim, Computed, Figure
 from ..runs import server as run
 from ..settings import Settings
@@ -200,7 +200,7 @@ def _edges(reports: Mapping[str, Report]) -> Iterator[Finding]:
             continue  # it does so already, which says more
         typed = figure.typed if isinstance(figure, Claim) else str(values["this"])
         exact = {name: _of(report, checked, text).exact.get(figure, values[name]) for name, report in reports.items()}
-        by_machine = [[*figures.numbers(typed, value)] for value in exact.values()]
+        by_machine = [[*Typed.parse(typed).numbers(value)] for value in exact.values()]
         if len({*map(len, by_machine)}) > 1:
             continue  # something of another kind, which no figure says
         for same in zip(*by_machine, strict=True):
@@ -214,15 +214,15 @@ def _edges(reports: Mapping[str, Report]) -> Iterator[Finding]:
 
 def _at_an_edge(typed: str, values: Sequence[float], is_typed: bool) -> float | None:
     """The first of a number's values that is at a rounding edge, or nearer to it than the number moves."""
-    moved = max(values) - min(values)
-    for value in values:
-        room = figures.room(typed, value, is_typed)
+    number, moved = Number.parse(typed), max(values) - min(values)
+    for value in values if number else ():
+        room = number and number.room(value, is_typed)
         if room and 0 <= room[0] <= max(_NEAR * room[1], FURTHER * moved):
             return value
     return None
 
 
-def _figures(reports: Mapping[str, Report]) -> Iterator[tuple[Checked, Text, Figure, dict[str, figures.Value]]]:
+def _figures(reports: Mapping[str, Report]) -> Iterator[tuple[Checked, Text, Figure, dict[str, Value]]]:
     """The figures to which every machine came, with what each gives."""
     for checked in reports["this"].pages:
         for text in checked.texts:
