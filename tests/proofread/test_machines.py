@@ -92,7 +92,7 @@ def test_a_figure_at_a_rounding_edge_is_found_and_one_that_merely_moves_is_not(c
 def test_what_is_wrong_everywhere_is_found_once_as_ever(compared: Compared) -> None:
     (finding,) = (finding for finding in compared.findings if finding.line == 20)
     assert finding.message == "it says two, but 3 * threads // threads gives three"
-    assert finding.kind == "figure"
+    assert finding.kind == "value"
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Does a typed figure say what a value is? The typed text chooses the form, the value must fill it.
+"""Does a typed text say a value? The text chooses the form, the value must fill it.
 
 A number is compared after rounding to the digits that were typed. One unit in the last place is allowed only where the
 value lies within 5e-7 of the rounding edge (and within a hundredth of that unit), where two machines may round apart.
@@ -9,9 +9,9 @@ Words are numbers, too: up to *twenty* they are whole and exact; a fraction or a
 *twice*) holds what is no more than a hundredth of it away; *dozens* holds from 24 up to 100, *hundreds* from 200 up to
 1,000; an ordinal is the place counted from 1, or of a float the fraction (*third* is 3, or 1/3).
 
-A unit after the figure takes a value in base units: bytes, seconds, radians, a share for percentage points, and for
+A unit after the number takes a value in base units: bytes, seconds, radians, a share for percentage points, and for
 million the number itself. ``4 MiB`` says 4194304. A bound before it (*at most 3*) takes a value that keeps it; what
-goes *up to 3* reaches 3. What is *about* a figure is within half a unit of its last digit before its zeros, and within
+goes *up to 3* reaches 3. What is *about* a number is within half a unit of its last digit before its zeros, and within
 a twentieth of it: *about 2400* holds from 2350 up to 2450. *Nearly* and *almost* hold what lies below alone.
 """
 
@@ -35,7 +35,7 @@ _MULTIPLES = {"once": 1, "half": 0.5, "twice": 2, "double": 2, "thrice": 3, "tri
 _VAGUE = {"dozens": (24, 100), "hundreds": (200, 1000), "thousands": (2000, 10**6), "millions": (2 * 10**6, 10**9)}
 _PARTS_OF = {"half": 2, "halves": 2, "quarter": 4, "quarters": 4}
 _PARTS_OF |= {name + "s" * many: place for place, name in enumerate(_ORDINALS[2:], 3) for many in (False, True)}
-# What a figure's unit makes of it, in base units: bytes, seconds, radians.
+# What a number's unit makes of it, in base units: bytes, seconds, radians.
 UNITS = {
     **dict.fromkeys(("bytes", "byte", "B", "bits", "bit", "seconds", "second", "s", "times", "×", "-fold"), 1),
     **{f"{prefix}B": 1000**power for power, prefix in enumerate(("k", "M", "G", "T"), 1)},
@@ -76,7 +76,7 @@ VULGAR = "[¼-¾⅐-⅞]"
 PARTED = r"(?:(?P<wholes>\d{1,9})[ \u00a0])?(?P<over>\d{1,9})[/⁄](?P<under>\d{1,9})"
 _MANY_PARTS = "|".join(part for part in _PARTS_OF if part.endswith("s"))
 SPELLED = rf"half[ ]a[ ]dozen|(?:{'|'.join(WORDS[1:])})(?:[ ]dozen|[ -](?:{_MANY_PARTS}))"
-FIGURE = rf"\d*{VULGAR}|\d+(?:\.\d+){{2,}}|{NUMBER}(?:{_GAP}×{_GAP}{NUMBER})*"
+NUMERAL = rf"\d*{VULGAR}|\d+(?:\.\d+){{2,}}|{NUMBER}(?:{_GAP}×{_GAP}{NUMBER})*"
 
 _PARTS = re.compile(
     rf"(?P<sign>[-−+])?(?P<mantissa>(?P<whole>(?!{_TEN}){_WHOLE})?(?P<fraction>{_FRACTION})?)"
@@ -369,7 +369,7 @@ class Typed:
                 return all(item.correction(each) is None or item._fits(each) for item, each in pairs)
             others = [self.text[slice(*span)] for span in _items(self.text, len(value))]
             return (self.text[:1] in ("(", "[") or len(others) > 1) and all(map(Number.parse, others))
-        return isinstance(value, str) and (Number.parse(self.text) is None or re.fullmatch(FIGURE, value) is not None)
+        return isinstance(value, str) and (Number.parse(self.text) is None or re.fullmatch(NUMERAL, value) is not None)
 
     def refused(self, value: Value) -> str:
         """Why the text cannot be held against a value, though it is printed as one; "" if it can."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from ..checks.checked import Checked, Text
 from ..pages.numbers import VULGAR, Value
 from ..pages.page import FRONT_MATTER
-from ..pages.prose import Claim, Computed, Figure
+from ..pages.prose import Claim, Question
 
 Given = tuple[str, str]
 _FIRST, _END = 0xF0000, "\U000ffffd"
@@ -24,7 +24,7 @@ _LONGEST = 120
 def marked(checked: Checked) -> Callable[[int], str]:
     """Return a function that gives a Markdown cell's text as the reader sees it, with its figures between marks."""
     said = {text.cell: text for text in checked.texts}
-    marks: dict[int, dict[Figure, tuple[str, str]]] = {cell: {} for cell in said}
+    marks: dict[int, dict[Question, tuple[str, str]]] = {cell: {} for cell in said}
     for place, (text, figure) in enumerate(_offered(checked)):
         marks[text.cell][figure] = (chr(_FIRST + place), _END)
     return lambda cell: said[cell].prose.publish(said[cell].values, marks[cell])
@@ -40,7 +40,7 @@ def offer(html: str, checked: Checked) -> tuple[str, list[Given]]:
         if mark[0] == _END:
             return "</p-f>"
         text, figure = offered[ord(mark[0]) - _FIRST]
-        given.append((figure.expression, _written(text.exact.get(figure, text.values[figure]))[:_LONGEST]))
+        given.append((figure.expression, _written(text.answers[figure].exact)[:_LONGEST]))
         return "<p-f>"
 
     pieces, depth, end = [], 0, 0
@@ -56,21 +56,21 @@ def unmarked(text: str) -> str:
     return _MARK.sub("", text)
 
 
-def _offered(checked: Checked) -> Sequence[tuple[Text, Claim | Computed]]:
+def _offered(checked: Checked) -> Sequence[tuple[Text, Question]]:
     """The figures of a page's prose that a reader may ask about."""
     return [
         (text, figure)
         for text in checked.texts
         if not checked.page.cells[text.cell].is_code
-        for figure in text.values
+        for figure in text.answers
         if _measured(text, figure) and not _heads(text.prose.text, figure.span[0])
     ]
 
 
-def _measured(text: Text, figure: Claim | Computed) -> bool:
+def _measured(text: Text, figure: Question) -> bool:
     """Whether a reader would ask where it is from: it was measured, not counted, and is told in digits."""
-    value = text.exact.get(figure, text.values[figure])
-    typed = figure.typed if isinstance(figure, Claim) else str(text.values[figure])
+    answer = text.answers[figure]
+    value, typed = answer.exact, figure.typed if isinstance(figure, Claim) else str(answer.value)
     is_told = "\n" not in typed and re.search(rf"\d|{VULGAR}", typed) is not None
     return is_told and any(isinstance(each, float) for each in (value if isinstance(value, list) else [value]))
 
