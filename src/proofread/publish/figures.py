@@ -1,6 +1,6 @@
-"""Offers the reader of a figure in the prose what gave it: the expression that the author wrote, and its value.
+"""Offers the reader of a value in the prose what gave it: the expression that the author wrote, and the exact value.
 
-A figure goes through Markdown between two characters that no text has. Where it comes out in the text of a page it
+A value goes through Markdown between two characters that no text has. Where it comes out in the text of a page it
 becomes an element of its own; in a title, a link or an attribute it stays as it is.
 """
 
@@ -22,16 +22,16 @@ _LONGEST = 120
 
 
 def marked(checked: Checked) -> Callable[[int], str]:
-    """Return a function that gives a Markdown cell's text as the reader sees it, with its figures between marks."""
+    """Return a function that gives a Markdown cell's text as the reader sees it, with its values between marks."""
     said = {text.cell: text for text in checked.texts}
     marks: dict[int, dict[Question, tuple[str, str]]] = {cell: {} for cell in said}
-    for place, (text, figure) in enumerate(_offered(checked)):
-        marks[text.cell][figure] = (chr(_FIRST + place), _END)
+    for place, (text, question) in enumerate(_offered(checked)):
+        marks[text.cell][question] = (chr(_FIRST + place), _END)
     return lambda cell: said[cell].prose.publish(said[cell].values, marks[cell])
 
 
 def offer(html: str, checked: Checked) -> tuple[str, list[Given]]:
-    """Make elements of a page's marked figures; and what gave them, in their order."""
+    """Make elements of a page's marked values; and what gave them, in their order."""
     if not _MARK.search(html):
         return html, []
     offered, given = _offered(checked), []
@@ -39,8 +39,8 @@ def offer(html: str, checked: Checked) -> tuple[str, list[Given]]:
     def element(mark: re.Match[str]) -> str:
         if mark[0] == _END:
             return "</p-f>"
-        text, figure = offered[ord(mark[0]) - _FIRST]
-        given.append((figure.expression, _written(text.answers[figure].exact)[:_LONGEST]))
+        text, question = offered[ord(mark[0]) - _FIRST]
+        given.append((question.expression, _written(text.answers[question].exact)[:_LONGEST]))
         return "<p-f>"
 
     pieces, depth, end = [], 0, 0
@@ -57,20 +57,20 @@ def unmarked(text: str) -> str:
 
 
 def _offered(checked: Checked) -> Sequence[tuple[Text, Question]]:
-    """The figures of a page's prose that a reader may ask about."""
+    """The values of a page's prose that a reader may ask about."""
     return [
-        (text, figure)
+        (text, question)
         for text in checked.texts
         if not checked.page.cells[text.cell].is_code
-        for figure in text.answers
-        if _measured(text, figure) and not _heads(text.prose.text, figure.span[0])
+        for question in text.answers
+        if _measured(text, question) and not _heads(text.prose.text, question.span[0])
     ]
 
 
-def _measured(text: Text, figure: Question) -> bool:
+def _measured(text: Text, question: Question) -> bool:
     """Whether a reader would ask where it is from: it was measured, not counted, and is told in digits."""
-    answer = text.answers[figure]
-    value, typed = answer.exact, figure.typed if isinstance(figure, Claim) else str(answer.value)
+    answer = text.answers[question]
+    value, typed = answer.exact, question.typed if isinstance(question, Claim) else str(answer.value)
     is_told = "\n" not in typed and re.search(rf"\d|{VULGAR}", typed) is not None
     return is_told and any(isinstance(each, float) for each in (value if isinstance(value, list) else [value]))
 
