@@ -1,7 +1,7 @@
 # %% [markdown]
 # # Commands
 #
-# **`proofread check docs` says what is wrong, `proofread fix docs` mends the figures.** Findings go to standard output,
+# **`proofread check docs` says what is wrong, `proofread fix docs` mends the values.** Findings go to standard output,
 # one a line; progress goes to standard error: a bar on a terminal, plain lines in a log.
 #
 # {{ listed(["Command", "Does"], commands) }}
@@ -16,7 +16,7 @@
 #
 # ## Other machines
 #
-# Two processors add in another order, and a sum differs in its last bit. So a figure can round to another digit on a
+# Two processors add in another order, and a sum differs in its last bit. So a value can round to another digit on a
 # reader's machine, and what is *equal* here can differ there. `--machines` runs the pages as other machines would too,
 # one after another, each in a process of its own. Variables such as `MKL_CBWR` and `OMP_NUM_THREADS` make the
 # difference:
@@ -27,8 +27,8 @@
 # so. Findings are:
 #
 # - what is wrong on one machine and not on another;
-# - a figure that a page computes and that reads otherwise on another;
-# - a figure so near a rounding edge that another machine could show another digit: nearer than a ten-thousandth of its
+# - a value that a page computes and that reads otherwise on another;
+# - a value so near a rounding edge that another machine could show another digit: nearer than a ten-thousandth of its
 #   last digit, or than four times<!--= machines.FURTHER --> as far as it moves between the machines tried.
 
 # %%
@@ -78,7 +78,7 @@ print(check(PAGE, "--machine", "far"))
 # ## What nobody holds
 #
 # Words that no assert quotes are anybody's. `proofread check --unproved` lists the sentences, captions and alt texts of
-# which no claim quotes a part, if they compare (*larger*, *twice*, *falls*, *all*) or say a figure:
+# which no claim quotes a part, if they compare (*larger*, *twice*, *falls*, *all*) or say a value:
 
 # %%
 PAGE = """\

@@ -29,15 +29,15 @@ from .runs.cache import Cache
 from .settings import Settings, SettingsError
 
 _DESCRIPTION = """\
-Run documentation pages and check every figure, claim and formula in their prose.
+Run documentation pages and check every value, claim and formula in their prose.
 
 A page is a percent script (a .py file with # %% cells) or a Markdown file, whose ```python
 fences run. In its prose an author writes
 
-  keeps 55%<!--= weights[6, 6] --> of itself    a figure, and what must give it
-  {{ weights[6, 6] :.0%}}                       a figure that the page computes
-  in 2017<!--~ year of publication -->          a figure that is waived, and why
-  <!--~ 8, 64: sizes of our choice -->          alone on a line: these figures of the next block
+  keeps 55%<!--= weights[6, 6] --> of itself    a value, and what must give it
+  {{ weights[6, 6] :.0%}}                       a value that the page computes
+  in 2017<!--~ year of publication -->          a value that is waived, and why
+  <!--~ 8, 64: sizes of our choice -->          alone on a line: these values of the next block
   $$S = Q K^\\top$$ <!-- where: S = scores -->   a formula, and what its symbols are
   $$O(n^2)$$ <!-- unchecked: an order -->       a formula that is waived, and why
 
@@ -80,13 +80,13 @@ Progress and the summary go to stderr. With --json, stdout is one object for edi
    "findings": [{"path", "line", "column", "kind", "message", "detail", "subject", "edit"}]}
 
 With --machines, the pages run as on other machines too, one after the other: what is found on one
-and not on another, what reads otherwise, and which figure stands so near a rounding edge that some
+and not on another, what reads otherwise, and which value stands so near a rounding edge that some
 machine may round it to another one are findings. Programs are not tried. The JSON object then has
 
   "machines": {name: how it is emulated here, or why not}
 
 "unproved" is what --unproved lists: what a sentence of the "prose", a "caption" or an "alt" says without a
-claim that quotes a part of it, though it compares or, where "compares" is false, says a figure;
+claim that quotes a part of it, though it compares or, where "compares" is false, says a value;
 "why" says why a page ran, and is "" if it did not; "seconds" is how long its last run took;
 "column", or null, is where on its line a finding begins; "edit", or null, is the change that
 `proofread fix` would make: {"start": [line, column], "end": [line, column], "old", "new"};
@@ -172,7 +172,7 @@ def _parser() -> argparse.ArgumentParser:
         "check pages, and run those that changed",
         _CHECK + kinds + _MACHINES + others,
         _option("--waivers", action="store_true", help="list what is waived, and why"),
-        _option("--unproved", action="store_true", help="list what compares or says a figure, and no claim quotes"),
+        _option("--unproved", action="store_true", help="list what compares or says a value, and no claim quotes"),
         _option("--machines", action="store_const", const=[*machines.SAYS], help=every),
         _option("--machine", action="append", dest="machines", choices=machines.SAYS, help=one),
         _option("--json", action="store_true", help="write one JSON object to stdout"),
@@ -188,11 +188,11 @@ def _parser() -> argparse.ArgumentParser:
     command(
         _fix,
         "put right what was typed wrong",
-        "Put right the figures that were typed wrong, in the form in which they were typed, and let claims quote the\n"
+        "Put right the values that were typed wrong, in the form in which they were typed, and let claims quote the\n"
         "sentences anew that lost or gained a comma or a small word:\n\n"
         "  proofread fix docs/page.py --diff     see what would change\n"
         "  proofread fix docs/page.py            change it\n\n"
-        "A claim that does not hold is left to its author, and so is a figure whose sentence has others that are\n"
+        "A claim that does not hold is left to its author, and so is a value whose sentence has others that are\n"
         "waived. Exit code 0: all is right now.",
         _option("--diff", "--dry-run", action="store_true", help="show the change and write nothing"),
         *running,
@@ -426,9 +426,9 @@ def _tell(findings: Sequence[Finding], **where: Any) -> None:
 
 
 def _waived(checked: Checked) -> list[tuple[int, str]]:
-    figures = [(text.line + line, reason) for text in checked.texts for line, reason in text.prose.waivers]
+    values = [(text.line + line, reason) for text in checked.texts for line, reason in text.prose.waivers]
     formulas = [(text.line + f.line, f.unchecked) for text in checked.texts for f in text.formulas if f.unchecked]
-    return sorted(figures + formulas)
+    return sorted(values + formulas)
 
 
 def _as_json(checked: Checked) -> dict[str, Any]:
@@ -437,7 +437,7 @@ def _as_json(checked: Checked) -> dict[str, Any]:
         "mode": checked.mode,
         "why": checked.why,
         "seconds": round(checked.seconds, 2),
-        "figures": sum(len(text.asked) for text in checked.texts),
+        "figures": sum(len(text.questions) for text in checked.texts),
         "formulas": sum(formula.unchecked is None for text in checked.texts for formula in text.formulas),
         "waived": [{"line": line, "reason": reason} for line, reason in _waived(checked)],
         "unproved": [asdict(each) for each in unproved(checked)] if checked.mode == "check" else [],

@@ -1,4 +1,4 @@
-"""The pytest plugin: each cell, figure, formula and program of a page is a test, named by page and line.
+"""The pytest plugin: each cell, value, claim, formula and program of a page is a test, named by page and line.
 
 A project says which files hold pages, as in ``proofread = ["docs"]`` under ``[tool.pytest.ini_options]``; without that
 nothing of it is collected.
@@ -65,7 +65,7 @@ class PageFile(pytest.File):
             checked = opened(self.path, self.config.rootpath, Settings.load(self.config.rootpath))
             if checked.mode == "off":
                 return
-            subjects += checked.subjects
+            subjects += dict.fromkeys(subject.name for subject in checked.subjects)
         except PageError:
             pass  # the test of the page as such tells of it
         except SettingsError as error:
@@ -88,11 +88,11 @@ class PageItem(pytest.Item):
         from .checks.checked import ordered
 
         checked = _checked(self)
-        subjects = checked.subjects
+        reached = {subject.name: subject.is_reached for subject in checked.subjects}
         # A finding that belongs to none of the other tests must fail one, too.
-        named = [each.subject if each.subject in subjects else _AS_SUCH for each in checked.findings]
+        named = [each.subject if each.subject in reached else _AS_SUCH for each in checked.findings]
         found = [each for each, name in zip(checked.findings, named, strict=True) if name == self.subject]
-        if not found and not subjects.get(self.subject, self.subject == _AS_SUCH):
+        if not found and not reached.get(self.subject, self.subject == _AS_SUCH):
             stopped = next(iter(ordered(checked.findings)), "it is skipped")
             pytest.skip(f"the page did not come to this: {stopped}".split("\n")[0])
         if found:

@@ -63,7 +63,7 @@ def test_a_sound_page_has_no_findings_and_is_counted(proofread: Proofreader) -> 
     report = proofread(SOUND)
     assert found(report) == []
     assert str(report) == (
-        "1 page checked; 1 of them run now; cells: 3 ran; figures: 11 held, 1 waived; claims: 2 held; "
+        "1 page checked; 1 of them run now; cells: 3 ran; values: 11 held, 1 waived; claims: 2 held; "
         "formulas: 1 held; 0 of 9 sentences with none of these; 1 of 1 captions and alt texts quoted by no claim; "
         "0 findings"
     )
@@ -84,9 +84,9 @@ PLANTED = [
     ("- All 13<", "- All 14<", "44: it says 14, but len(words) gives 13"),
     (": Of 26<", ": Of 27<", "46: it says 27, but 2 * len(words) gives 26"),
     ("through 13<", "through 12<", "30: it says 12, but len(words) gives 13"),
-    ("in 2017<!--~ year -->", "in 2017", "4: nothing proves the figure 2017"),
-    ("half.", "half, 1/2.", "13: nothing proves the figure 1"),
-    ("| ship |", "| ship 7 |", "17: nothing proves the figure 7"),
+    ("in 2017<!--~ year -->", "in 2017", "4: nothing proves the value 2017"),
+    ("half.", "half, 1/2.", "13: nothing proves the value 1"),
+    ("| ship |", "| ship 7 |", "17: nothing proves the value 7"),
     ("13<!--= len(words)", "13<!--= len(words) > 2", "2: len(words) > 2 compares, and would stand there whatever 13"),
     ("= share", "= shares", "4: 55% cannot be checked: shares fails with NameError: name 'shares' is not"),
     ("{{ share ", "{{ shares ", "17: {{ shares }} fails with NameError: name 'shares' is not defined"),

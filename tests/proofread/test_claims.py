@@ -129,7 +129,7 @@ def test_a_page_whose_claims_hold_has_no_findings_and_they_are_counted(proofread
         "cells: 1 ran; claims: 4 held; 1 of 4 sentences with none of these; "
         "0 of 2 captions and alt texts quoted by no claim; 0 findings"
     )
-    assert [subject for subject in report.pages[0].subjects if "claim" in subject] == [
+    assert [subject.name for subject in report.pages[0].subjects if subject.kind == "claims"] == [
         "16 claim The ship takes more than the crew",
         "17 claim no weight is negative",
         "18 claim the ship is the taller",
@@ -262,7 +262,7 @@ def test_an_assert_may_go_over_lines_and_has_comments(proofread: Proofreader) ->
 
 def test_figures_of_a_fragment_are_proved_and_no_others(proofread: Proofreader) -> None:
     page = "# %%\nn = 3\n\n# %% [markdown]\n# It is over 2, or 4.\n\n# %% tags=['claims']\nassert n > 2, 'is over 2'\n"
-    assert [each.split(": assert")[0] for each in found(proofread(page))] == ["5: nothing proves the figure 4"]
+    assert [each.split(": assert")[0] for each in found(proofread(page))] == ["5: nothing proves the value 4"]
 
 
 MARKDOWN = """\

@@ -39,7 +39,7 @@ def test_findings_go_to_stdout_progress_to_stderr_and_the_exit_code_tells(docs: 
         0,
         "docs/page.py:6: waived: a year\n",
         "docs/page.py: unchanged\n"
-        "1 page checked; 0 of them run now; cells: 1 ran; figures: 1 held, 1 waived; "
+        "1 page checked; 0 of them run now; cells: 1 ran; values: 1 held, 1 waived; "
         "1 of 2 sentences with none of these; 0 findings\n",
     )
 
@@ -63,7 +63,7 @@ def test_an_editor_gets_all_of_it_as_one_object(docs: Path, command: Command) ->
     unproved = [
         {"line": 6, "where": "prose", "words": words, "compares": False} for words in ("It is 4.", "That was 1999.")
     ]
-    said = {"kind": "figure", "message": "it says 4, but x gives 3", "detail": "", "subject": "6 figure 4 = x"}
+    said = {"kind": "value", "message": "it says 4, but x gives 3", "detail": "", "subject": "6 value 4 = x"}
     edit = {"start": [6, 8], "end": [6, 9], "old": "4", "new": "3"}
     assert (code, told) == (
         1,

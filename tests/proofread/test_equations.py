@@ -129,7 +129,7 @@ def test_a_number_in_brackets_that_no_equation_has_is_found(clean: Project, whol
     clean.write("page.py", clean.read("page.py") + "#\n# As (1.1) and\n# (1.4) say.\n")
     assert faults(clean, whole=whole) == [
         "page.py:10: there is no equation (1.4); there are (1.1); or write (1.4)<!--= expression -->, "
-        "(1.4)<!--~ reason -->, for a figure"
+        "(1.4)<!--~ reason -->, for a value"
     ]
 
 

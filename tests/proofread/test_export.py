@@ -153,7 +153,7 @@ def test_a_finding_leaves_what_was_there(tmp_path: Path) -> None:
     export(root / "docs", root / "plain", root=root)
     (root / "docs/index.md").write_text("# Home 7\n")
     report = export(root / "docs", root / "plain", root=root)
-    assert "nothing proves the figure 7" in report.findings[0].message
+    assert "nothing proves the value 7" in report.findings[0].message
     assert (root / "plain/index.md").read_text() == "# Home\n"
 
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proofread.pages.numbers import WORDS, Number, Value, correction, mended, refused
+from proofread.pages.numbers import WORDS, Number, Typed, Value, correction
 
 
 @pytest.mark.parametrize(
@@ -248,10 +248,14 @@ def test_a_correction_says_what_the_value_is(typed: str, value: float) -> None:
 
 
 def test_an_array_that_leaves_numbers_out_is_refused() -> None:
-    assert refused("array([0., 0.1, ..., 9.9])", [0.0, 0.1, 9.9]).startswith("leaves numbers out: type all of them")
-    assert refused("[0. 0.1]", [0.0, 0.1]) == ""
-    assert refused("and so on ...", "and so on ...") == ""
-    assert refused("(A|B)", 0.25) == "holds no figure: let the comment directly follow what says the number"
+    assert (
+        Typed.parse("array([0., 0.1, ..., 9.9])")
+        .refused([0.0, 0.1, 9.9])
+        .startswith("leaves numbers out: type all of them")
+    )
+    assert Typed.parse("[0. 0.1]").refused([0.0, 0.1]) == ""
+    assert Typed.parse("and so on ...").refused("and so on ...") == ""
+    assert Typed.parse("(A|B)").refused(0.25) == "holds no number: let the comment directly follow what says the number"
 
 
 @pytest.mark.parametrize(
@@ -278,7 +282,7 @@ def test_an_array_that_leaves_numbers_out_is_refused() -> None:
     ],
 )
 def test_a_figure_is_mended_in_its_form_and_its_words_stay(typed: str, value: Value, new: str | None) -> None:
-    assert mended(typed, value) == new
+    assert Typed.parse(typed).mended(value) == new
 
 
 @given(st.floats(1, 1e9), st.integers(1, 3))

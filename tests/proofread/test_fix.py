@@ -101,7 +101,7 @@ def test_a_link_to_a_page_stays_a_link(project: Project) -> None:
 def test_nothing_is_changed_on_a_page_whose_code_fails(project: Project) -> None:
     page = "# %%\nn = 3\n\n# %% [markdown]\n# It is 4<!--= n -->.\n\n# %%\n1 / 0\n"
     report = project.proofread(page)
-    assert [finding.kind for finding in report.findings] == ["figure", "cell"]
+    assert [finding.kind for finding in report.findings] == ["value", "cell"]
     assert list(fixes(report.findings, project.root)) == []
     fixed(project, page.replace("1 / 0", "n"))
 
@@ -240,7 +240,7 @@ def test_no_link_out_of_the_project_is_written_through(tmp_path: Path) -> None:
     (project.root / "page.py").symlink_to(page)
     before = page.read_bytes()
     report = project.check(keep=False)
-    assert [finding.kind for finding in report.findings] == ["figure"]
+    assert [finding.kind for finding in report.findings] == ["value"]
     with pytest.raises(ChangedError) as raised:
         list(fixes(report.findings, project.root))
     told = f"{page} lies outside of the project {project.root}; nothing was changed, fix it from its own"

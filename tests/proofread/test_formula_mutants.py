@@ -57,10 +57,10 @@ def test_no_mutant_explains_a_symbol_by_itself():
         (
             r"S = Q K^\top",
             'Q = random("n d"); K = Q; S = double(Q @ K.T) / 2',
-            'and 2 more mutants like it: tell them apart in its `where`, by `K = random("n d")`',
+            'nor from 2 more wrong versions; write `K = random("n d")` there',
         ),
-        ("y = n a", "a = double(1.5); n = 3; y = double(a * n) / 2", "tell them apart in its `where`, by `n = 4`"),
-        ("y = A a", ALIKE, "(symbol replaced: `{a}` for `A`): bind its symbols to values that tell them apart, or if"),
+        ("y = n a", "a = double(1.5); n = 3; y = double(a * n) / 2", "write `n = 4` there"),
+        ("y = A a", ALIKE, "(symbol replaced: `{a}` for `A`); bind its symbols to other values there, or, if the"),
     ],
 )
 def test_a_mutant_that_survives_is_told_with_what_to_write(latex, where, said):
@@ -70,5 +70,5 @@ def test_a_mutant_that_survives_is_told_with_what_to_write(latex, where, said):
 def test_what_is_told_to_bind_does():
     where = 'Q = random("n d"); K = Q; S = double(Q @ K.T) / 2'
     (said,) = told(r"S = Q K^\top", where)
-    (binding,) = re.findall(r"by `(.*?)`", said)
+    (binding,) = re.findall(r"write `(.*?)` there", said)
     assert told(r"S = Q K^\top", where.replace("K = Q", binding)) == []

@@ -60,7 +60,10 @@ LARGE = {
     "few sums": ("n" + " + n" * 200, DEEP),
     "few minuses": ("-" * 200 + "n", DEEP),
     "few lists": ("[" * 160 + "n" + "]" * 160, DEEP),
-    "a huge number": ("n + 10**5000", "and no figure says that; give its logarithm, or a quotient"),
+    "a huge number": (
+        "n + 10**5000",
+        "bits, and 1,023 are the most that a page can say; give its logarithm, or a quotient",
+    ),
 }
 
 

@@ -110,7 +110,7 @@ def test_a_page_beside_the_sites_is_checked_and_not_published(tmp_path: Path, mo
     monkeypatch.chdir(tmp_path)
     assert "pages names README.md, which does not exist" in ended(tmp_path)
     (tmp_path / "README.md").write_text("The Nile has 6650 km.\n")
-    assert "README.md:1: nothing proves the figure 6650" in ended(tmp_path)
+    assert "README.md:1: nothing proves the value 6650" in ended(tmp_path)
     (tmp_path / "README.md").write_text("The Nile is long.\n")
     build_site(tmp_path)
     assert not list((tmp_path / "site").rglob("README*"))
@@ -322,7 +322,7 @@ def test_any_finding_ends_the_build_with_all_of_them_listed(tmp_path: Path, ende
     }
     root = write(tmp_path, **wrong)
     told = ended(root)
-    assert "docs/index.md:1: nothing proves the figure 7" in told
+    assert "docs/index.md:1: nothing proves the value 7" in told
     assert "docs/lessons/first.py:4: it says 4, but len(rows) gives only 3" in told
     assert "docs/lessons/second.py:7: cell 2 failed with ZeroDivisionError: division by zero" in told
     assert not (root / "site/index.html").exists()

@@ -65,7 +65,7 @@ def test_a_page_is_off_run_or_checked_and_the_summary_counts_them(project: Adopt
     assert str(finding).startswith("docs/book.md:3: 3 cannot be checked: row fails with NameError")
     assert str(report).splitlines()[0] == (
         "1 page checked, 1 only run, 1 off; 2 of them run now; cells: 2 ran; "
-        "figures: 1 held, 1 failed, 2 not looked at; formulas: 1 not looked at; "
+        "values: 1 held, 1 failed, 2 not looked at; formulas: 1 not looked at; "
         "0 of 1 sentence with none of these; 1 finding"
     )
 
@@ -77,7 +77,7 @@ def test_a_page_that_is_only_run_shows_its_figures_and_leaves_what_is_not_its_ow
     assert "{{ site_name }} has 4, " in published[0]
     assert "They are 4," in published[1]
     assert tour.code[1].outputs[0]["text"] == "4\n"
-    assert [*tour.subjects] == ["6 cell 2"]
+    assert [subject.name for subject in tour.subjects] == ["6 cell 2"]
     assert not tour.snippets
 
 
@@ -237,6 +237,6 @@ It is 3<!--= rows -->, and $t = a$ <!-- where: a = total(1, 2); t = 3 -->.
     )
     assert str(project.checked()).splitlines()[0] == (
         "1 page checked, 2 off; 1 of them run now; cells: 1 ran, 1 failed, 1 not looked at; "
-        "figures: 1 held, 1 failed, 1 unproved, 1 waived, 1 not looked at; "
+        "values: 1 held, 1 failed, 1 unproved, 1 waived, 1 not looked at; "
         "formulas: 1 held, 2 failed, 1 waived, 1 not looked at; 0 of 3 sentences with none of these; 5 findings"
     )

@@ -209,7 +209,7 @@ def test_without_its_extra_proofread_checks_tests_and_mends_a_page_with_formulas
     page = halves / "docs/page.py"
     page.write_text(FORMULAS.replace("is 2", "is 3").replace(r"\frac{x}{2}", r"\frac{2}{x}"))
     found = json.loads(told(bare, halves, "-m", "proofread", "check", "docs", "--json", code=1)[0])["findings"]
-    assert [(each["kind"], each["line"]) for each in found] == [("figure", 4), ("formula", 19)]
+    assert [(each["kind"], each["line"]) for each in found] == [("value", 4), ("formula", 19)]
     failed = told(bare, halves, "-m", "pytest", "docs", "-q", "--color=no", code=1)[0]
     assert re.search(r"\n2 failed, 5 passed in", failed)
     assert told(bare, halves, "-m", "proofread", "fix", "docs", code=1)[0] == "docs/page.py:4: 3 -> 2\n"

@@ -198,29 +198,28 @@ def test_computed_figures_have_a_format_after_the_last_colon() -> None:
         *(
             (
                 f"1{gap}234<!--= x -->",
-                f"1{gap}234 may be one number or two: write 1,234, or end what stands before it with a comment of its "
-                "own",
+                f"1{gap}234 reads as one number or as two: for one write 1,234, for two give 1 a comment, too",
             )
             for gap in (" ", "'", "&nbsp;", "&thinsp;")
         ),
         ("1.234,5<!--= x -->", "<!--= x --> must directly follow what it speaks of"),
         (
             'larger<!--= "larger" if a > b else "smaller" -->',
-            'larger is no figure: let a cell tagged claims prove it, assert a > b, "...", with the words around larger',
+            'larger is no number: let a cell tagged claims prove it, assert a > b, "...", with the words around larger',
         ),
-        ("much<!--~ reason -->", "the waiver (reason) covers no figure; remove it"),
-        ("<!--~ reason -->\nText.", "the waiver (reason) covers no figure; remove it"),
+        ("much<!--~ reason -->", "the waiver (reason) covers no value; remove it"),
+        ("<!--~ reason -->\nText.", "the waiver (reason) covers no value; remove it"),
         (
             "<!--~ 3: reason -->\nText.",
-            "the waiver (3: reason) covers no figure 3 of the block that follows; remove it",
+            "the waiver (3: reason) covers no value 3 of the block that follows; remove it",
         ),
         (
             "<!--~ 3, 4: reason -->\nIn 3, 4<!--= x --> and (3.1).",
-            "the waiver (3, 4: reason) covers no figure 4 of the block that follows; remove it",
+            "the waiver (3, 4: reason) covers no value 4 of the block that follows; remove it",
         ),
         (
             "<!--~ reason -->\n- 3 and `4 of 5`, 3 and 4.",
-            "the waiver (reason) must name the figures of its block that it covers, as in <!--~ 3, 4, 5: reason -->, "
+            "the waiver (reason) must name the values of its block that it covers, as in <!--~ 3, 4, 5: reason -->, "
             "or waive a whole table, <!--~ table: reason -->",
         ),
     ],

@@ -63,8 +63,8 @@ def test_everything_that_is_checked_is_a_test_named_by_its_line(project: Pyteste
     code, told = project.pytest("--collect-only")
     assert code == 0
     assert told[: told.index("")] == [
-        "docs/page.py::2 figure 3 = n",
-        "docs/page.py::4 figure 55% = share",
+        "docs/page.py::2 value 3 = n",
+        "docs/page.py::4 value 55% = share",
         "docs/page.py::7 cell 2",
         "docs/page.py::7 snippet 2",
         "docs/page.py::11 formula (1.1)",
@@ -81,12 +81,12 @@ def test_a_failure_shows_the_sentence_and_both_values_and_the_rest_passes(projec
     assert code == 1
     assert "docs/page.py:4: it says 54%, but share gives 55%" in told
     assert "    # It keeps 54%<!--= share --> and more than half." in told
-    assert "FAILED docs/page.py::4 figure 54% = share" in "\n".join(told)
+    assert "FAILED docs/page.py::4 value 54% = share" in "\n".join(told)
     assert told[-1].startswith("1 failed, 8 passed")
     assert not any("Traceback" in line or ".py:1:" in line for line in told)
 
     project.write("docs/page.py", PAGE.replace("55%<!--= share", "54%<!--= [share, n][0]"))
-    assert project.pytest("docs/page.py::4 figure 54% = [share, n][0]")[1][-1].startswith("1 failed")
+    assert project.pytest("docs/page.py::4 value 54% = [share, n][0]")[1][-1].startswith("1 failed")
     assert project.pytest("-k", "claim and half")[1][-1].startswith("1 passed, 8 deselected")
     project.write("docs/page.py", PAGE)
     assert project.pytest("--lf")[1][-1].startswith("9 passed")  # the test that failed is no more
@@ -105,7 +105,7 @@ def test_what_belongs_to_no_one_test_fails_the_page_as_such(project: Pytested) -
     project.write("docs/plain.md", "# Plain\n\nAll 42 of them.\n")
     code, told = project.pytest("docs/plain.md")
     assert code == 1
-    assert any(line.startswith("docs/plain.md:3: nothing proves the figure 42") for line in told)
+    assert any(line.startswith("docs/plain.md:3: nothing proves the value 42") for line in told)
     (project.root / "docs/plain.md").write_bytes(b"caf\xe9\n")
     assert "docs/plain.md:1: byte 0xe9 is not UTF-8; save the page as UTF-8" in project.pytest("docs/plain.md")[1]
 
@@ -115,7 +115,7 @@ def test_a_formula_that_would_pass_if_it_were_wrong_fails(project: Pytested) -> 
     project.write("docs/page.py", page.replace("n, share =", "same = 6., 3., 3.\nn, share ="))
     code, told = project.pytest("-k", "mutants")
     assert code == 1, told
-    assert any("would pass as `" in line for line in told)
+    assert any("cannot tell `" in line for line in told)
 
 
 def test_workers_share_the_runs_and_no_cache_means_none(project: Pytested) -> None:

@@ -20,7 +20,7 @@ TABLE = """
         (f"<!--~ table: as published -->\n\n{TABLE}\nAnd 3 more.", "", 1),
         (f"<!--~ 0.5, 0.25: measured -->\n{TABLE}", "", 4),
         (f"<!--~ as published -->\n{TABLE}", "or waive a whole table, <!--~ table: as published -->", 6),
-        ("<!--~ table: as published -->\n| a |\n| - |\n| b |\n\nText 5", "covers no figure; remove it", 1),
+        ("<!--~ table: as published -->\n| a |\n| - |\n| b |\n\nText 5", "covers no value; remove it", 1),
         ("Text 5 <!--~ table: as published -->", "must directly follow", 1),
     ],
 )

@@ -46,7 +46,7 @@ def findings(checked: Checked) -> list[str]:
         ),
         (f"#| data: __import__('random').random()\n{LIVE}", "draws from Python's global random generator; draw in"),
         ("#| alt: a\n#| caption: a\n#| caption: b", "cell 1 shows 1 figure but has 2 captions; give each one or none"),
-        ("#| alt: a\n#| caption: 3 bars", "nothing proves the figure 3"),
+        ("#| alt: a\n#| caption: 3 bars", "nothing proves the value 3"),
         ("#| caption: a", "cell 1 draws 1 figure but has 0 alt texts; say what each shows"),
     ],
 )
@@ -211,7 +211,7 @@ def test_captions_are_text_of_downloads_and_of_exported_pages(tmp_path: Path) ->
 
 @pytest.mark.parametrize("said", ["Figure 2", "[Figure 2](#figure-3)", "[Figure 2](#other-2)", "[2](#figure-2)"])
 def test_the_number_of_a_figure_is_bare_unless_it_leads_there(tmp_path: Path, said: str) -> None:
-    assert "nothing proves the figure 2" in findings(looked_at(tmp_path, f"# %% [markdown]\n# {said}\n"))[0]
+    assert "nothing proves the value 2" in findings(looked_at(tmp_path, f"# %% [markdown]\n# {said}\n"))[0]
 
 
 def test_what_a_script_draws_is_rounded_and_lies_beside_the_page(tmp_path: Path) -> None:

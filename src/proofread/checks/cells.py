@@ -134,12 +134,12 @@ def in_data(checked: Checked, settings: Settings) -> Iterator[Finding]:
     """Yield the findings on the data that a page sends to its scripts."""
     for index, text in checked.data.items():
         subject = f"data ({text.prose.text})"
-        if error := next(iter(text.errors.values()), ""):
+        if error := next((answer.error for answer in text.answers.values() if answer.error), ""):
             holds = "numbers, texts, None, and lists, tensors and dicts of them, and no number that is NaN or infinite"
             message = f"{subject} is nothing that JSON can hold: {error}; give {holds}"
         elif text.drew:
             message = f"{subject} {text.drew}; draw in the cell"
-        elif text.values and (size := len(checked.sent(index).encode())) > settings.data:
+        elif text.answers and (size := len(checked.sent(index).encode())) > settings.data:
             most = written(settings.data)
             message = f"{subject} is {size:,} bytes with {checked.digits(index)} digits, more than {most}"
             message += '; send less, or fewer `#| digits:`, or set data = "1 MB" under [tool.proofread]'

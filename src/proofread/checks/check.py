@@ -25,10 +25,11 @@ from ..runs.watch import files_of
 from ..settings import Settings, SettingsError, matches
 from . import docstrings, equations
 from .cells import in_code, in_data, options
-from .checked import Checked, Progress, Report, Text, Told, cell_subject, opened
+from .checked import Checked, Report, Text, cell_subject, opened
 from .claims import in_text, quotations
 from .findings import Finding, shortened
 from .plan import Owner, plan, take, try_programs
+from .progress import Progress, Told
 
 
 def check(

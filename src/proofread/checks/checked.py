@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,17 +11,38 @@ from typing import Any
 from ..formulas import Formula, find
 from ..keep.files import relative
 from ..keep.shelf import Shelf
-from ..pages import asserts, numbers, prose
+from ..pages import asserts, prose
+from ..pages.numbers import Value
 from ..pages.page import Cell, Page, PageError, own_mode, read
-from ..pages.prose import Claim, Computed, Figure, Prose
+from ..pages.prose import Computed, Prose, Question
 from ..programs import NO_SNIPPET, Snippet
 from ..runs.steps import Machine, Output, Result, Task
 from ..settings import Settings, mode
 from .findings import Finding
 
 _OTHERS = {"run": "only run", "off": "off"}
+_TALLIED = {"cells": "ran", "values": "held", "claims": "held", "formulas": "held"}  # what is said of those in order
 _STATES = ("ran", "held", "failed", "unproved", "waived", "not looked at")
 PICTURES = ("image/svg+xml", "image/png", "image/jpeg")
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a page's run gave for an expression of its text."""
+
+    value: Value  # as it is published, if the page formats it
+    exact: Value  # before it was formatted
+    error: str = ""  # why it has no value
+    bits: str = ""  # the computed numbers that it compares to the bit
+    sides: str = ""  # what a condition compares that does not hold
+
+
+@dataclass(frozen=True)
+class Tested:
+    """What a page's run gave for a formula of its text."""
+
+    faults: Sequence[str]
+    survivors: Sequence[str]  # what is told of the wrong versions that pass
 
 
 @dataclass
@@ -31,17 +52,18 @@ class Text:
     cell: int
     line: int
     prose: Prose
-    formulas: list[Formula]
-    values: dict[Figure, numbers.Value] = field(default_factory=dict)
-    errors: dict[Figure, str] = field(default_factory=dict)
-    exact: dict[Figure, numbers.Value] = field(default_factory=dict)  # before it was formatted
-    bits: dict[Figure, str] = field(default_factory=dict)  # what is compared to the bit
-    stated: dict[int, tuple[list[str], list[str]]] = field(default_factory=dict)  # of a formula: faults, survivors
+    formulas: list[Formula] = field(default_factory=list)
+    answers: dict[Question, Answer] = field(default_factory=dict)
+    tested: dict[Formula, Tested] = field(default_factory=dict)
     drew: str = ""  # what evaluating it did with a random generator
     caption: bool = False
     asserts: bool = False  # it is the code of a cell of claims
-    sides: dict[Figure, str] = field(default_factory=dict)  # what a condition compares that does not hold
     columns: dict[int, int] = field(default_factory=dict)  # where on the file's lines those of the text begin
+
+    @property
+    def values(self) -> dict[Question, Value]:
+        """What its expressions gave."""
+        return {question: answer.value for question, answer in self.answers.items()}
 
     @property
     def published(self) -> str:
@@ -49,31 +71,38 @@ class Text:
         return self.prose.publish(self.values)
 
     @property
-    def asked(self) -> list[Figure]:
-        """Its figures: those that are typed, and those that are computed."""
+    def questions(self) -> list[Question]:
+        """What it has evaluated: what proves its typed values and its claims, and what it computes."""
         return [*self.prose.claims, *self.prose.computed]
 
     def at(self, place: int) -> int:
         """The line of the file on which a place of the text stands."""
         return self.line + self.prose.line(place)
 
-    def take(self, asked: Sequence[Figure], result: Result) -> None:
-        """Take in what a step gave for some of the text's figures."""
-        self.values |= zip(asked, result.values, strict=True)
-        self.errors = {figure: error for figure, error in self.errors.items() if figure not in asked}
-        self.errors |= {asked[place]: error for place, error in result.errors.items()}
-        self.exact |= {asked[place]: value for place, value in result.exact.items()}
-        self.bits |= {asked[place]: compared for place, compared in result.bits.items()}
-        self.sides |= {asked[place]: sides for place, sides in result.sides.items()}
+    def take(self, asked: Sequence[Question], result: Result) -> None:
+        """Take in what a step gave for some of the text's questions, and for its formulas if it tested them."""
+        for place, (question, value) in enumerate(zip(asked, result.values, strict=True)):
+            exact, error = result.exact.get(place, value), result.errors.get(place, "")
+            bits, sides = result.bits.get(place, ""), result.sides.get(place, "")
+            self.answers[question] = Answer(value, exact, error, bits, sides)
         if result.formulas:
             survivors = result.survivors or [[] for _ in result.formulas]
-            self.stated = dict(enumerate(zip(result.formulas, survivors, strict=True)))
+            self.tested = dict(zip(self.formulas, map(Tested, result.formulas, survivors), strict=True))
         self.drew = self.drew or result.unseeded
 
     def leave(self) -> None:
         """Drop the errors: the page stopped before its end, where they would have been tried once more."""
-        self.values = {figure: value for figure, value in self.values.items() if figure not in self.errors}
-        self.errors = {}
+        self.answers = {question: answer for question, answer in self.answers.items() if not answer.error}
+
+
+@dataclass(frozen=True)
+class Subject:
+    """One thing that is checked on a page."""
+
+    kind: str  # cells, programs, values, claims, formulas or mutants
+    line: int
+    name: str
+    is_reached: bool  # whether the page's run came to it
 
 
 @dataclass
@@ -88,7 +117,7 @@ class Checked:
     data: dict[int, Text] = field(default_factory=dict)  # the text that is the data of a cell's script
     asked: Sequence[str] = ()  # what its run asked for of what is installed
     findings: list[Finding] = field(default_factory=list)
-    sentences: tuple[int, int] = (0, 0)  # how many have no figure, no formula and no words that are quoted; all
+    sentences: tuple[int, int] = (0, 0)  # how many have no value, no formula and no words that are quoted; all
     pictured: tuple[int, int] = (0, 0)  # how many captions and alternative texts no claim quotes; all
     why: str = ""  # it had to run; "" if it did not
     behind: str = ""  # why it has to run still: what it shows is of its last run
@@ -110,23 +139,26 @@ class Checked:
         return [self.page.path, self.page.lines, texts, gave, programs, self.mode]
 
     @property
-    def subjects(self) -> dict[str, bool]:
-        """The names of all that is checked on the page, in its order, and whether its run came to each."""
-        named: list[tuple[int, str, bool]] = []
+    def subjects(self) -> list[Subject]:
+        """All that is checked on the page, in its order."""
+        subjects: list[Subject] = []
         for place, cell in enumerate(self.page.cells):
             if cell.is_code and not cell.holds_claims:
-                named.append((cell.line, cell_subject(place, cell), place in self.code))
+                subjects.append(Subject("cells", cell.line, cell_subject(place, cell), place in self.code))
             if self.offers(place):
-                named.append((cell.line, cell_subject(place, cell, "snippet"), place in self.snippets))
+                name = cell_subject(place, cell, "snippet")
+                subjects.append(Subject("programs", cell.line, name, place in self.snippets))
         for text in self.texts if self.mode == "check" else ():
-            for figure in text.asked:
-                reached = figure in text.values or figure in text.errors
-                named.append((text.line + figure.line, claim_subject(text, figure), reached))
-            for place, stated in enumerate(text.formulas):
-                if stated.unchecked is None:
-                    subject, line = formula_subject(text, stated), text.line + stated.line
-                    named += [(line, subject, place in text.stated), (line, f"{subject} mutants", place in text.stated)]
-        return {subject: reached for _, subject, reached in sorted(named, key=lambda each: each[0])}
+            kind = "claims" if text.asserts else "values"
+            for question in text.questions:
+                name, is_reached = claim_subject(text, question), question in text.answers
+                subjects.append(Subject(kind, text.line + question.line, name, is_reached))
+            for formula in (each for each in text.formulas if each.unchecked is None):
+                name, line = formula_subject(text, formula), text.line + formula.line
+                is_reached = formula in text.tested
+                subjects.append(Subject("formulas", line, name, is_reached))
+                subjects.append(Subject("mutants", line, f"{name} mutants", is_reached))
+        return sorted(subjects, key=lambda subject: subject.line)
 
     def offers(self, cell: int) -> bool:
         """Tell whether a reader is offered the cell's program, which is tried, too."""
@@ -136,32 +168,25 @@ class Checked:
 
     @property
     def tally(self) -> dict[str, Counter[str]]:
-        """How many of its cells, figures, claims and formulas held, and what became of the others."""
-        wrong = {finding.subject for finding in self.findings} - {""}
-        bare = Counter(finding.kind for finding in self.findings if not finding.subject)
-
-        def state(subject: str, came: bool) -> str:
-            return "failed" if {subject, f"{subject} mutants"} & wrong else "held" if came else "not looked at"
-
-        cells, figures_, claims, formulas = Counter[str](), Counter[str](), Counter[str](), Counter[str]()
-        for place, cell in enumerate(self.page.cells):
-            if cell.is_code and not cell.holds_claims:
-                cells[state(cell_subject(place, cell), place in self.code).replace("held", "ran")] += 1
+        """How many of its cells, values, claims and formulas held, and what became of the others."""
+        tally = {kind: Counter[str]() for kind in _TALLIED}
+        wrong = {finding.subject for finding in self.findings}
+        for subject in self.subjects:
+            if subject.kind in tally:
+                is_wrong = not wrong.isdisjoint({subject.name, f"{subject.name} mutants"})
+                state = "failed" if is_wrong else _TALLIED[subject.kind] if subject.is_reached else "not looked at"
+                tally[subject.kind][state] += 1
         for text in self.texts:
-            tallied = claims if text.asserts else figures_
-            if self.mode != "check":
-                tallied["not looked at"] += len(text.prose.claims) + sum(1 for _ in text.prose.bare(self.page.code))
-                formulas["not looked at"] += len(text.formulas)
-                continue
-            for figure in text.asked:
-                came = figure in text.values or figure in text.errors
-                tallied[state(claim_subject(text, figure), came)] += 1
-            figures_["waived"] += len(text.prose.waivers)
-            for place, stated in enumerate(text.formulas):
-                is_waived = stated.unchecked is not None
-                formulas["waived" if is_waived else state(formula_subject(text, stated), place in text.stated)] += 1
-        figures_["unproved"], formulas["unproved"] = bare["bare"], bare["formula"]
-        return {"cells": cells, "figures": figures_, "claims": claims, "formulas": formulas}
+            if self.mode == "check":
+                tally["values"]["waived"] += len(text.prose.waivers)
+                tally["formulas"]["waived"] += sum(formula.unchecked is not None for formula in text.formulas)
+            else:
+                typed = len(text.prose.claims) + sum(1 for _ in text.prose.bare(self.page.code))
+                tally["claims" if text.asserts else "values"]["not looked at"] += typed
+                tally["formulas"]["not looked at"] += len(text.formulas)
+        bare = Counter(finding.kind for finding in self.findings if not finding.subject)
+        tally["values"]["unproved"], tally["formulas"]["unproved"] = bare["bare"], bare["formula"]
+        return tally
 
     def program(self, cell: int) -> str:
         """A code cell's program, with where it is from; "" if there is none."""
@@ -189,9 +214,11 @@ class Checked:
 
     def sent(self, cell: int) -> str:
         """The data of a cell's script, as JSON; "" if there is none."""
-        data = self.data[cell].published if cell in self.data and not self.data[cell].errors else ""
-        rounded = _rounded(json.loads(data), self.digits(cell)) if data else None
-        return json.dumps(rounded, ensure_ascii=False, separators=(",", ":")) if data else ""
+        text = self.data.get(cell)
+        if text is None or not text.published or any(answer.error for answer in text.answers.values()):
+            return ""
+        rounded = _rounded(json.loads(text.published), self.digits(cell))
+        return json.dumps(rounded, ensure_ascii=False, separators=(",", ":"))
 
     def outputs(self, cell: int) -> list[Output]:
         """Return the outputs of a code cell."""
@@ -235,21 +262,6 @@ class Report:
         return "; ".join([*parts, count(len(self.findings), "finding")])
 
 
-@dataclass(frozen=True)
-class Told:
-    """A message about a page that is being checked: that a step begins, or that the page is done."""
-
-    page: str
-    step: int  # counted from 1; 0 when the page is done
-    steps: int  # how many there are
-    name: str = ""  # what the step is
-    why: str = ""  # the page has to run; "" if it has not
-    seconds: float = 0.0  # how long it ran, once it is done
-
-
-Progress = Callable[[Told], None]
-
-
 def opened(path: Path, root: Path, settings: Settings, shelf: Shelf | None = None) -> Checked:
     """A page as it is to be treated, of which nothing has run yet.
 
@@ -272,15 +284,15 @@ def unrun(page: Page) -> Checked:
     checked = Checked(page)
     for index, cell in enumerate(page.cells):
         if cell.holds_claims:
-            checked.texts.append(Text(index, cell.line, asserts.read(cell.source), [], asserts=True))
+            checked.texts.append(Text(index, cell.line, asserts.read(cell.source), asserts=True))
         elif cell.is_code:
             for each in (option for option in cell.options if option.key in ("alt", "caption")):
                 parsed, is_caption = prose.read(each.value), each.key == "caption"
-                checked.texts.append(Text(index, each.line, parsed, [], caption=is_caption))
+                checked.texts.append(Text(index, each.line, parsed, caption=is_caption))
             for each in (option for option in cell.options if option.key == "data"):
                 value = f'__import__("json").dumps(({each.value}), default=lambda _: _.tolist(), allow_nan=False)'
                 asked = Computed(value, "", (0, len(each.value)), 0)
-                checked.data[index] = Text(index, each.line, Prose(each.value, computed=[asked]), [])
+                checked.data[index] = Text(index, each.line, Prose(each.value, computed=[asked]))
         else:
             checked.texts.append(Text(index, cell.line, prose.read(cell.source, opens=index == 0), find(cell.source)))
     return checked
@@ -308,11 +320,15 @@ def cell_subject(place: int, cell: Cell, kind: str = "cell") -> str:
     return f"{cell.line} {kind} {place + 1}"
 
 
-def claim_subject(text: Text, figure: Figure) -> str:
-    """The name of a figure's test."""
-    source = f"{figure.typed} = {figure.expression}" if isinstance(figure, Claim) else f"{{{{ {figure.expression} }}}}"
-    kind = f"claim {figure.typed}" if text.asserts and isinstance(figure, Claim) else f"figure {source}"
-    return " ".join(f"{text.line + figure.line} {kind}".split())
+def claim_subject(text: Text, question: Question) -> str:
+    """The name of the test of a claim, or of a value that is typed or computed."""
+    if isinstance(question, Computed):
+        said = f"value {{{{ {question.expression} }}}}"
+    elif text.asserts:
+        said = f"claim {question.typed}"
+    else:
+        said = f"value {question.typed} = {question.expression}"
+    return " ".join(f"{text.line + question.line} {said}".split())
 
 
 def formula_subject(text: Text, stated: Formula) -> str:

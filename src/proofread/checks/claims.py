@@ -1,4 +1,4 @@
-"""Holds what a text says, its figures, formulas and sentences, against what the page gave."""
+"""Holds what a text says, its values, formulas and sentences, against what the page gave."""
 
 import re
 from bisect import bisect_left, bisect_right
@@ -9,19 +9,19 @@ from functools import cache
 from .. import syntax
 from ..formulas import spans
 from ..formulas.inline import loose
-from ..pages import conditions, numbers, prose
-from ..pages.numbers import BOUND
+from ..pages import conditions, prose
+from ..pages.numbers import BOUND, Typed, correction
 from ..pages.page import Page
 from ..pages.plain import Plain, plain, reworded
 from ..pages.prose import Claim
 from ..programs.names import uses
-from .checked import Checked, Text, claim_subject, formula_subject
+from .checked import Checked, Tested, Text, claim_subject, formula_subject
 from .findings import Edit, Finding
 
 _ABSENT = re.compile(r"NameError: name '(\w+)' is not defined|(\w+) is not bound")
 _BOUND = re.compile(rf"(?<![\w-])(?P<negated>(?:not|never)\s+)?(?P<bound>{BOUND})[\s*_`\"“(\[$]*\Z", re.IGNORECASE)
 _HEADING = re.compile(r"^#{1,6} ", re.MULTILINE)
-_LONGEST = 200  # characters of what a figure should say that are told
+_LONGEST = 200  # characters of a correction that are told
 
 
 def in_text(
@@ -38,43 +38,45 @@ def in_text(
 
     for line, message in text.prose.problems:
         yield found(line, message, "waiver" if "waiver" in message or "reason" in message else "expression")
-    for place, stated in enumerate(text.formulas):
+    for stated in text.formulas:
         subject = formula_subject(text, stated)
-        faults, survivors = text.stated.get(place, ([], []))
-        for message in faults:
+        tested = text.tested.get(stated, Tested((), ()))
+        for message in tested.faults:
             below = _bound_below(page, text, message, "state the formula below that cell")
             yield found(stated.line, message + below, "formula", subject)
-        yield from (found(stated.line, message, "mutant", f"{subject} mutants") for message in survivors)
+        yield from (found(stated.line, message, "mutant", f"{subject} mutants") for message in tested.survivors)
     for opened in (span for span in spans(text.prose.text) if not span.closes):
         yield at(opened.start, "this $$ is never closed", "formula")
     for place, message in loose(text.prose.text, displayed):
         yield at(place, message, "formula")
     if text.drew:
         yield found(0, f"an expression or formula here {text.drew}; draw in a code cell", "seed")
-    for figure, error in text.errors.items():
-        source = f"{{{{ {figure.expression} }}}}"
-        if isinstance(figure, Claim):
-            source = f"{figure.typed} cannot be checked: {figure.expression}"
-        below = _bound_below(page, text, error, "put the claim below that cell") if text.asserts else ""
-        yield at(figure.span[0], f"{source} fails with {error}{below}", "expression", claim_subject(text, figure))
+    for question, answer in text.answers.items():
+        if answer.error:
+            source = f"{{{{ {question.expression} }}}}"
+            if isinstance(question, Claim):
+                source = f"{question.typed} cannot be checked: {question.expression}"
+            below = _bound_below(page, text, answer.error, "put the claim below that cell") if text.asserts else ""
+            message, subject = f"{source} fails with {answer.error}{below}", claim_subject(text, question)
+            yield at(question.span[0], message, "expression", subject)
     beside = _waived(text)
     for claim in text.prose.claims:
-        subject = claim_subject(text, claim)
-        if claim in text.values and claim not in text.errors:
+        subject, held = claim_subject(text, claim), text.answers.get(claim)
+        if held and not held.error:
             for kind, message in _broken(text, claim) if text.asserts else _disagreement(page, text, claim):
-                edit = _edit(page, text, claim) if kind == "figure" else None
-                if edit and (figures := beside(claim)):
-                    message += f"; its sentence has {figures}, too, which is waived: proofread fix leaves it to you"
+                edit = _edit(page, text, claim) if kind == "value" else None
+                if edit and (waived := beside(claim)):
+                    message += f"; its sentence has {waived}, too, which is waived: proofread fix leaves it to you"
                     edit = None
                 yield replace(at(claim.span[0], message, kind, subject), edit=edit)
-            if message := _exactness(claim, text.bits.get(claim, "")):
+            if message := _exactness(claim, held.bits):
                 yield at(claim.span[0], message, "bits", subject)
     for span in text.prose.bare(page.code) if not text.asserts else ():
         if any(first <= span[0] and span[1] <= last for first, last in quoted):
             continue
         typed = text.prose.text[slice(*span)]
         remedy = f"assert it, {typed}<!--= expression -->, or waive it, {typed}<!--~ reason -->"
-        yield at(span[0], f"nothing proves the figure {typed}: {remedy}", "bare")
+        yield at(span[0], f"nothing proves the value {typed}: {remedy}", "bare")
 
 
 def quotations(checked: Checked) -> tuple[Mapping[int, list[tuple[int, int]]], list[Finding]]:
@@ -87,7 +89,7 @@ def quotations(checked: Checked) -> tuple[Mapping[int, list[tuple[int, int]]], l
     asserted = [(text, claim) for text in checked.texts if text.asserts for claim in text.prose.claims]
     plains = {n: Plain(text.prose, text.values) for n, text in enumerate(checked.texts) if not text.asserts}
     # A page that did not come to its end has not filled in all that it says.
-    is_whole = all(each in text.values for text in checked.texts for each in text.asked)
+    is_whole = all(each in text.answers for text in checked.texts for each in text.questions)
     first: dict[str, int] = {}  # the line of the first claim that quotes these words
     for text, claim in asserted:
         stands = [(number, place) for number, each in plains.items() for place in each.places(claim.typed)]
@@ -119,7 +121,7 @@ def _absent(
 ) -> tuple[str, Edit | None]:
     """Return the fault of a claim whose words are not on the page, and the edit that quotes a reworded sentence.
 
-    The sentence that is nearest to them counts as quoted: its figures are told of with the claim.
+    The sentence that is nearest to them counts as quoted: its values are told of with the claim.
     """
     section = _section(checked, text.cell).items()
     near_by = ((*plains[n].nearest(claim.typed, begins), n) for n, begins in section)
@@ -131,7 +133,7 @@ def _absent(
     claims = (each for asserts in checked.texts if asserts.asserts for each in asserts.prose.claims)
     others = [plain(other.typed) for other in claims if other is not claim]
     is_free = not any(each in plain(anew) or plain(anew) in each for each in others)
-    can_quote = anew and text.values[claim] and is_free and not re.search(r'["\\]', anew)
+    can_quote = anew and text.answers[claim].value and is_free and not re.search(r'["\\]', anew)
     if can_quote and sum(1 for each in plains.values() for _ in each.places(anew)) == 1:
         edit = _written(checked.page, text, claim, f'"{anew}"')
     return f'is not on the page; line {line} says "{near}": if {_code(claim)} proves that, quote it', edit
@@ -142,7 +144,7 @@ def _count(checked: Checked, plains: Mapping[int, Plain], places: Mapping[int, l
     silent = every = 0
     for number, each in plains.items():
         text = checked.texts[number]
-        held = [figure.span[0] for figure in text.asked] + [formula.start for formula in spans(text.prose.text)]
+        held = [question.span[0] for question in text.questions] + [formula.start for formula in spans(text.prose.text)]
         held += [start for start, _ in places.get(number, ())]
         sentences, held = [*each.sentences()], sorted(held)
         every += len(sentences)
@@ -154,31 +156,33 @@ def _count(checked: Checked, plains: Mapping[int, Plain], places: Mapping[int, l
 
 def _broken(text: Text, claim: Claim) -> Iterator[tuple[str, str]]:
     """Yield the kind and the message of the finding on an assert's condition, if there is one."""
-    if not text.values[claim]:
-        sides = text.sides.get(claim, "")
-        yield "claim", f'"{claim.typed}" does not hold: {_code(claim)} is false{sides and f", where {sides}"}'
+    held = text.answers[claim]
+    if not held.value:
+        sides = f", where {held.sides}" if held.sides else ""
+        yield "claim", f'"{claim.typed}" does not hold: {_code(claim)} is false{sides}'
     elif conditions.is_fixed(claim.expression, True):
         yield "claim", _fixed(claim, f'"{claim.typed}"', "compare what the page gave")
 
 
 def _disagreement(page: Page, text: Text, claim: Claim) -> Iterator[tuple[str, str]]:
-    """Yield the kind and the message of the finding on a typed figure, if there is one."""
-    value, bound = text.values[claim], _bound(text, claim)
-    correction = numbers.correction(f"{bound} {claim.typed}".strip(), value)
+    """Yield the kind and the message of the finding on a typed value, if there is one."""
+    value, bound = text.answers[claim].value, _bound(text, claim)
+    typed = Typed.parse(f"{bound} {claim.typed}")
+    new = typed.correction(value)
     is_truth = claim.typed.lower() in ("true", "false", "yes", "no")
-    if reason := numbers.refused(claim.typed, value):
+    if reason := typed.refused(value):
         yield "claim", f"{claim.typed} {reason}"
     elif isinstance(value, bool) and not is_truth:
         code = _code(claim)
         remedy = f'let a cell tagged claims prove it, assert {code}, "...", with the words around {claim.typed}'
         yield "claim", f"{code} compares, and would stand there whatever {claim.typed} says: {remedy}"
-    elif correction is not None:
-        shown = correction if len(correction) <= _LONGEST else f"{correction[:_LONGEST]} ..."
+    elif new is not None:
+        shown = new if len(new) <= _LONGEST else f"{new[:_LONGEST]} ..."
         message = f"it says {claim.typed.strip()}, but {claim.expression} gives {shown}"
-        if not bound and numbers.said(claim.typed)[1] and numbers.correction(f"about {claim.typed}", value) is None:
+        if not bound and correction(f"about {claim.typed}", value) is None:
             message += f"; say that, or about {claim.typed}"
         message += _bound_again(page, text, claim)
-        yield "figure" if numbers.is_about(bound) or not bound else "claim", message
+        yield "value" if typed.is_about or not bound else "claim", message
     elif conditions.is_fixed(claim.expression, value):
         yield "claim", _fixed(claim, claim.typed, f"let the page give it, as {claim.typed}<!--= computed -->")
 
@@ -203,7 +207,7 @@ def _bound_below(page: Page, text: Text, error: str, remedy: str) -> str:
 
 
 def _bound_again(page: Page, text: Text, claim: Claim) -> str:
-    """Return what to add about a figure whose names are bound further down more than once."""
+    """Return what to add about a value whose names are bound further down more than once."""
     for name in sorted(uses(syntax.expression(claim.expression)).read):
         cells = [n for n, cell in enumerate(page.cells) if any(name in uses(node).binds for node in cell.tree.body)]
         if len(cells) > 1 and cells[-1] > text.cell:
@@ -214,11 +218,12 @@ def _bound_again(page: Page, text: Text, claim: Claim) -> str:
 
 def _bound(text: Text, claim: Claim) -> str:
     """The bound that stands directly before a claim of a number, not in it: *at most*."""
-    value, parts = text.values[claim], numbers.said(claim.typed)
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or numbers.amount(parts[1], parts[2]) is None:
+    value, typed = text.answers[claim].value, Typed.parse(claim.typed)
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not is_number or typed.amount is None or typed.bound or typed.head:
         return ""
     match = _BOUND.search(re.sub(r"[*_`]", "", text.prose.text[: claim.span[0]][-60:]))
-    return "" if parts[0] or not match or match["negated"] else " ".join(match["bound"].lower().split())
+    return "" if not match or match["negated"] else " ".join(match["bound"].lower().split())
 
 
 def _exactness(claim: Claim, compared: str) -> str:
@@ -236,7 +241,7 @@ def _exactness(claim: Claim, compared: str) -> str:
 
 
 def _waived(text: Text) -> Callable[[Claim], str]:
-    """Return a function that lists the waived figures of a claim's sentence: only a person knows which one is wrong."""
+    """Return a function that lists the waived values of a claim's sentence: only a person knows which one is wrong."""
 
     @cache
     def sentences() -> list[tuple[int, int]]:
@@ -266,9 +271,9 @@ def _section(checked: Checked, cell: int) -> Mapping[int, int]:
 
 
 def _edit(page: Page, text: Text, claim: Claim) -> Edit | None:
-    """Return the edit that mends a figure, if its form can say the value: once written, it is read and agrees."""
-    value, bound = text.values[claim], _bound(text, claim)
-    new = numbers.mended(f"{bound} {claim.typed}".strip(), value)
+    """Return the edit that mends a typed value, if its form has room for what the page gave and it is then read so."""
+    value, bound = text.answers[claim].value, _bound(text, claim)
+    new = Typed.parse(f"{bound} {claim.typed}").mended(value)
     if new is None:
         return None
     new = new[len(bound) :].strip()

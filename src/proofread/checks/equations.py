@@ -61,7 +61,7 @@ def faults(
             for start, end in text.prose.bracketed:
                 for number in re.findall(NUMBER, bracketed := text.prose.text[start:end]):
                     if number not in numbered:
-                        remedy = f"{bracketed}<!--= expression -->, {bracketed}<!--~ reason -->, for a figure"
+                        remedy = f"{bracketed}<!--= expression -->, {bracketed}<!--~ reason -->, for a value"
                         message = f"there is no equation ({number}); {_nearest(number, numbered)}; or write {remedy}"
                         yield finding(checked.page.path, text.at(start), message)
             for link in _LINK.finditer(text.prose.text):

@@ -15,12 +15,12 @@ KINDS = {
     "memory": "a page takes more memory than it may",
     "seed": "a cell draws random numbers that it has not seeded, or makes a generator without a seed",
     "alt": "a figure has no alt text, or an alt text no figure",
-    "figure": "a typed figure is not what its expression gives",
-    "claim": "a claim does not hold, or would hold for any figure",
+    "value": "a typed value is not what its expression gives",
+    "claim": "a claim does not hold, or would hold for any value",
     "expression": "an expression cannot be evaluated or proves nothing",
     "bits": "a claim compares computed numbers to the last bit, and gives no reason why no machine can differ",
     "machine": "what a page gives depends on the machine, or could",
-    "bare": "nothing proves a figure",
+    "bare": "nothing proves a value",
     "waiver": "a waiver waives nothing or gives no reason",
     "formula": "a formula does not hold, cannot be read, or says nothing",
     "mutant": "a formula would pass if it were wrong",
@@ -56,7 +56,7 @@ class Finding:
     message: str  # what is wrong, and the remedy
     detail: str = ""  # more of it, such as a traceback
     kind: str = field(default="", compare=False)  # one of `KINDS`
-    # What it is about: a test's name, such as ``45 figure 55% = weights[6, 6]``; "" for the page as such.
+    # What it is about: a test's name, such as ``45 value 55% = weights[6, 6]``; "" for the page as such.
     subject: str = field(default="", compare=False)
     edit: Edit | None = field(default=None, compare=False)  # what would mend it, if that is known
     column: int | None = field(default=None, compare=False)  # in characters from 0; None where all of the line is meant

@@ -1,4 +1,4 @@
-"""Puts right the figures that an author typed: the value takes the form in which they typed it.
+"""Puts right the values that an author typed: what the page gave takes the form in which they typed it.
 
 A claim in words that does not hold is never touched: which of the two is wrong, the word or the code,
 only a person knows. Nor is a page whose code fails: what its cells gave is no truth to write down.

@@ -16,13 +16,14 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from ..keep.environment import cpuinfo
-from ..pages import numbers as figures
-from ..pages.prose import Claim, Computed, Figure
+from ..pages.numbers import Number, Typed
+from ..pages.prose import Claim, Computed, Question
 from ..runs import server as run
 from ..settings import Settings
 from .check import check, sources_of
-from .checked import Checked, Progress, Report, Text, Told, count, ordered
+from .checked import Answer, Checked, Report, Text, count, ordered
 from .findings import Finding, shortened
+from .progress import Progress, Told
 
 # What a processor of each kind says that it can do, and what keeps the libraries from using more.
 _PROCESSORS = {
@@ -49,7 +50,7 @@ SAYS = {
 }
 _MISSING = f"not here: this system does not say that its processor has {' or '.join(_PROCESSORS)}"
 _NEAR = 1e-4  # of a unit in the last place that is shown
-FURTHER = 4  # times as far as on the machines here may a figure move on others
+FURTHER = 4  # times as far as on the machines here may a value move on others
 
 
 @dataclass(frozen=True)
@@ -183,59 +184,61 @@ def _flips(reports: Mapping[str, Report]) -> Iterator[Finding]:
 
 
 def _shown(reports: Mapping[str, Report]) -> Iterator[Finding]:
-    """Figures that a page computes, and that read otherwise on another machine."""
-    for checked, text, figure, values in _figures(reports):
-        if isinstance(figure, Computed) and len({str(value) for value in values.values()}) > 1:
-            on = {str(value): [name for name in values if values[name] == value] for value in values.values()}
+    """Values that a page computes, and that read otherwise on another machine."""
+    for checked, text, question, answers in _answers(reports):
+        on: dict[str, list[str]] = {}
+        for name, answer in answers.items():
+            on.setdefault(str(answer.value), []).append(name)
+        if isinstance(question, Computed) and len(on) > 1:
             read = "; ".join(f"{value} on {_names(names)}" for value, names in on.items())
-            message = f"{{{{ {figure.expression} }}}} reads {read}: show less of it, or what is the same everywhere"
-            yield Finding(checked.page.path, text.line + figure.line, message, kind="machine")
+            message = f"{{{{ {question.expression} }}}} reads {read}: show less of it, or what is the same everywhere"
+            yield Finding(checked.page.path, text.line + question.line, message, kind="machine")
 
 
 def _edges(reports: Mapping[str, Report]) -> Iterator[Finding]:
-    """Numbers of figures that another machine could round otherwise."""
-    for checked, text, figure, values in _figures(reports):
-        is_typed = isinstance(figure, Claim)
-        if not is_typed and len({*map(str, values.values())}) > 1:
+    """Numbers that another machine could round otherwise."""
+    for checked, text, question, answers in _answers(reports):
+        is_typed = isinstance(question, Claim)
+        if not is_typed and len({str(answer.value) for answer in answers.values()}) > 1:
             continue  # it does so already, which says more
-        typed = figure.typed if isinstance(figure, Claim) else str(values["this"])
-        exact = {name: _of(report, checked, text).exact.get(figure, values[name]) for name, report in reports.items()}
-        by_machine = [[*figures.numbers(typed, value)] for value in exact.values()]
+        typed = Typed.parse(question.typed if isinstance(question, Claim) else str(answers["this"].value))
+        by_machine = [[*typed.numbers(answer.exact)] for answer in answers.values()]
         if len({*map(len, by_machine)}) > 1:
-            continue  # something of another kind, which no figure says
+            continue  # something of another kind, which no number says
         for same in zip(*by_machine, strict=True):
             if value := _at_an_edge(same[0][0], [number for _, number in same], is_typed):
                 message = (
-                    f"{same[0][0]} stands at a rounding edge: {figure.expression} gives {value:.10g}, and another "
-                    "machine may give another digit; show fewer of them, or another figure"
+                    f"{same[0][0]} stands at a rounding edge: {question.expression} gives {value:.10g}, and another "
+                    "machine may give another digit; show fewer of them, or another value"
                 )
-                yield Finding(checked.page.path, text.line + figure.line, message, kind="machine")
+                yield Finding(checked.page.path, text.line + question.line, message, kind="machine")
 
 
 def _at_an_edge(typed: str, values: Sequence[float], is_typed: bool) -> float | None:
     """The first of a number's values that is at a rounding edge, or nearer to it than the number moves."""
-    moved = max(values) - min(values)
-    for value in values:
-        room = figures.room(typed, value, is_typed)
+    number, moved = Number.parse(typed), max(values) - min(values)
+    for value in values if number else ():
+        room = number and number.room(value, is_typed)
         if room and 0 <= room[0] <= max(_NEAR * room[1], FURTHER * moved):
             return value
     return None
 
 
-def _figures(reports: Mapping[str, Report]) -> Iterator[tuple[Checked, Text, Figure, dict[str, figures.Value]]]:
-    """The figures to which every machine came, with what each gives."""
+def _answers(reports: Mapping[str, Report]) -> Iterator[tuple[Checked, Text, Question, dict[str, Answer]]]:
+    """The questions that every machine has answered, with the answer of each."""
     for checked in reports["this"].pages:
         for text in checked.texts:
-            for figure in text.values:
-                values = {name: _of(report, checked, text).values.get(figure) for name, report in reports.items()}
-                if None not in values.values():
-                    yield checked, text, figure, values
+            others = {name: _of(report, checked, text).answers for name, report in reports.items()}
+            for question in text.answers:
+                answers = {name: given[question] for name, given in others.items() if question in given}
+                if len(answers) == len(reports) and all(answer.value is not None for answer in answers.values()):
+                    yield checked, text, question, answers
 
 
 def _of(report: Report, checked: Checked, text: Text) -> Text:
     """The same text in another report of the same pages."""
     (other,) = (each for each in report.pages if each.page.path == checked.page.path)
-    return other.texts[checked.texts.index(text)] if other.page == checked.page else Text(0, 0, text.prose, [])
+    return other.texts[checked.texts.index(text)] if other.page == checked.page else Text(0, 0, text.prose)
 
 
 def _names(names: Iterable[str]) -> str:

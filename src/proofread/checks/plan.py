@@ -5,19 +5,20 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ..pages.page import Cell
-from ..pages.prose import Computed, Figure
+from ..pages.prose import Computed, Question
 from ..programs import SNIPPET_REMEDY, disagreement
 from ..programs.trial import Trial
 from ..runs.cache import Cache
 from ..runs.server import attempt
 from ..runs.steps import Outcome, Step
 from ..settings import Settings
-from .checked import Checked, Progress, Text, Told, cell_subject
+from .checked import Checked, Text, cell_subject
 from .findings import Finding
+from .progress import Progress, Told
 
 SECONDS = re.compile(r"\d+(\.\d+)?")
-# Whose a step is: a cell's own, or that of a text in it, and then for which of its figures.
-Owner = tuple[int, Text | None, Sequence[Figure]]
+# Whose a step is: a cell's own, or that of a text in it, and then for which of its questions.
+Owner = tuple[int, Text | None, Sequence[Question]]
 
 
 def plan(checked: Checked, timeout: float) -> tuple[list[Owner], list[Step]]:
@@ -29,7 +30,7 @@ def plan(checked: Checked, timeout: float) -> tuple[list[Owner], list[Step]]:
     asks: list[tuple[Owner, int]] = []  # the texts that may take a name which is bound further down, with their steps
 
     def evaluate(text: Text) -> None:
-        asked = [figure for figure in text.asked if is_held or isinstance(figure, Computed)]
+        asked = [question for question in text.questions if is_held or isinstance(question, Computed)]
         stated = tuple(text.formulas) if is_held else ()
         if asked or stated:
             form = "bool(\n{}\n)" if text.asserts else "{}"  # as Python takes what is asserted
@@ -75,9 +76,10 @@ def take(checked: Checked, owners: Sequence[Owner], outcome: Outcome) -> None:
         if text and not text.asserts:
             text.leave()
     checked.asked = outcome.asked
-    if checked.mode == "run":  # what looks like a figure there, and is another tool's, stays as it stands
+    if checked.mode == "run":  # braces that are another tool's stay as they stand
         for text in checked.texts:
-            text.prose.computed = [each for each in text.prose.computed if each not in text.errors]
+            failed = {question for question, answer in text.answers.items() if answer.error}
+            text.prose.computed = [each for each in text.prose.computed if each not in failed]
     checked.snippets |= {owners[place][0]: snippet for place, snippet in outcome.snippets.items()}
     if outcome.stopped:
         index, text, _ = owners[min(len(outcome.results), len(owners) - 1)]

@@ -3,11 +3,25 @@
 import shutil
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TextIO
 
-from .checked import Told
-
 _PATIENCE = 15.0  # seconds after which a page that still runs is spoken of again
+
+
+@dataclass(frozen=True)
+class Told:
+    """A message about a page that is being checked: that a step begins, or that the page is done."""
+
+    page: str
+    step: int  # counted from 1; 0 when the page is done
+    steps: int  # how many there are
+    name: str = ""  # what the step is
+    why: str = ""  # the page has to run; "" if it has not
+    seconds: float = 0.0  # how long it ran, once it is done
+
+
+Progress = Callable[[Told], None]
 
 
 def shown(stream: TextIO, pages: int) -> "Bar | Lines":

@@ -1,4 +1,4 @@
-"""Which sentences no claim quotes though they compare, or say a figure: for a person to prove, or to leave."""
+"""Which sentences no claim quotes though they compare, or say a value: for a person to prove, or to leave."""
 
 import re
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ _COMPARES = re.compile(
     r"|all|none|nothing|everything|never|always|only)\b",
     re.IGNORECASE,
 )
-# A bound is a part of its figure, with which it is proved.
+# A bound is a part of its value, with which it is proved.
 _BOUNDED = re.compile(rf"\b(?:{BOUND})\s+(?=\d)", re.IGNORECASE)
 _DIGITS = re.compile(r"(?<![\w.-])\d")  # no name's, as GPT-2
 
@@ -32,11 +32,11 @@ class Unproved:
     line: int
     where: str  # prose, caption or alt
     words: str
-    compares: bool  # else it says a figure
+    compares: bool  # else it says a value
 
 
 def unproved(checked: Checked) -> Iterator[Unproved]:
-    """The sentences of a page that compare, or say a figure, and of which no claim quotes a part."""
+    """The sentences of a page that compare, or say a value, and of which no claim quotes a part."""
     quoted, _ = quotations(checked)
     for number, text in enumerate(checked.texts):
         code = checked.page.cells[text.cell].is_code

@@ -89,10 +89,9 @@ def complaints(formula: Formula, namespace: Mapping[str, object]) -> list[str]:
         start, end, text = mutant.edit
         was, now = formula.latex[start:end].strip(), text.strip()
         change = f"`{now}` for `{was}`" if was and now else f"without `{was}`" if was else f"with `{now}`"
-        alike = f", and {more} more mutant{'s' * (more > 1)} like it" * bool(more)
-        messages.append(
-            f"`{formula.latex}` would pass as `{mutant.latex}` too ({mutant.what}: {change}){alike}: {remedy}"
-        )
+        alike = f", nor from {more} more wrong version{'s' * (more > 1)}" * bool(more)
+        told = f"`{formula.latex}` from `{mutant.latex}` ({mutant.what}: {change}){alike}"
+        messages.append(f"the values in its `where` cannot tell {told}; {remedy}")
     return messages
 
 
@@ -102,9 +101,9 @@ def _remedy(formula: Formula, mutant: Mutant, namespace: Mapping[str, object]) -
     for where, binding in _bound_otherwise(formula, namespace):
         holds = not check(replace(formula, where=where), namespace)
         if holds and not holds_in(mutant.latex, Scope(where, namespace)):
-            return where, f"tell them apart in its `where`, by {binding}"
-    remedy = "bind its symbols to values that tell them apart, or if it is as true, state which of them is meant in"
-    return formula.where, f"{remedy} a claim, and say `<!-- unchecked: reason -->`"
+            return where, f"write {binding} there"
+    remedy = "bind its symbols to other values there, or, if the other version is true as well, let a claim say which"
+    return formula.where, f"{remedy} of the two is meant, and waive the formula, `<!-- unchecked: reason -->`"
 
 
 def _bound_otherwise(formula: Formula, namespace: Mapping[str, object]) -> Iterator[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""Does a typed figure say what a value is? The typed text chooses the form, the value must fill it.
+"""Does a typed text say a value? The text chooses the form, the value must fill it.
 
 A number is compared after rounding to the digits that were typed. One unit in the last place is allowed only where the
 value lies within 5e-7 of the rounding edge (and within a hundredth of that unit), where two machines may round apart.
@@ -9,17 +9,18 @@ Words are numbers, too: up to *twenty* they are whole and exact; a fraction or a
 *twice*) holds what is no more than a hundredth of it away; *dozens* holds from 24 up to 100, *hundreds* from 200 up to
 1,000; an ordinal is the place counted from 1, or of a float the fraction (*third* is 3, or 1/3).
 
-A unit after the figure takes a value in base units: bytes, seconds, radians, a share for percentage points, and for
+A unit after the number takes a value in base units: bytes, seconds, radians, a share for percentage points, and for
 million the number itself. ``4 MiB`` says 4194304. A bound before it (*at most 3*) takes a value that keeps it; what
-goes *up to 3* reaches 3. What is *about* a figure is within half a unit of its last digit before its zeros, and within
+goes *up to 3* reaches 3. What is *about* a number is within half a unit of its last digit before its zeros, and within
 a twentieth of it: *about 2400* holds from 2350 up to 2450. *Nearly* and *almost* hold what lies below alone.
 """
 
 import math
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
+from functools import cached_property
 from typing import TypeAlias
 from unicodedata import numeric
 
@@ -34,7 +35,7 @@ _MULTIPLES = {"once": 1, "half": 0.5, "twice": 2, "double": 2, "thrice": 3, "tri
 _VAGUE = {"dozens": (24, 100), "hundreds": (200, 1000), "thousands": (2000, 10**6), "millions": (2 * 10**6, 10**9)}
 _PARTS_OF = {"half": 2, "halves": 2, "quarter": 4, "quarters": 4}
 _PARTS_OF |= {name + "s" * many: place for place, name in enumerate(_ORDINALS[2:], 3) for many in (False, True)}
-# What a figure's unit makes of it, in base units: bytes, seconds, radians.
+# What a number's unit makes of it, in base units: bytes, seconds, radians.
 UNITS = {
     **dict.fromkeys(("bytes", "byte", "B", "bits", "bit", "seconds", "second", "s", "times", "×", "-fold"), 1),
     **{f"{prefix}B": 1000**power for power, prefix in enumerate(("k", "M", "G", "T"), 1)},
@@ -75,7 +76,7 @@ VULGAR = "[¼-¾⅐-⅞]"
 PARTED = r"(?:(?P<wholes>\d{1,9})[ \u00a0])?(?P<over>\d{1,9})[/⁄](?P<under>\d{1,9})"
 _MANY_PARTS = "|".join(part for part in _PARTS_OF if part.endswith("s"))
 SPELLED = rf"half[ ]a[ ]dozen|(?:{'|'.join(WORDS[1:])})(?:[ ]dozen|[ -](?:{_MANY_PARTS}))"
-FIGURE = rf"\d*{VULGAR}|\d+(?:\.\d+){{2,}}|{NUMBER}(?:{_GAP}×{_GAP}{NUMBER})*"
+NUMERAL = rf"\d*{VULGAR}|\d+(?:\.\d+){{2,}}|{NUMBER}(?:{_GAP}×{_GAP}{NUMBER})*"
 
 _PARTS = re.compile(
     rf"(?P<sign>[-−+])?(?P<mantissa>(?P<whole>(?!{_TEN}){_WHOLE})?(?P<fraction>{_FRACTION})?)"
@@ -90,7 +91,7 @@ _PRINTED = re.compile(
 )
 _LONGEST = 400  # characters of a number, which is more than a float takes
 _ENTRY = re.compile(r"[-−+]?[\d.].*|[-−+]?(?:nan|inf)|True|False|\[.*", re.DOTALL)  # of an array that is printed
-_SAID = re.compile(rf"(?:(?P<bound>(?i:{BOUND}))\s+)?(?P<figure>.+?)(?P<unit>{UNIT})?", re.DOTALL)
+_SAID = re.compile(rf"(?:(?P<bound>(?i:{BOUND}))\s+)?(?P<core>.+?)(?P<unit>{UNIT})?", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -119,9 +120,19 @@ class Number:
         return int(digits[1].translate(_LOWERED)) if digits else 0
 
     @property
+    def digits(self) -> str:
+        """The digits before the point."""
+        return re.sub(r"\D", "", self.whole)
+
+    @property
+    def leading(self) -> str:
+        """The digits of a whole number without the zeros that it ends with; "" if there is a fraction."""
+        return "" if self.fraction else self.digits.rstrip("0")
+
+    @property
     def value(self) -> Decimal:
         """The number that was typed."""
-        digits = re.sub(r"\D", "", self.whole) + self.fraction if self.whole or self.fraction else "1"
+        digits = self.digits + self.fraction if self.whole or self.fraction else "1"
         number = Decimal(digits).scaleb(self.exponent - (2 if self.percent else 0))
         return -number if self.sign in ("-", "−") and self.sign else number
 
@@ -139,7 +150,7 @@ class Number:
     @property
     def reach(self) -> Decimal:
         """How far a value may lie at most: half a unit, and a twentieth where one digit stands for a float."""
-        alone = len(re.sub(r"\D", "", self.whole)) == 1 and not (self.fraction or self.power or self.percent)
+        alone = len(self.digits) == 1 and not (self.fraction or self.power or self.percent)
         return abs(self.value) / 20 if alone else self.unit
 
     def says(self, value: float) -> bool:
@@ -154,6 +165,25 @@ class Number:
             return False
         rounded = (Number.parse(self.write(nearby)) for nearby in (exact, exact - slack, exact + slack))
         return any(number is not None and number.value == self.value for number in rounded)
+
+    def room(self, value: float, slack: bool = True) -> tuple[float, float] | None:
+        """How far a value may move until this number no longer says it, and the unit of the last digit.
+
+        None if no rounding comes between them: a whole number, a bare 0.
+        """
+        if not isinstance(value, float) or not math.isfinite(value) or not self.value:
+            return None
+        far = min(self.unit / 2, self.reach) - abs(Decimal(value) - self.value)
+        return float(far + self.slack if slack else far), float(self.unit)
+
+    def distinct(self, value: float) -> str:
+        """The value in the form of this number, or plain where that form would say both or neither."""
+        if not math.isfinite(value):
+            return str(value)
+        written = self.write(Decimal(value))
+        again = Number.parse(written)
+        # A typed 0 that stands for something small would be told to stay a 0, a typed 2 to become one.
+        return written if again is None or (again.value != self.value and again.says(value)) else _plain(value)
 
     def write(self, value: Decimal) -> str:
         """The value in the form of this number."""
@@ -182,34 +212,178 @@ class Number:
         return body + power + self.percent
 
 
+@dataclass(frozen=True)
+class Typed:
+    """What an author typed for a value, taken apart once: ``at most 4 MiB`` has a bound, a core, a gap and a unit.
+
+    A text that says no number is all core.
+    """
+
+    text: str  # without what Python prints around it
+    core: str
+    bound: str = ""
+    gap: str = ""
+    unit: str = ""
+    head: str = ""  # what Python prints around the text, as in ``tensor(0.5)``
+    tail: str = ""
+
+    @classmethod
+    def parse(cls, typed: str) -> "Typed":
+        """Take a text apart."""
+        typed = typed.strip()
+        if printed := _PRINTED.fullmatch(typed):
+            inner = cls.parse(printed["value"])
+            return replace(inner, head=printed["head"] + inner.head, tail=inner.tail + printed["tail"])
+        parts = _SAID.fullmatch(typed)
+        if parts is None or (Number.parse(parts["core"]) is None and spelled(parts["core"]) is None):
+            return cls(typed, typed)
+        bound, unit = (" ".join((parts[name] or "").split()) for name in ("bound", "unit"))
+        gap = " " if unit and (parts["unit"] or "")[:1].isspace() else ""
+        return cls(typed, parts["core"], bound.lower(), gap, unit)
+
+    @cached_property
+    def number(self) -> Number | None:
+        """The number of its digits; None if it has none, or more than one."""
+        return Number.parse(self.core)
+
+    @cached_property
+    def amount(self) -> float | None:
+        """The number that it says, before its unit; None if it says none."""
+        return spelled(self.core) if self.number is None else float(self.number.value)
+
+    @property
+    def is_about(self) -> bool:
+        """Whether its bound lets a value lie on either side of its number, and near to it."""
+        return BOUNDS.get(self.bound) == _ABOUT
+
+    def correction(self, value: Value) -> str | None:
+        """Return the text to type instead, in the same form; None if this one says the value."""
+        new = self._correction(value)
+        return None if new is None else self.head + new + self.tail
+
+    def _correction(self, value: Value) -> str | None:
+        if isinstance(value, bool):
+            return None if _TRUTH.get(self.text.lower(), True) is value else str(value)
+        if isinstance(value, (int, float)):
+            return self._measured(value) if self.bound or self.unit else self._number(value)
+        if isinstance(value, (list, tuple)):
+            return self._sequence(value)
+        text, bare = str(value), self.text.strip("\"'“”‘’")
+        return None if text in (self.text, bare) or text == bare[:1].swapcase() + bare[1:] else text
+
+    def _measured(self, value: float) -> str | None:
+        """Return the text to type for a number that has a unit or keeps a bound."""
+        factor = UNITS.get(self.unit, 1)
+        scaled = value // factor if isinstance(value, int) and value % factor == 0 else value / factor
+        bound, signs, amount = self.bound, BOUNDS.get(self.bound, ("==",)), self.amount or 0.0
+        if "==" not in signs and (scaled > amount if ">" in signs else scaled < amount):
+            return None
+        new = self._number(scaled)
+        if new is not None and self.is_about:
+            new = None if self.is_near(scaled) else self._coarse(scaled) or new
+        if new is None and bound in ("nearly", "almost") and scaled > amount:
+            new, bound = self.core, "over"
+        return None if new is None else f"{bound if '==' in signs else ''} {new}{self.gap}{self.unit}".lstrip()
+
+    def is_near(self, value: float) -> bool:
+        """Tell whether a value, in this unit, is about the number."""
+        if self.amount is None or not math.isfinite(value):
+            return False
+        reach = abs(self.amount) / 20
+        if self.number is not None:
+            zeros = len(self.number.digits) - len(self.number.leading) if self.number.leading else 0
+            reach = min(reach, float(self.number.unit) * 10**zeros / 2)
+        return abs(value - self.amount) <= reach * (1 + 1e-9)
+
+    def _coarse(self, value: float) -> str | None:
+        """A value with as many digits as the number has before its zeros, or as it takes to be near."""
+        if self.number is None or not self.number.leading:
+            return None
+        fewest = len(self.number.leading) - 1
+        texts = (self.number.write(Decimal(f"{value:.{places}e}")) for places in range(fewest, fewest + 4))
+        return next((text for text in texts if Typed.parse(text).is_near(value)), None)
+
+    def _number(self, value: float) -> str | None:
+        typed = re.sub(r"^([-−+]?\d+)\.(?=e|$)", r"\1.0", self.core)  # as arrays print whole numbers
+        word = typed.lower()
+        if number := Number.parse(typed):
+            return None if number.says(value) else number.distinct(value)
+        if _spells(word, value):
+            return None
+        if word in WORDS:
+            new = WORDS[int(value)] if value in range(len(WORDS)) else _plain(value)
+            return new.capitalize() if typed[0].isupper() else new
+        if not math.isfinite(value):
+            infinite = word.replace("−", "-").replace("infinity", "inf").replace("∞", "inf").lstrip("+")
+            return None if infinite == str(value) else str(value)
+        return _plain(value)
+
+    def _sequence(self, values: Sequence[Value]) -> str | None:
+        typed, spans = self.text, _items(self.text, len(values))
+        if len(spans) != len(values):
+            inside = (" × " if "×" in typed else ", ").join(map(_plain, values))
+            return f"[{inside}]" if typed[:1] not in ("(", "[") and len(spans) < 2 else _around(typed, inside)
+        new = [correction(typed[slice(*span)], value) for span, value in zip(spans, values, strict=True)]
+        if all(each is None for each in new):
+            return None
+        for (start, end), each in reversed([*zip(spans, new, strict=True)]):
+            typed = typed[:start] + (typed[start:end] if each is None else each) + typed[end:]
+        return typed
+
+    def items(self, many: int) -> "list[Typed] | None":
+        """The items of a sequence of so many, taken apart; None if the text has more or fewer."""
+        spans = _items(self.text, many)
+        return [Typed.parse(self.text[slice(*span)]) for span in spans] if len(spans) == many else None
+
+    def numbers(self, value: Value) -> Iterator[tuple[str, float]]:
+        """The numbers of a value, each with what here says it ("" where this says another number of them)."""
+        if isinstance(value, (list, tuple)):
+            items = self.items(len(value)) or [Typed("", "")] * len(value)
+            for typed, each in zip(items, value, strict=True):
+                yield from typed.numbers(each)
+        elif isinstance(value, (int, float)) and not isinstance(value, bool):
+            yield self.core, value / UNITS[self.unit] if self.unit else value
+
+    def mended(self, value: Value) -> str | None:
+        """The correction, if it can stand here: a word has no form for a number, nor a number for nothing."""
+        new = self.correction(value)
+        new = new and re.sub(r"[ \t\n]+", " ", new)  # groups of digits may stand apart by other spaces, which stay
+        if new is None or not self._fits(value) or correction(new, value) is not None:
+            return None
+        if self.head:
+            return new
+        # The words stay as they are: a value that is not nearly a number, but over it, is for the author to tell.
+        before = self.text[: self.text.index(self.core)]
+        return before + new[len(self.bound) :].strip() if new.startswith(self.bound) else None
+
+    def _fits(self, value: Value) -> bool:
+        """Tell whether the text has a form for such a value."""
+        if isinstance(value, bool):
+            return self.text.lower() in ("true", "false")
+        if isinstance(value, (int, float)):
+            has_form = self.number is not None or self.core.lower() in WORDS
+            return math.isfinite(value) and (not self.bound or self.is_about) and has_form
+        if isinstance(value, (list, tuple)):
+            if (items := self.items(len(value))) is not None:
+                pairs = zip(items, value, strict=True)
+                return all(item.correction(each) is None or item._fits(each) for item, each in pairs)
+            others = [self.text[slice(*span)] for span in _items(self.text, len(value))]
+            return (self.text[:1] in ("(", "[") or len(others) > 1) and all(map(Number.parse, others))
+        return isinstance(value, str) and (Number.parse(self.text) is None or re.fullmatch(NUMERAL, value) is not None)
+
+    def refused(self, value: Value) -> str:
+        """Why the text cannot be held against a value, though it is printed as one; "" if it can."""
+        if isinstance(value, (list, tuple)) and re.search(r"\.\.\.|…", self.text):
+            return "leaves numbers out: type all of them, or give a part of them, such as x[:3]"
+        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if is_number and self.text[:1] in ("(", "[") and not re.search(rf"\d|{VULGAR}|inf|nan|∞", self.text):
+            return "holds no number: let the comment directly follow what says the number"
+        return ""
+
+
 def correction(typed: str, value: Value) -> str | None:
     """Return the text to type instead, in the same form; None if the typed text says the value."""
-    typed = typed.strip()
-    if printed := _PRINTED.fullmatch(typed):
-        new = correction(printed["value"], value)
-        return new and printed["head"] + new + printed["tail"]
-    bound, figure, unit = said(typed)
-    if (bound or unit) and isinstance(value, (int, float)) and not isinstance(value, bool):
-        gap = "" if typed.endswith(figure + unit) else " "  # as in 60° and 4 MiB
-        return _said_so(bound, figure, gap, unit, value)
-    if isinstance(value, bool):
-        truth = _TRUTH.get(typed.lower(), True)
-        return None if truth is value else str(value)
-    if isinstance(value, (list, tuple)):
-        return _sequence(typed, value)
-    if isinstance(value, (int, float)):
-        return _number(typed, value)
-    text = str(value)
-    bare = typed.strip("\"'“”‘’")
-    return None if text in (typed, bare) or text == bare[:1].swapcase() + bare[1:] else text
-
-
-def said(typed: str) -> tuple[str, str, str]:
-    """The bound, the figure and the unit that a text says: ``at most 4 MiB``; only the text if it says no figure."""
-    parts = _SAID.fullmatch(typed.strip())
-    if parts is None or (Number.parse(parts["figure"]) is None and spelled(parts["figure"]) is None):
-        return "", typed, ""
-    return " ".join((parts["bound"] or "").lower().split()), parts["figure"], " ".join((parts["unit"] or "").split())
+    return Typed.parse(typed).correction(value)
 
 
 def spelled(typed: str) -> float | None:
@@ -228,139 +402,6 @@ def spelled(typed: str) -> float | None:
     return WORDS.index(word) if word in WORDS else _MULTIPLES.get(word)
 
 
-def amount(figure: str, unit: str = "") -> float | None:
-    """A typed figure with its unit as a number in base units; None if it is not one."""
-    number = Number.parse(figure)
-    plain = number.value if number else spelled(figure)
-    return None if plain is None else float(plain) * UNITS.get(unit, 1)
-
-
-def _said_so(bound: str, figure: str, gap: str, unit: str, value: float) -> str | None:
-    """Return the text to type for a number that has a unit or keeps a bound."""
-    factor = UNITS.get(unit, 1)
-    scaled = value // factor if isinstance(value, int) and value % factor == 0 else value / factor
-    exact, signs = amount(figure) or 0.0, BOUNDS.get(bound, ("==",))
-    new = correction(figure, scaled)
-    if "==" not in signs and (scaled > exact if ">" in signs else scaled < exact):
-        return None
-    if new is not None and is_about(bound):
-        new = None if _near(figure, scaled) else _coarse(figure, scaled) or new
-    if new is None and bound in ("nearly", "almost") and scaled > exact:
-        new, bound = figure, "over"
-    return None if new is None else f"{bound if '==' in signs else ''} {new}{gap if unit else ''}{unit}".lstrip()
-
-
-def is_about(bound: str) -> bool:
-    """Tell whether a bound lets a value lie on either side of its figure, and near to it."""
-    return BOUNDS.get(bound) == _ABOUT
-
-
-def _near(figure: str, value: float) -> bool:
-    """Tell whether a value is about a figure."""
-    exact, number = amount(figure), Number.parse(figure)
-    if exact is None or not math.isfinite(value):
-        return False
-    reach = abs(exact) / 20
-    if number is not None:
-        digits = re.sub(r"\D", "", number.whole) if not number.fraction else ""
-        reach = min(reach, float(number.unit) * 10 ** (len(digits) - len(digits.rstrip("0"))) / 2)
-    return abs(value - exact) <= reach * (1 + 1e-9)
-
-
-def _coarse(figure: str, value: float) -> str | None:
-    """A value in the form of a number, with as many digits as that has before its zeros, or as it takes to be near."""
-    number = Number.parse(figure)
-    digits = re.sub(r"\D", "", number.whole).rstrip("0") if number and not number.fraction else ""
-    rounded = (Decimal(f"{value:.{places}e}") for places in range(len(digits) - 1, len(digits) + 3) if digits)
-    return next((written for each in rounded if number and _near(written := number.write(each), value)), None)
-
-
-def numbers(typed: str, value: Value) -> Iterator[tuple[str, float]]:
-    """The numbers of a value, each with what of the typed text says it ("" where it says another number of them)."""
-    typed = _bare(typed)
-    if isinstance(value, (list, tuple)):
-        items = _items(typed, len(value))
-        for place, each in enumerate(value):
-            yield from numbers(typed[slice(*items[place])] if len(items) == len(value) else "", each)
-    elif isinstance(value, (int, float)) and not isinstance(value, bool):
-        _, figure, unit = said(typed)
-        yield figure, value / UNITS[unit] if unit else value
-
-
-def room(typed: str, value: float, slack: bool = True) -> tuple[float, float] | None:
-    """How far a value may move until the typed text no longer says it, and the unit of its last digit.
-
-    None if no rounding comes between them: a whole number, a word, a bare 0.
-    """
-    number = Number.parse(typed)
-    if number is None or not isinstance(value, float) or not math.isfinite(value) or not number.value:
-        return None
-    far = min(number.unit / 2, number.reach) - abs(Decimal(value) - number.value)
-    return float(far + number.slack if slack else far), float(number.unit)
-
-
-def mended(typed: str, value: Value) -> str | None:
-    """The correction, if it can stand for the typed text: a word has no form for a number, nor a number for nothing."""
-    new, (bound, figure, _) = correction(typed, value), said(typed)
-    new = new and re.sub(r"[ \t\n]+", " ", new)  # groups of digits may stand apart by other spaces, which stay
-    if new is None or not _fits(typed.strip(), value) or correction(new, value) is not None:
-        return None
-    # The words stay as they are: a value that is not nearly a figure, but over it, is for the author to tell.
-    return typed[: typed.index(figure)] + new[len(bound) :].strip() if new.startswith(bound) else None
-
-
-def _bare(typed: str) -> str:
-    """Return a typed text without the name and brackets that Python prints around a value."""
-    printed = _PRINTED.fullmatch(typed.strip())
-    return (printed["value"] if printed else typed).strip()
-
-
-def refused(typed: str, value: Value) -> str:
-    """Why a text cannot be held against a value, though it is printed as one; "" if it can."""
-    typed = _bare(typed)
-    if isinstance(value, (list, tuple)) and re.search(r"\.\.\.|…", typed):
-        return "leaves numbers out: type all of them, or give a part of them, such as x[:3]"
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if is_number and typed[:1] in ("(", "[") and not re.search(rf"\d|{VULGAR}|inf|nan|∞", typed):
-        return "holds no figure: let the comment directly follow what says the number"
-    return ""
-
-
-def _fits(typed: str, value: Value) -> bool:
-    typed = _bare(typed)
-    if isinstance(value, bool):
-        return typed.lower() in ("true", "false")
-    if isinstance(value, (int, float)):
-        bound, figure, _ = said(typed)
-        return (
-            math.isfinite(value)
-            and (not bound or is_about(bound))
-            and (Number.parse(figure) is not None or figure.lower() in WORDS)
-        )
-    if isinstance(value, (list, tuple)):
-        items = [typed[slice(*span)] for span in _items(typed, len(value))]
-        if len(items) == len(value):
-            return all(correction(item, v) is None or _fits(item, v) for item, v in zip(items, value, strict=True))
-        return (typed[:1] in ("(", "[") or len(items) > 1) and all(map(Number.parse, items))
-    return isinstance(value, str) and (Number.parse(typed) is None or re.fullmatch(FIGURE, value) is not None)
-
-
-def _number(typed: str, value: float) -> str | None:
-    typed = re.sub(r"^([-−+]?\d+)\.(?=e|$)", r"\1.0", typed)  # as arrays print whole numbers
-    number = Number.parse(typed)
-    if number is not None:
-        return None if number.says(value) else _distinct(number, value)
-    if _spells(typed.lower(), value):
-        return None
-    if typed.lower() in WORDS:
-        word = WORDS[int(value)] if value in range(len(WORDS)) else _plain(value)
-        return word.capitalize() if typed[0].isupper() else word
-    if not math.isfinite(value):
-        infinite = typed.lower().replace("−", "-").replace("infinity", "inf").replace("∞", "inf").lstrip("+")
-        return None if infinite == str(value) else str(value)
-    return _plain(value)
-
-
 def _spells(word: str, value: float) -> bool:
     """Tell whether a word says a value."""
     number, place = spelled(word), re.sub(r"^an? ", "", word)
@@ -376,28 +417,6 @@ def _spells(word: str, value: float) -> bool:
 
 def _plain(value: Value) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)
-
-
-def _distinct(number: Number, value: float) -> str:
-    if not math.isfinite(value):
-        return str(value)
-    written = number.write(Decimal(value))
-    again = Number.parse(written)
-    # A typed 0 that stands for something small would be told to stay a 0, a typed 2 to become one.
-    return written if again is None or (again.value != number.value and again.says(value)) else _plain(value)
-
-
-def _sequence(typed: str, values: Sequence[Value]) -> str | None:
-    spans = _items(typed, len(values))
-    if len(spans) != len(values):
-        inside = (" × " if "×" in typed else ", ").join(map(_plain, values))
-        return f"[{inside}]" if typed[:1] not in ("(", "[") and len(spans) < 2 else _around(typed, inside)
-    new = [correction(typed[slice(*span)], value) for span, value in zip(spans, values, strict=True)]
-    if all(each is None for each in new):
-        return None
-    for (start, end), each in reversed([*zip(spans, new, strict=True)]):
-        typed = typed[:start] + (typed[start:end] if each is None else each) + typed[end:]
-    return typed
 
 
 def _around(typed: str, inside: str) -> str:

@@ -12,7 +12,7 @@ from html import unescape
 
 from ..formulas.finding import without_open
 from .page import FENCE
-from .prose import Figure, Prose
+from .prose import Prose, Question
 
 _ITEM = r"(?:[-*+]|\d+[.)])[ ]"
 _MARKUP = re.compile(
@@ -53,7 +53,7 @@ _NEAR = 0.5  # of the words of a sentence and a fragment must be the same for on
 class Plain:
     """The words of a text, with what the page computed filled in; a line for each paragraph, item and row."""
 
-    def __init__(self, prose: Prose, values: Mapping[Figure, object]):
+    def __init__(self, prose: Prose, values: Mapping[Question, object]):
         self._pieces: list[_Piece] = []
         self._starts = [0]
         filled = {each.span[0]: str(values.get(each, "")) for each in prose.computed}

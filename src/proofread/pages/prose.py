@@ -1,6 +1,6 @@
-"""Markdown prose, read for what it claims: which figures it types, computes, waives, or leaves bare.
+"""Markdown prose, read for what it claims: which values it types, computes, waives, or leaves bare.
 
-``55%<!--= weights[6, 6] -->`` is a claim, ``{{ weights[6, 6] :.0%}}`` a figure that the page computes,
+``55%<!--= weights[6, 6] -->`` is a claim, ``{{ weights[6, 6] :.0%}}`` a value that the page computes,
 ``2017<!--~ year -->`` a waiver; docs/proofread/directives.py shows all of them.
 
 What stands before the comment is a number, a word, a code span, a formula, something emphasised, quoted or in brackets,
@@ -16,7 +16,7 @@ import builtins
 import re
 import tokenize
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -28,7 +28,7 @@ from ..formulas import spans
 from ..formulas.finding import TICKS, without_open
 from ..syntax import expression as parse
 from .equations import BRACKETED, REFERENCE, is_reference
-from .numbers import FIGURE, PARTED, PRINTED, SPELLED, UNIT, VULGAR, WORDS
+from .numbers import NUMERAL, PARTED, PRINTED, SPELLED, UNIT, VULGAR, WORDS
 from .page import FENCE, FRONT_MATTER, OPEN
 
 _CODE_SPAN = rf"{TICKS}(?P<quoted>(?:(?!\n[ \t>]*\n).)+?)(?<!`)(?P=ticks)(?!`)"  # in one paragraph
@@ -65,47 +65,51 @@ _TOKEN = re.compile(
         | {_NAME}
       )
     | (?P<bracketed> {BRACKETED} )
-    | (?P<figure> {FIGURE} )
+    | (?P<number> {NUMERAL} )
     """,
     re.VERBOSE | re.MULTILINE | re.DOTALL,
 )
-_IN_CODE = re.compile(rf"{_NAME}|(?P<figure>{FIGURE})")
+_IN_CODE = re.compile(rf"{_NAME}|(?P<number>{NUMERAL})")
+# What a comment speaks of: the last group is the typed text, without the marks around it.
 _BEFORE = re.compile(
     rf"""(?:
-        (?<!`)(?P<ticks>`+)(?P<a>[^`]+)(?P=ticks)
-      | !?\[(?P<b>[^\[\]]+)\]\([^()]*\)
-      | (?P<mark>\*\*|\*|(?<!\w)__?)(?P<c>(?:(?!(?P=mark))[^*\n]|(?<=\w)_(?=\w))+)(?P=mark)
-      | ["“‘'](?P<d>[^"“”‘’'\n]+)["”’']
-      | \$(?P<e>[^$]+)\$
-      | (?P<f>(?:{PRINTED})?\([^()]*(?:\([^()]*\)[^()]*)*\)|\[[^\[\]]*(?:\[[^\[\]]*\][^\[\]]*)*\])
-      | (?<![\d_])(?<!\d[.,/:⁄])(?P<g>(?:(?<![./⁄]){PARTED}|{FIGURE})(?:{UNIT})?)  # all of a number, not the end of one
-      | (?<![\w-])(?P<i>(?i:{SPELLED}|(?:{"|".join(WORDS)})(?={UNIT}))(?:{UNIT})?)
-      | (?<![\w-])(?<!\w['’])(?P<h>[^\W\d_][\w'’-]*)    # nor the unit of one
+        (?<!`)(?P<ticks>`+)(?P<code>[^`]+)(?P=ticks)
+      | !?\[(?P<link>[^\[\]]+)\]\([^()]*\)
+      | (?P<mark>\*\*|\*|(?<!\w)__?)(?P<emphasised>(?:(?!(?P=mark))[^*\n]|(?<=\w)_(?=\w))+)(?P=mark)
+      | ["“‘'](?P<quoted>[^"“”‘’'\n]+)["”’']
+      | \$(?P<formula>[^$]+)\$
+      | (?P<printed>(?:{PRINTED})?\([^()]*(?:\([^()]*\)[^()]*)*\)|\[[^\[\]]*(?:\[[^\[\]]*\][^\[\]]*)*\])
+      | (?<![\d_])(?<!\d[.,/:⁄])(?P<number>(?:(?<![./⁄]){PARTED}|{NUMERAL})(?:{UNIT})?)  # all of it, not its end
+      | (?<![\w-])(?P<spelled>(?i:{SPELLED}|(?:{"|".join(WORDS)})(?={UNIT}))(?:{UNIT})?)
+      | (?<![\w-])(?<!\w['’])(?P<word>[^\W\d_][\w'’-]*)    # nor the unit of a number
     )\Z""",
     re.VERBOSE,
 )
+_REACH = 400  # characters before a comment among which it is looked for
 
 _PART = re.compile(r"\d+(?:\.\d+)?|\w+|\S")
 EXACTLY = re.compile(r"#\s*to the bit:\s*(\S+[ ]+\S.*)")  # one word is no reason
-_NAMED = re.compile(rf"(?P<figures>(?:{FIGURE})(?:, (?:{FIGURE}))*): \S.*")
+_NAMED = re.compile(rf"(?P<numbers>(?:{NUMERAL})(?:, (?:{NUMERAL}))*): \S.*")
 _HEAD = re.compile(r"(?<![\w.,-])(\d{1,3})(?:[ \n'’]|&\w+;)\Z")  # of a number whose groups stand apart
 _UNSPACED = re.compile(r"[^\s<>|]+\Z")
+_LINE_END = re.compile(r"[ \t]*(?:\n|\Z)")
+_OPENED = re.compile(r"^[ \t>]*(?:`{3,}|~{3,})(.*)", re.MULTILINE)  # a fence within a comment
 
 
-# Where digits stand, and whether that is a code span.
-_Digits = tuple[int, int, bool]
+Span = tuple[int, int]
+_Digits = tuple[int, int, bool]  # where digits stand, and whether that is a code span
 
 
 @dataclass(frozen=True)
 class Claim:
-    """A typed figure with the expression that must agree, or a fragment of the page with the condition that proves it.
+    """A typed value with the expression that must agree, or a fragment of the page with the condition that proves it.
 
     The span is that of the typed text alone: in an assert of the message, quotes and all.
     """
 
     typed: str
     expression: str
-    span: tuple[int, int]
+    span: Span
     line: int
 
     @property
@@ -119,15 +123,69 @@ class Claim:
 
 @dataclass(frozen=True)
 class Computed:
-    """A figure that the page computes: an expression and how to format it."""
+    """A value that the page computes: an expression and how to format it."""
 
     expression: str
     spec: str
-    span: tuple[int, int]
+    span: Span
     line: int
 
 
-Figure = Claim | Computed
+Question = Claim | Computed
+_NO_MARKS: Mapping[Question, tuple[str, str]] = {}
+
+
+@dataclass(frozen=True)
+class Directive:
+    """A comment for proofread, ``<!--= expression -->`` or ``<!--~ reason -->``, with the places of what it speaks of.
+
+    A waiver that is alone on its line covers the block that follows; whatever else covers what stands before it.
+    """
+
+    kind: str  # "=" proves a value, "~" waives it
+    content: str
+    line: int
+    is_alone: bool
+    covers: Span | None  # None if nothing stands there that it could speak of
+    typed: Span  # of what it covers, the text without its marks
+
+    @classmethod
+    def read(cls, prose: "Prose", token: re.Match[str], is_alone: bool, fence: Span | None) -> "Directive":
+        """Read a comment, given the text of the fence that it directly follows, if it does."""
+        kind, (start, end) = token["kind"], token.span()
+        covers: Span | None
+        if kind == "~" and is_alone:
+            covers = typed = prose.block(end)
+        elif kind == "=" and fence:
+            covers = typed = fence
+        else:
+            first = max(0, start - _REACH)
+            before = _BEFORE.search(prose.text, first, start)
+            unspaced = _UNSPACED.search(prose.text, first, start) if kind == "~" else None
+            covers = min((match.span() for match in (before, unspaced) if match), default=None)
+            typed = before.span(before.lastgroup or 0) if before else (start, start)
+        return cls(kind, _unbroken(token["said"]), prose.line(start), is_alone, covers, typed)
+
+    @property
+    def of_block(self) -> bool:
+        """Whether it waives values of the block that follows."""
+        return self.kind == "~" and self.is_alone
+
+    def fault(self, text: str) -> str:
+        """Why it cannot do what it is for, and the remedy; "" if it can."""
+        if not self.content:
+            return f"<!--{self.kind} --> needs {'a reason' if self.kind == '~' else 'an expression'}"
+        if self.covers is None:
+            return f"<!--{self.kind} {self.content} --> must directly follow what it speaks of"
+        if self.kind == "~":
+            is_idle = not self.is_alone and not re.search(rf"\d|{VULGAR}", text[slice(*self.covers)])
+            return f"the waiver ({self.content}) covers no value; remove it" if is_idle else ""
+        begin, typed = self.typed[0], text[slice(*self.typed)]
+        head = _HEAD.search(text, max(0, begin - 40), begin)
+        if head is None or not re.match(r"\d{3}(?!\d)", typed):
+            return ""
+        remedy = f"for one write {head[1]},{typed}, for two give {head[1]} a comment, too"
+        return f"{head[0]}{typed} reads as one number or as two: {remedy}"
 
 
 @dataclass
@@ -139,12 +197,10 @@ class Prose:
     computed: list[Computed] = field(default_factory=list)
     waivers: list[tuple[int, str]] = field(default_factory=list)
     problems: list[tuple[int, str]] = field(default_factory=list)
-    waived: list[tuple[int, int]] = field(default_factory=list)  # where figures stand that a waiver covers
-    bracketed: list[tuple[int, int]] = field(default_factory=list)  # numbers that must be those of equations
+    waived: list[Span] = field(default_factory=list)  # where values stand that a waiver covers
+    bracketed: list[Span] = field(default_factory=list)  # numbers that must be those of equations
     _bare: list[_Digits] = field(default_factory=list)
-    _comments: list[tuple[int, int]] = field(default_factory=list)
-    _covered: list[tuple[int, int]] = field(default_factory=list)  # by comments that speak of it
-    _blocks: list[tuple[int, str, tuple[int, int]]] = field(default_factory=list)  # whose figures a waiver names
+    _hidden: list[Span] = field(default_factory=list)  # comments, with their lines where these hold nothing else
 
     def line(self, place: int) -> int:
         """The line of a place in the text."""
@@ -164,20 +220,22 @@ class Prose:
         """Where paragraphs end."""
         return [match.start() for match in re.finditer(r"\n(?=[ \t>]*\n)", self.text)]
 
-    def block(self, place: int) -> tuple[int, int]:
+    def block(self, place: int) -> Span:
         """From a place to the end of the paragraph that follows it."""
         begin = len(self.text) - len(self.text[place:].lstrip())
         following = bisect_left(self._ends, begin)
         return place, self._ends[following] if following < len(self._ends) else len(self.text)
 
-    def bare(self, code: str) -> Iterator[tuple[int, int]]:
-        """Where figures stand that nothing accounts for; a code span that quotes the code is accounted for."""
+    def bare(self, code: str) -> Iterator[Span]:
+        """Where values stand that nothing accounts for; a code span that quotes the code is accounted for."""
         for start, end, is_code in self._bare:
             source = self.text[start:end]
             if not is_code or not re.search(r"[^\W\d]", source) or _parts(source.strip("`")) not in _parts(code):
                 yield start, end
 
-    def publish(self, values: Mapping[Figure, object], marks: Mapping[Figure, tuple[str, str]] | None = None) -> str:
+    def publish(
+        self, values: Mapping[Question, object], marks: Mapping[Question, tuple[str, str]] | None = None
+    ) -> str:
         """The text for the reader: comments gone, computed figures in their place, some figures between their marks."""
         parts, end, marks = [], 0, marks or {}
         filled = [(each.span, str(values.get(each, "")).join(marks.get(each, ("", "")))) for each in self.computed]
@@ -185,7 +243,7 @@ class Prose:
             start, stop = claim.span
             dollar = self.text[start - 1 : start] == "$"  # marks are no part of a formula
             filled += zip([(start - dollar,) * 2, (stop + dollar,) * 2], marks[claim], strict=True)
-        for (start, stop), text in sorted([*filled, *((span, "") for span in self._comments)]):
+        for (start, stop), text in sorted([*filled, *((span, "") for span in self._hidden)]):
             parts += [self.text[end:start], text]
             end = stop
         return "".join([*parts, self.text[end:]])
@@ -193,41 +251,67 @@ class Prose:
 
 def read(text: str, *, opens: bool = False) -> Prose:
     """Read a Markdown text for its claims. One that opens a page may begin with front matter."""
-    prose = Prose(text)
-    loose: list[_Digits] = []
+    prose, directives, digits = Prose(text), list[Directive](), list[_Digits]()
     masked, fence = _masked(text), None
     for token in _tokens(masked, FRONT_MATTER.match(masked) if opens else None):
         start, end = token.span()
-        line = prose.line(start)
         if token["fenced"]:
             fence = token
-            _claims(prose, token["info"], line)
+            _refuse_claims(prose, token["info"], prose.line(start))
         elif token["comment"]:
-            of_fence = fence is not None and not text[fence.end() : start].strip(" \t").removeprefix("\n").strip(" \t>")
-            _comment(prose, token, line, fence.span("body") if fence and of_fence else None)
+            hidden, is_alone = _line_of(text, start, end)
+            prose._hidden.append(hidden)
+            if token["kind"]:
+                between = text[fence.end() : start].strip(" \t").removeprefix("\n").strip(" \t>") if fence else ""
+                printed = fence.span("body") if fence and not between else None
+                directives.append(Directive.read(prose, token, is_alone, printed))
+            for opened in () if token["kind"] else _OPENED.finditer(token["said"]):
+                _refuse_claims(prose, opened[1], prose.line(start))
         elif token["computed"]:
-            _computed(prose, token, line)
+            _compute(prose, token, prose.line(start))
         elif token["quoted"]:
-            if any(digits["figure"] for digits in _IN_CODE.finditer(token["quoted"])):
-                loose.append((start, end, True))
+            if any(each["number"] for each in _IN_CODE.finditer(token["quoted"])):
+                digits.append((start, end, True))
         elif token["bracketed"] and is_reference(text, start):
             prose.bracketed.append((start, end))
-        elif token["figure"] or token["bracketed"]:
-            loose.append((start, end, False))
+        elif token["number"] or token["bracketed"]:
+            digits.append((start, end, False))
 
-    covered = sorted(prose._covered)
-    reached = [*accumulate((last for _, last in covered), max, initial=0)]
-
-    def is_loose(place: tuple[int, ...]) -> bool:
-        return place[1] > reached[bisect_right(covered, place[0], key=itemgetter(0))]
-
-    prose._bare, prose.bracketed = [*filter(is_loose, loose)], [*filter(is_loose, prose.bracketed)]
+    is_free = _outside([each.covers for each in directives if each.content and each.covers and not each.of_block])
+    prose._bare, prose.bracketed = [*filter(is_free, digits)], [*filter(is_free, prose.bracketed)]
     waived = set[_Digits]()
-    for line, said, within in prose._blocks:
-        waived |= _waive(prose, line, said, within, waived)
+    for directive in sorted(directives, key=lambda each: each.of_block):
+        if fault := directive.fault(text):
+            prose.problems.append((directive.line, fault))
+        elif directive.of_block:
+            waived |= _waive(prose, directive, waived)
+        elif directive.kind == "~":
+            prose.waivers.append((directive.line, directive.content))
+            prose.waived += [directive.covers] if directive.covers else []
+        else:
+            _prove(prose, directive)
     prose._bare = [place for place in prose._bare if place not in waived]
     prose.waived += sorted(place[:2] for place in waived)
     return prose
+
+
+def _line_of(text: str, start: int, end: int) -> tuple[Span, bool]:
+    """What of a text to hide for a comment, and whether that is alone on its line, but for marks of a quote or a table.
+
+    A line that held only a comment must not stay behind as a blank line: it would end the paragraph.
+    """
+    first = text.rfind("\n", 0, start) + 1
+    before, after = text[first:start], _LINE_END.match(text, end)
+    if after is None or before.strip(" \t>|"):
+        return (start, end), False
+    return (start, end) if before.strip() else (first, after.end()), True
+
+
+def _outside(spans: Sequence[Span]) -> Callable[[tuple[int, ...]], bool]:
+    """Return a function that tells whether a place ends outside of all spans that begin no later than it does."""
+    covered = sorted(spans)
+    reached = [*accumulate((last for _, last in covered), max, initial=0)]
+    return lambda place: place[1] > reached[bisect_right(covered, place[0], key=itemgetter(0))]
 
 
 def _masked(text: str) -> str:
@@ -250,101 +334,60 @@ def _tokens(text: str, front: re.Match[str] | None) -> Iterator[re.Match[str]]:
             yield token
 
 
-def _spoken(text: str, within: tuple[int, int]) -> Iterator[re.Match[str]]:
+def _spoken(text: str, within: Span) -> Iterator[re.Match[str]]:
     for match in _SPOKEN.finditer(text, *within):
         yield from _TOKEN.finditer(text, *match.span(match.lastgroup or 0))
 
 
-def _waive(prose: Prose, line: int, reason: str, within: tuple[int, int], before: Set[_Digits]) -> set[_Digits]:
-    """The figures of a block that a waiver names, but for those that were waived before."""
+def _waive(prose: Prose, waiver: Directive, before: Set[_Digits]) -> set[_Digits]:
+    """The values of a block that a waiver names, but for those that were waived before."""
+    reason, within = waiver.content, waiver.covers or (0, 0)
     first, last = (bisect_left(prose._bare, place, key=itemgetter(0)) for place in within)
-    figures = {
-        place: {digits["figure"] for digits in _IN_CODE.finditer(prose.text, *place[:2]) if digits["figure"]}
+    values = {
+        place: {each["number"] for each in _IN_CODE.finditer(prose.text, *place[:2]) if each["number"]}
         for place in prose._bare[first:last]
         if place not in before
     }
+    there = set().union(*values.values())
     named = _NAMED.fullmatch(reason)
-    waived = set(re.split(", ", named["figures"])) if named else set()
-    there = set().union(*figures.values())
-    waived = there if reason.startswith("table: ") else waived
+    waived = there if reason.startswith("table: ") else set(named["numbers"].split(", ")) if named else set()
     if not (named or waived) and there:
-        wanted = ", ".join(dict.fromkeys(figure for place in figures for figure in sorted(figures[place])))
+        wanted = ", ".join(dict.fromkeys(value for place in values for value in sorted(values[place])))
         example = f"<!--~ {wanted}: {reason} -->, or waive a whole table, <!--~ table: {reason} -->"
-        message = f"the waiver ({reason}) must name the figures of its block that it covers, as in {example}"
-        prose.problems.append((line, message))
+        message = f"the waiver ({reason}) must name the values of its block that it covers, as in {example}"
+        prose.problems.append((waiver.line, message))
     elif absent := sorted(waived - there):
-        message = f"the waiver ({reason}) covers no figure {', '.join(absent)} of the block that follows"
-        prose.problems.append((line, f"{message}; remove it"))
+        message = f"the waiver ({reason}) covers no value {', '.join(absent)} of the block that follows; remove it"
+        prose.problems.append((waiver.line, message))
     elif not waived:
-        prose.problems.append((line, f"the waiver ({reason}) covers no figure; remove it"))
+        prose.problems.append((waiver.line, f"the waiver ({reason}) covers no value; remove it"))
     else:
-        prose.waivers.append((line, reason))
-    return {place for place, said_there in figures.items() if said_there and said_there <= waived}
+        prose.waivers.append((waiver.line, reason))
+    return {place for place, numbers in values.items() if numbers and numbers <= waived}
 
 
-def _comment(prose: Prose, token: re.Match[str], line: int, printed: tuple[int, int] | None) -> None:
-    text, (start, end), content = prose.text, token.span(), _unbroken(token["said"])
-    waives = token["kind"] == "~"
-    before, after = text[text.rfind("\n", 0, start) + 1 : start], re.compile(r"[ \t]*(?:\n|\Z)").match(text, end)
-    alone = not before.strip(" \t>|") and after is not None
-    # A line that held only a comment must not stay behind as a blank line: it would end the paragraph.
-    whole = (start - len(before), after.end()) if alone and after and not before.strip() else (start, end)
-    prose._comments.append(whole)
-    if not token["kind"]:
-        for opened in re.finditer(r"^[ \t>]*(?:`{3,}|~{3,})(.*)", token["said"], re.MULTILINE):
-            _claims(prose, opened[1], line)
-        return
-    if not content:
-        missing = "a reason" if waives else "an expression"
-        prose.problems.append((line, f"<!--{token['kind']} --> needs {missing}"))
-    elif not waives and printed:
-        _claim(prose, content, printed, line)
-    elif waives and alone:
-        prose._blocks.append((line, content, prose.block(end)))
-    else:
-        matches = [p.search(text, max(0, start - 400), start) for p in ((_BEFORE, _UNSPACED) if waives else (_BEFORE,))]
-        spoken_of = [claimed for claimed in matches if claimed]
-        prose._covered += (claimed.span() for claimed in spoken_of)
-        if not spoken_of:
-            prose.problems.append((line, f"<!--{token['kind']} {content} --> must directly follow what it speaks of"))
-        elif not waives:
-            name = next(name for name in "abcdefghi" if spoken_of[0][name] is not None)
-            begin, stop = spoken_of[0].span(name)
-            typed, head = text[begin:stop], _HEAD.search(text, max(0, begin - 40), begin)
-            if head and re.match(r"\d{3}(?!\d)", typed):
-                message = (
-                    f"{head[0]}{typed} may be one number or two: write {head[1]},{typed}, or end what stands before"
-                )
-                prose.problems.append((line, f"{message} it with a comment of its own"))
-            else:
-                _claim(prose, content, (begin, stop), line)
-        elif any(re.search(rf"\d|{VULGAR}", claimed[0]) for claimed in spoken_of):
-            prose.waivers.append((line, content))
-            prose.waived.append(spoken_of[0].span())
-        else:
-            prose.problems.append((line, f"the waiver ({content}) covers no figure; remove it"))
-
-
-def _claim(prose: Prose, expression: str, span: tuple[int, int], line: int) -> None:
+def _prove(prose: Prose, directive: Directive) -> None:
     """Take in what an expression is to prove."""
-    typed, is_fit = prose.text[slice(*span)], check(prose, expression, line)
-    chosen = parse(expression) if is_fit else None
+    expression, typed = directive.content, prose.text[slice(*directive.typed)]
+    if not check(prose, expression, directive.line):
+        return
+    chosen = parse(expression)
     if isinstance(chosen, ast.IfExp) and isinstance(chosen.body, ast.Constant) and isinstance(chosen.body.value, str):
         remedy = f'assert {ast.unparse(chosen.test)}, "..."'
-        message = f"{typed} is no figure: let a cell tagged claims prove it, {remedy}, with the words around {typed}"
-        prose.problems.append((line, message))
-    elif is_fit:
-        prose.claims.append(Claim(typed, expression, span, prose.line(span[0])))
+        message = f"{typed} is no number: let a cell tagged claims prove it, {remedy}, with the words around {typed}"
+        prose.problems.append((directive.line, message))
+    else:
+        prose.claims.append(Claim(typed, expression, directive.typed, prose.line(directive.typed[0])))
 
 
-def _claims(prose: Prose, info: str, line: int) -> None:
+def _refuse_claims(prose: Prose, info: str, line: int) -> None:
     """Tell of a fence of claims that was left to the prose, where none of its asserts would be read."""
     if re.match(r"\s*claims\b", info):
         message = "these claims are not read: on a Markdown page let the line of their fence begin with it"
         prose.problems.append((line, f"{message}; on any other, tag a code cell claims"))
 
 
-def _computed(prose: Prose, token: re.Match[str], line: int) -> None:
+def _compute(prose: Prose, token: re.Match[str], line: int) -> None:
     said, spec = _unbroken(token["computed"]), ""
     # The last colon begins the format unless what stands before it is no expression, as in a slice.
     expression, colon, rest = said.rpartition(":")

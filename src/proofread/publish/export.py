@@ -15,7 +15,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from ..checks.check import check
-from ..checks.checked import Checked, Progress, Report
+from ..checks.checked import Checked, Report
+from ..checks.progress import Progress
 from ..pages.page import find_pages
 from ..runs.steps import Output
 from ..settings import Settings

@@ -1,6 +1,6 @@
-"""Offers the reader of a figure in the prose what gave it: the expression that the author wrote, and its value.
+"""Offers the reader of a value in the prose what gave it: the expression that the author wrote, and the exact value.
 
-A figure goes through Markdown between two characters that no text has. Where it comes out in the text of a page it
+A value goes through Markdown between two characters that no text has. Where it comes out in the text of a page it
 becomes an element of its own; in a title, a link or an attribute it stays as it is.
 """
 
@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from ..checks.checked import Checked, Text
 from ..pages.numbers import VULGAR, Value
 from ..pages.page import FRONT_MATTER
-from ..pages.prose import Claim, Computed, Figure
+from ..pages.prose import Claim, Question
 
 Given = tuple[str, str]
 _FIRST, _END = 0xF0000, "\U000ffffd"
@@ -22,16 +22,16 @@ _LONGEST = 120
 
 
 def marked(checked: Checked) -> Callable[[int], str]:
-    """Return a function that gives a Markdown cell's text as the reader sees it, with its figures between marks."""
+    """Return a function that gives a Markdown cell's text as the reader sees it, with its values between marks."""
     said = {text.cell: text for text in checked.texts}
-    marks: dict[int, dict[Figure, tuple[str, str]]] = {cell: {} for cell in said}
-    for place, (text, figure) in enumerate(_offered(checked)):
-        marks[text.cell][figure] = (chr(_FIRST + place), _END)
+    marks: dict[int, dict[Question, tuple[str, str]]] = {cell: {} for cell in said}
+    for place, (text, question) in enumerate(_offered(checked)):
+        marks[text.cell][question] = (chr(_FIRST + place), _END)
     return lambda cell: said[cell].prose.publish(said[cell].values, marks[cell])
 
 
 def offer(html: str, checked: Checked) -> tuple[str, list[Given]]:
-    """Make elements of a page's marked figures; and what gave them, in their order."""
+    """Make elements of a page's marked values; and what gave them, in their order."""
     if not _MARK.search(html):
         return html, []
     offered, given = _offered(checked), []
@@ -39,8 +39,8 @@ def offer(html: str, checked: Checked) -> tuple[str, list[Given]]:
     def element(mark: re.Match[str]) -> str:
         if mark[0] == _END:
             return "</p-f>"
-        text, figure = offered[ord(mark[0]) - _FIRST]
-        given.append((figure.expression, _written(text.exact.get(figure, text.values[figure]))[:_LONGEST]))
+        text, question = offered[ord(mark[0]) - _FIRST]
+        given.append((question.expression, _written(text.answers[question].exact)[:_LONGEST]))
         return "<p-f>"
 
     pieces, depth, end = [], 0, 0
@@ -56,21 +56,21 @@ def unmarked(text: str) -> str:
     return _MARK.sub("", text)
 
 
-def _offered(checked: Checked) -> Sequence[tuple[Text, Claim | Computed]]:
-    """The figures of a page's prose that a reader may ask about."""
+def _offered(checked: Checked) -> Sequence[tuple[Text, Question]]:
+    """The values of a page's prose that a reader may ask about."""
     return [
-        (text, figure)
+        (text, question)
         for text in checked.texts
         if not checked.page.cells[text.cell].is_code
-        for figure in text.values
-        if _measured(text, figure) and not _heads(text.prose.text, figure.span[0])
+        for question in text.answers
+        if _measured(text, question) and not _heads(text.prose.text, question.span[0])
     ]
 
 
-def _measured(text: Text, figure: Claim | Computed) -> bool:
+def _measured(text: Text, question: Question) -> bool:
     """Whether a reader would ask where it is from: it was measured, not counted, and is told in digits."""
-    value = text.exact.get(figure, text.values[figure])
-    typed = figure.typed if isinstance(figure, Claim) else str(text.values[figure])
+    answer = text.answers[question]
+    value, typed = answer.exact, question.typed if isinstance(question, Claim) else str(answer.value)
     is_told = "\n" not in typed and re.search(rf"\d|{VULGAR}", typed) is not None
     return is_told and any(isinstance(each, float) for each in (value if isinstance(value, list) else [value]))
 

@@ -282,7 +282,7 @@ class ProofreadPlugin(BasePlugin[ProofreadConfig]):
     # Before all who change it. MkDocs lets one plugin alone read the sources of pages, and mkdocs-jupyter 0.27 does.
     @event_priority(101)
     def on_page_markdown(self, markdown: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:
-        """The page's Markdown: figures filled in, comments gone, a placeholder for each cell."""
+        """The page's Markdown: values filled in, comments gone, a placeholder for each cell."""
         shown = self._pages.get(page.file.src_uri)
         is_held = shown.checked.mode == "check" if shown else page.file.src_uri not in self._off
         self._mathematics.lenient = not is_held

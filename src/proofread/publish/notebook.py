@@ -1,4 +1,4 @@
-"""The executed notebook of a page: its cells with what they gave, and its figures filled in."""
+"""The executed notebook of a page: its cells with what they gave, and its values filled in."""
 
 import ast
 import re

@@ -33,7 +33,7 @@ def checked_on(checked: Checked) -> str:
 def about(checked: Checked, html: str, figures: str) -> str:
     """The line below a page's title, which folds the processor away; no prose to search for.
 
-    It names the file of what gave the page's figures.
+    It names the file of what gave the page's values.
     """
     parts = [f"{minutes(html)} min"] * checked.page.is_script + [checked_on(checked)]
     line = " · ".join(filter(None, parts))

@@ -65,8 +65,8 @@ def serve(
     try:
         _serve(connection, task, shell)
     except Exception as error:
-        message = f"{type(error).__name__}: {error}".strip()
-        connection.send(f"changed what runs it, which then failed with {message}; give back what it replaces")
+        message = f"replaced a part of Python that proofread needs to run it ({type(error).__name__}: {error})"
+        connection.send(f"{message}; let the cell put back what it replaces, such as a function of builtins or sys")
 
 
 def _set_up(
@@ -395,7 +395,7 @@ def _plain(value: Any) -> Value:
     if isinstance(value, (list, tuple)):
         return [_plain(item) for item in value]
     if isinstance(value, int) and value.bit_length() > _MOST:
-        message = f"it has more than {_MOST} bits, and no figure says that"
+        message = f"the whole number has {value.bit_length():,} bits, and {_MOST:,} are the most that a page can say"
         raise OverflowError(f"{message}; give its logarithm, or a quotient")
     return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)
 
