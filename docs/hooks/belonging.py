@@ -11,13 +11,15 @@ from functools import cache
 from html import escape, unescape
 from pathlib import Path
 from textwrap import indent
-from typing import Any, Literal
+from typing import Any
 from urllib.parse import urljoin
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
+
+from proofread.publish.serving import is_looked_at
 
 CITATION = "CITATION.cff"
 REFERENCE, INSTALL, ELSEWHERE = "reference/", "install.md", "proofread/elsewhere.md"
@@ -35,13 +37,6 @@ _HEADING = re.compile(
 )
 _BARE = re.compile(rf"pip install\b.*?(?<![\w./-]){NAME.replace('-', '[-_.]')}(?![\w-]|(\[[\w,]*\])? @)", re.I)
 _DEFINED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-_served = False
-
-
-def on_startup(*, command: Literal["build", "gh-deploy", "serve"], dirty: bool) -> None:
-    """Remember whether the site is only looked at, on this machine."""
-    global _served
-    _served = command == "serve"
 
 
 def about(html: str, title: str) -> str:
@@ -130,7 +125,8 @@ def linked(html: str, root: Path, blob: str) -> str:
 
 def wheel(config: MkDocsConfig, name: str) -> str:
     """The address at which the site serves a package; "" where the site has none, as while it is only looked at."""
-    return urljoin(config.site_url, config.extra["wheels"][name]) if config.site_url and not _served else ""
+    is_known = config.site_url and not is_looked_at(config)
+    return urljoin(config.site_url, config.extra["wheels"][name]) if is_known else ""
 
 
 def library(config: MkDocsConfig, extra: str = "") -> str:
@@ -208,7 +204,7 @@ def credited(config: MkDocsConfig) -> dict[str, str]:
         "author": authors,
         "year": year,
         "version": project["version"],
-        "url": config.repo_url or (None if _served else config.site_url),
+        "url": config.repo_url or (None if is_looked_at(config) else config.site_url),
     }
     return {name: said for name, said in fields.items() if said}
 

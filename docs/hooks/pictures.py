@@ -9,11 +9,13 @@ from collections.abc import Callable
 from html import unescape
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
+
+from proofread.publish.serving import is_looked_at
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -24,13 +26,6 @@ SIZE = WIDTH, HEIGHT = 1200, 630
 PAPER, INK, QUIET, TEAL, AMBER = "#fffdf8", "#1d2b2e", "#50605f", "#0b6169", "#a2470a"
 LOGO, LOGO_CELL, ARC, ARC_CHOSEN = "#0f5c63", "#f0a45d", "#0b8089", "#d9652b"
 SENTENCE = "i must go back to my ship and to my crew"
-_served = False
-
-
-def on_startup(*, command: Literal["build", "gh-deploy", "serve"], dirty: bool) -> None:
-    """Remember whether the site is only looked at, on this machine."""
-    global _served
-    _served = command == "serve"
 
 
 def on_files(files: Files, *, config: MkDocsConfig) -> Files:
@@ -41,7 +36,7 @@ def on_files(files: Files, *, config: MkDocsConfig) -> Files:
 
 def on_post_page(output: str, *, page: Page, config: MkDocsConfig) -> str:
     """Draw the page's picture beside it, where the address of the site is known: it must be named in full."""
-    if config.site_url and not _served:
+    if config.site_url and not is_looked_at(config):
         file = Path(page.file.abs_dest_path).with_name(PICTURE)
         file.parent.mkdir(parents=True, exist_ok=True)
         title, told = (unescape(re.sub(r"<[^>]*>", "", said or "")) for said in (page.title, page.meta["description"]))

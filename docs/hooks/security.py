@@ -7,10 +7,11 @@ import base64
 import hashlib
 import re
 from pathlib import Path
-from typing import Literal
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.exceptions import PluginError
+
+from proofread.publish.serving import is_looked_at
 
 _INLINE = re.compile(
     r"<(?P<kind>script|style)\b(?P<attributes>[^>]*)>(?P<text>.*?)</(?P=kind)>",
@@ -19,13 +20,6 @@ _INLINE = re.compile(
 _DATA = re.compile(r'\btype="(?!module|text/javascript)[^"]*"')
 _AHEAD = re.compile(r'<link rel="(?:prev|next)"[^>]*>\s*')
 _PLACE = re.compile(r"<meta charset=[^>]*>", re.IGNORECASE)
-_served = False
-
-
-def on_startup(*, command: Literal["build", "gh-deploy", "serve"], dirty: bool) -> None:
-    """Remember whether MkDocs will put a script into the pages: that of the server, which loads them again."""
-    global _served
-    _served = command == "serve"
 
 
 def policy(html: str) -> str:
@@ -64,8 +58,8 @@ def guarded(html: str, name: str) -> str:
 
 
 def on_post_build(*, config: MkDocsConfig) -> None:
-    """Give each page its policy, once nothing more is changed in it."""
-    for file in [] if _served else Path(config.site_dir).rglob("*.html"):
+    """Give each page its policy, once nothing more is changed in it; a server puts a script of its own into pages."""
+    for file in [] if is_looked_at(config) else Path(config.site_dir).rglob("*.html"):
         file.write_text(
             guarded(file.read_text(encoding="utf-8"), file.name),
             encoding="utf-8",

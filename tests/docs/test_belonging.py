@@ -277,10 +277,10 @@ def test_proofread_is_installed_from_the_site_or_else_its_repository_or_else_a_c
     assert 'pip install "./src/proofread[mkdocs]"' in told
 
 
-def test_a_site_that_is_only_looked_at_names_no_address_of_this_machine(monkeypatch: pytest.MonkeyPatch):
-    config = at_home(address="http://127.0.0.1:8000/")  # as the server has it
+def test_a_site_that_is_only_looked_at_names_no_address_of_this_machine():
+    config = at_home(address="http://127.0.0.1:8001/")  # that of another server
     assert "127.0.0.1" in belonging.install(config)
-    monkeypatch.setattr(belonging, "_served", True)
+    config = at_home(address="http://127.0.0.1:8000/some/folder/")  # that of MkDocs'
     assert 'pip install -e ".[plot]"' in belonging.install(config)
     assert "127.0.0.1" not in belonging.install(config) + belonging.checker(config) + belonging.published(config)
 

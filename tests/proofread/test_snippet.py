@@ -100,6 +100,29 @@ def test_a_draw_without_a_seed_is_not_the_same_in_a_fork_and_is_told_of_once(pro
     assert [finding.kind for finding in checked.findings] == ["seed"]
 
 
+def test_a_program_seeds_those_generators_alone_that_it_draws_from(project: Project) -> None:
+    checked = tried(
+        project,
+        """
+        # %%
+        import random
+        import torch
+
+        random.seed(3)
+        torch.manual_seed(0);
+
+        # %%
+        if random.random() < 2: random.seed(5); print(torch.randn(2))
+
+        # %%
+        random.seed(7); print(random.random())
+        """,
+    )
+    seeds = [[line for line in checked.snippets[cell].text.splitlines() if "seed(" in line] for cell in (1, 2)]
+    assert seeds[0][:2] == ["random.seed(3)", "torch.manual_seed(0);"]
+    assert seeds[1] == ["random.seed(7); print(random.random())"]
+
+
 def test_a_cell_that_must_fail_fails_alone_too(project: Project) -> None:
     checked = tried(
         project,

@@ -20,7 +20,7 @@ from ..pages.numbers import Number, Typed
 from ..pages.prose import Claim, Computed, Question
 from ..runs import server as run
 from ..settings import Settings
-from .check import check, sources_of
+from .check import check
 from .checked import Answer, Checked, Report, Text, count, ordered
 from .findings import Finding, shortened
 from .progress import Progress, Told
@@ -160,8 +160,6 @@ def _check(sender: Connection, name: str, values: Mapping[str, str], asked: _Ask
     if values:
         settings = replace(settings, cache=settings.cache / "machines" / name)
     try:
-        # What the pages name: else the server would import all that any page might.
-        run.warm(sources_of(paths, settings), settings.packages, settings)
         sender.send(check(paths, root=root, settings=settings, keep=keep, progress=sender.send))
     except Exception as error:
         sender.send(error)

@@ -21,11 +21,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .._private import tensor_version, torch_settings
-from ..lazy_import import when_imported
+from ..runs.generators import LIBRARIES, Generators, unseeded
 from .names import first_reads, only_defines, uses
 from .source import Source
 
-RANDOM = "random numbers"  # the state of global random generators, as if it were a name of the page
+# The states of global random generators, as if they were names of the page.
+RANDOM = {whose: f"{whose} random numbers" for whose in LIBRARIES}
 GRADIENT = ".grad"  # of a name: what backward passes gather, which few statements look at
 SETTINGS = "settings"  # that of torch, matplotlib, the environment, and modules that a page writes to
 Output = dict[str, Any]
@@ -84,12 +85,12 @@ class CellRun:
 class Recorder:
     """Watches a page's statements while an IPython shell runs them one by one."""
 
-    def __init__(self, namespace: dict[str, Any], hidden: Iterable[str] = ()) -> None:
+    def __init__(self, namespace: dict[str, Any], generators: Generators) -> None:
         self.cells: dict[int, CellRun] = {}
         self._namespace = namespace
-        self._hidden = {*namespace, *hidden}  # what the shell put there
+        self._hidden = {*namespace}  # what the shell put there
         self._reach: dict[str, frozenset[int]] = {}
-        self._generators = _Generators()
+        self._generators = generators
         self._statements: Iterator[ast.stmt] = iter(())
         self._cell = CellRun("")
 
@@ -109,7 +110,7 @@ class Recorder:
         ran = _Survey(found.early, self._namespace, self._hidden) if only_defines(statement) else survey
         survey.mentioned.update(node.attr for node in ast.walk(statement) if isinstance(node, ast.Attribute))
         before = {name: id(value) for name, value in self._namespace.items()}
-        settings, modules, state = _settings(), len(sys.modules), self._generators.begin()
+        settings, modules, done = _settings(), len(sys.modules), self._generators.begin()
         alone = isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Name)
 
         def after(printed: bool, raised: bool) -> None:
@@ -119,7 +120,7 @@ class Recorder:
             plain = (ast.Assign, ast.AnnAssign, ast.Import, ast.ImportFrom, ast.FunctionDef, ast.ClassDef)
             if isinstance(statement, plain) and not raised:
                 binds |= found.binds & here
-            names = {*found.read, *found.binds, *found.changes, RANDOM, SETTINGS}
+            names = {*found.read, *found.binds, *found.changes, *RANDOM.values(), SETTINGS}
             names |= {name + GRADIENT for name in names}
             effects = Effects(names, survey.read, {*binds, *gone, *(found.binds & here)}, binds, printed, raised)
             changed, gathered = (set(), set()) if alone else ran.changed()
@@ -137,10 +138,12 @@ class Recorder:
             if assigned or (len(sys.modules) == modules and settings != _settings()):
                 effects.changes.add(SETTINGS)
             effects.changes |= found.changes - assigned
-            drew, seeded = state()
-            effects.reads |= {SETTINGS, RANDOM} if drew else {SETTINGS}
-            effects.changes |= {RANDOM} if drew or seeded else set()
-            effects.binds |= {RANDOM} if seeded and not drew else set()
+            events = done()
+            drew = {RANDOM[event.whose] for event in unseeded(events) if event.did == "draws"}
+            seeded = {RANDOM[event.whose] for event in events if event.did == "seeds"}
+            effects.reads |= {SETTINGS, *drew}
+            effects.changes |= drew | seeded
+            effects.binds |= seeded - drew
             self._cell.effects.append(effects)
 
         return after
@@ -339,55 +342,3 @@ def _settings() -> tuple[Any, ...]:
     if numpy := sys.modules.get("numpy"):
         settings.append(str(numpy.get_printoptions()))
     return tuple(settings)
-
-
-class _Generators:
-    """The global random generators: torch's, Python's and NumPy's."""
-
-    def __init__(self) -> None:
-        self._torch: Any = None
-        self._numpy: Any = None
-        self._states: dict[str, Any] = {}
-        self._seeded, self._drew = False, False
-        when_imported("torch", self._watch_torch)
-        when_imported("numpy.random", self._watch_numpy)
-
-    def _watch_torch(self, torch: Any) -> None:
-        self._torch, original = torch, torch.manual_seed
-        self._states["torch"] = torch.get_rng_state()  # a statement may import it, and draw at once
-
-        @functools.wraps(original)
-        def manual_seed(seed: int) -> Any:
-            if not self._seeded:
-                self._drew, self._seeded = self._drew or self._moved("torch"), True
-            return original(seed)
-
-        torch.manual_seed = torch.random.manual_seed = manual_seed
-
-    def _watch_numpy(self, numpy: Any) -> None:
-        self._numpy = numpy
-        self._states["numpy"] = self._now("numpy")
-
-    def _now(self, whose: str) -> Any:
-        if whose == "python":
-            return random.getstate()
-        if whose == "torch":
-            return self._torch.get_rng_state()
-        _, keys, *place = self._numpy.get_state()
-        return keys.tobytes(), place
-
-    def _moved(self, whose: str) -> bool:
-        state, before = self._now(whose), self._states[whose]
-        return not (state.equal(before) if whose == "torch" else state == before)
-
-    def begin(self) -> Callable[[], tuple[bool, bool]]:
-        """Note the states; returns what tells whether one moved before it was seeded, and whether one was seeded."""
-        self._states = {whose: self._now(whose) for whose in ("python", *self._states.keys() - {"python"})}
-        self._seeded = self._drew = False
-
-        def end() -> tuple[bool, bool]:
-            moved = any(map(self._moved, self._states.keys() - {"torch"}))
-            moved = moved or ("torch" in self._states and not self._seeded and self._moved("torch"))
-            return self._drew or moved, self._seeded
-
-        return end

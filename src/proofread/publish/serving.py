@@ -41,6 +41,12 @@ def demand(host: str, port: int) -> None:
         raise PluginError(f"{message}; {remedy}") from None
 
 
+def is_looked_at(config: MkDocsConfig) -> bool:
+    """Return whether the site is only looked at, on this machine: its address is that of MkDocs' server."""
+    host, port = config.dev_addr
+    return urlsplit(config.site_url or "").netloc == f"{host}:{port}"
+
+
 class Serving:
     """The page that a server was asked for last, and the builds and runs behind it."""
 

@@ -6,19 +6,17 @@ The fork server imports this module, so it imports nothing that a page might doc
 import ast
 import base64
 import contextlib
-import functools
 import gc
 import io
 import json
 import os
 import platform
-import random
 import re
 import sys
 import traceback
 import warnings
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import ModuleType
@@ -43,10 +41,11 @@ from ..programs.trial import Trial, run
 from ..settings import Settings
 from ..syntax import module
 from . import comparisons, exact_equality
+from .generators import Event, Generators, unseeded
 from .import_tracker import questions
 from .preload import VARIABLES
 from .steps import Machine, Output, Raised, Result, Step, Task
-from .watch import Watch, asks
+from .watch import Watch
 
 _MOST = 1_023  # bits of a whole number, as a float has room for
 
@@ -85,23 +84,24 @@ def _set_up(
     os.chdir(root)
     shell = _shell(task.path, scratch, settings)
     shell.watch = Watch(root, task.path, own)
-    shell.recorder = Recorder(shell.user_ns) if any(step.snippet for step in task.steps) else None
+    shell.generators = Generators(shell.watch)
+    if any(step.snippet for step in task.steps):
+        shell.recorder = Recorder(shell.user_ns, shell.generators)
     return shell
 
 
 def _serve(connection: Connection, task: Task, shell: "_Shell") -> None:
-    seeding = _Seeding(shell.watch)
     gave: list[Result] = []
     own = os.getpid()
     for index, step in enumerate(task.steps):
         connection.send(index)
-        seeding.begin()
+        used = shell.generators.begin()
         before = gave[step.again] if step.again >= 0 else None
-        result = _evaluate(step, shell.user_ns, before) if step.code is None else _run(step, shell, index)
+        result = _evaluate(step, shell, before) if step.code is None else _run(step, shell, index)
         if os.getpid() != own:  # a process that the cell has forked, and that has come to the cell's end
             os._exit(0)
         gave.append(result)
-        result.unseeded = seeding.drew(shell, step.code or "")
+        result.unseeded = _unseeded(used(), shell, step.code or "")
         connection.send(result)
         if result.raised and (not step.raises or result.raised.fatal):
             connection.send(None)
@@ -158,17 +158,28 @@ def _limit_memory(allowed: int) -> None:
     resource.setrlimit(resource.RLIMIT_DATA, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
 
 
+@dataclass
+class _Cell:
+    """The cell that is running."""
+
+    line: int = 1  # of the page's file, where its code begins
+    outputs: list[Output] = field(default_factory=list)
+    text: int = 0  # how much text it has shown
+    rich: int = 0  # and how much else
+
+
 class _Compiler(CachingCompiler):
     """Compiles each cell as the lines of the page's file that it is: what quotes source then quotes the page."""
 
-    path = ""
-    line = 1
+    def __init__(self, shell: "_Shell") -> None:
+        super().__init__()
+        self._shell = shell
 
     def cache(self, transformed_code: str, number: int = 0, raw_code: str | None = None) -> str:
-        return self.path
+        return self._shell.path
 
     def ast_parse(self, source: str, filename: str = "<unknown>", symbol: str = "exec") -> Any:
-        return super().ast_parse("\n" * (self.line - 1) + source, filename, symbol)
+        return super().ast_parse("\n" * (self._shell.cell.line - 1) + source, filename, symbol)
 
 
 class _Results(DisplayHook):
@@ -198,7 +209,7 @@ class _Displays(DisplayPublisher):
         self.shell.keep("display_data", data=dict(data), metadata=dict(metadata or {}))
 
     def clear_output(self, wait: bool = False) -> None:
-        self.shell.outputs.clear()
+        self.shell.cell.outputs.clear()
 
 
 class _TooMuch(BaseException):
@@ -208,38 +219,40 @@ class _TooMuch(BaseException):
 class _Shell(InteractiveShell):
     displayhook_class = _Results
     display_pub_class = _Displays
-    compiler_class = _Compiler
-    outputs: list[Output]
-    recorder: Recorder | None = None
     watch: Watch
-    written: Mapping[str, CapturedOutput]  # by the stream, what is written to its descriptor
-    allowed: Mapping[bool, int] = {}  # how much a cell may show, as text and otherwise
-    shown = 0
-    rich = 0
+    generators: Generators
 
-    def begin(self) -> None:
-        """Begin a cell, which has shown nothing."""
-        for written in self.written.values():
+    def __init__(self, path: str, settings: Settings, **options: Any) -> None:
+        self.path, self._settings, self.cell = path, settings, _Cell()
+        self.recorder: Recorder | None = None
+        self._written = {"stdout": CapturedOutput(1), "stderr": CapturedOutput(2)}  # to the descriptors of the streams
+        super().__init__(**options)
+        self.compile = _Compiler(self)
+
+    def begin(self, line: int) -> None:
+        """Begin a cell, whose code is at a line of the page's file; it has shown nothing."""
+        for written in self._written.values():
             written.read()
-        self.outputs, self.shown, self.rich = [], 0, 0
+        self.cell = _Cell(line)
 
     def say(self, name: str, text: str) -> None:
         """Add text to a stream of the cell that is running."""
         self.count(text)
-        if not self.outputs or self.outputs[-1].get("name") != name:
-            self.outputs.append({"output_type": "stream", "name": name, "text": []})
-        self.outputs[-1]["text"].append(text)  # joined at the end: a cell may print a million times
+        outputs = self.cell.outputs
+        if not outputs or outputs[-1].get("name") != name:
+            outputs.append({"output_type": "stream", "name": name, "text": []})
+        outputs[-1]["text"].append(text)  # joined at the end: a cell may print a million times
 
     def drain(self) -> None:
         """Add what was written to the streams' descriptors, in its place among what is printed."""
-        for name, written in self.written.items():
+        for name, written in self._written.items():
             if text := written.read():
                 self.say(name, text)
 
     def count(self, text: str) -> None:
         """Count text that a cell shows; the line that shows too much of it fails."""
-        self.shown += len(text)
-        if self.shown > self.allowed[False]:
+        self.cell.text += len(text)
+        if self.cell.text > self._settings.output:
             raise _TooMuch("the cell shows more than it may of text")
 
     def keep(self, kind: str, **content: Any) -> None:
@@ -251,10 +264,10 @@ class _Shell(InteractiveShell):
             if form in ("text/plain", "text/markdown", "text/latex"):
                 self.count(data)
                 continue
-            self.rich += len(data if isinstance(data, str) else json.dumps(data, default=str))
-            if self.rich > self.allowed[True]:
+            self.cell.rich += len(data if isinstance(data, str) else json.dumps(data, default=str))
+            if self.cell.rich > self._settings.rich:
                 raise _TooMuch(f"the cell shows more than it may of {form}")
-        self.outputs.append({"output_type": kind, **content})
+        self.cell.outputs.append({"output_type": kind, **content})
 
     def _showtraceback(self, etype: type[BaseException], evalue: BaseException, stb: list[str]) -> None:
         self.keep("error", ename=etype.__name__, evalue=str(evalue), traceback=stb)
@@ -262,11 +275,11 @@ class _Shell(InteractiveShell):
     async def run_code(self, code_obj: Any, result: Any = None, *, async_: bool = False) -> bool:
         """Run one statement, as IPython does with a cell's statements."""
         ended = self.recorder.watch() if self.recorder else None
-        shown = self.shown
+        shown = self.cell.text
         failed = bool(await super().run_code(code_obj, result, async_=async_))
         self.drain()
         if ended:
-            ended(self.shown > shown, failed)
+            ended(self.cell.text > shown, failed)
         return failed
 
     def system(self, cmd: str) -> None:
@@ -299,12 +312,9 @@ def _shell(path: str, scratch: str, settings: Settings) -> _Shell:
     config.InlineBackend.print_figure_kwargs = {"bbox_inches": "tight", "metadata": {"Date": None}}
     main = ModuleType("__main__")
     main.__file__ = path
-    _Compiler.path = path
-    _Shell.outputs, _Shell.allowed = [], {False: settings.output, True: settings.rich}
-    _Shell.written = {"stdout": CapturedOutput(1), "stderr": CapturedOutput(2)}
     with warnings.catch_warnings():  # they are no page's, even where pages take warnings for errors
         warnings.simplefilter("ignore")
-        shell = _Shell.instance(config=config, ipython_dir=scratch, user_module=main)
+        shell = _Shell.instance(path, settings, config=config, ipython_dir=scratch, user_module=main)
 
     def set_up(matplotlib: Any) -> None:
         with warnings.catch_warnings():
@@ -320,25 +330,25 @@ def _shell(path: str, scratch: str, settings: Settings) -> _Shell:
 
 def _run(step: Step, shell: _Shell, place: int) -> Result:
     assert step.code is not None
-    shell.begin()
+    blank = len(step.code) - len(step.code.lstrip())  # which IPython takes away
+    shell.begin(step.line + step.code.count("\n", 0, blank))
     if shell.recorder:
         shell.recorder.begin(place, shell.transform_cell(step.code))
-    blank = len(step.code) - len(step.code.lstrip())  # which IPython takes away
-    _Compiler.line = step.line + step.code.count("\n", 0, blank)
     try:
         ran = shell.run_cell(step.code, store_history=True)
         error = ran.error_before_exec or ran.error_in_exec
     except RecursionError as deep:  # code that Python cannot compile
         error = deep
-    for output in shell.outputs:
+    outputs = shell.cell.outputs
+    for output in outputs:
         if output["output_type"] == "stream":
             output["text"] = "".join(output["text"])
     if shell.recorder:
-        shell.recorder.end(shell.outputs, error)
+        shell.recorder.end(outputs, error)
     pyplot: Any = sys.modules.get("matplotlib.pyplot")
     backend = "" if pyplot is None or "inline" in (name := pyplot.get_backend()) else str(name)
-    raised = _raised(error, _Compiler.path, step.line) if error else None
-    return Result(outputs=shell.outputs, raised=raised, backend=backend)
+    raised = _raised(error, shell.path, step.line) if error else None
+    return Result(outputs=outputs, raised=raised, backend=backend)
 
 
 def _raised(error: BaseException, path: str, line: int) -> Raised:
@@ -358,8 +368,8 @@ def _raised(error: BaseException, path: str, line: int) -> Raised:
     return Raised(summary, at, "".join(traceback.format_exception(type(error), error, frame)), kind=kind)
 
 
-def _evaluate(step: Step, namespace: dict[str, Any], before: Result | None) -> Result:
-    result = Result()
+def _evaluate(step: Step, shell: _Shell, before: Result | None) -> Result:
+    result, namespace = Result(), shell.user_ns
     if before:
         result = replace(before, errors={}, formulas=[], survivors=[], values=[])
     for place, (expression, form) in enumerate(step.expressions):
@@ -367,7 +377,7 @@ def _evaluate(step: Step, namespace: dict[str, Any], before: Result | None) -> R
             result.values.append(before.values[place])
             continue
         try:
-            value, compared = exact_equality.evaluate(expression, _Compiler.path, namespace)
+            value, compared = exact_equality.evaluate(expression, shell.path, namespace)
             result.values.append(_plain(value) if form is None else format(value, form))
         except Exception as error:
             result.values.append(None)
@@ -400,96 +410,17 @@ def _plain(value: Any) -> Value:
     return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)
 
 
-class _Seeding:
-    """Notices when a step draws from a global random generator before it has seeded it, or makes one without a seed."""
-
-    def __init__(self, watch: Watch) -> None:
-        self._states: dict[str, Any] = {}
-        self._drew = ""
-        self._watch = watch
-        seed = random.Random.seed
-
-        def seeded(generator: random.Random, a: Any = None, *arguments: Any, **keywords: Any) -> None:
-            self._make(a, "Python's")
-            seed(generator, a, *arguments, **keywords)
-
-        random.Random.seed = seeded  # type: ignore[assignment,method-assign]
-        # Once it is seeded, the earlier state of the generator is of no interest.
-        random.seed = self._watched(random.seed, "Python's")
-        self._torch: Any = None
-        self._numpy: Any = None
-        when_imported("torch", self._watch_torch)
-        when_imported("numpy.random", self._watch_numpy)
-
-    def begin(self) -> None:
-        """Take note of the generators' states."""
-        self._drew = ""
-        self._states = dict(self._now())
-
-    def drew(self, shell: InteractiveShell, code: str) -> str:
-        """Return how the step, of this code, used a generator since then that it had not seeded, or ""."""
-        with contextlib.suppress(SyntaxError):  # torch's own cannot be watched
-            for call in ast.walk(module(shell.transform_cell(code))) if ".seed()" in code else ():
-                if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "seed":
-                    of = ast.unparse(call.func.value)
-                    kind = f"{of} {type(shell.user_ns.get(of))}"
-                    if not call.args + call.keywords and re.search(r"torch(\._C)?\.Generator", kind):
-                        self._make(None, "torch's", seen=True)
-        return self._drew or self._moved()
-
-    def _make(self, seed: Any, whose: str, seen: bool = False) -> None:
-        """A generator begins with a seed; libraries may go without one, as they see fit."""
-        if seed is None and (seen or asks(sys._getframe(1), self._watch, __file__, f"{os.sep}random.py")):
-            self._drew = self._drew or f"makes a random generator of {whose}"
-
-    def _moved(self, of: str = "") -> str:
-        for name, state in self._now():
-            before = self._states.get(name, state)
-            same = state.equal(before) if hasattr(state, "equal") else state == before
-            if of in name and not same:
-                return f"draws from {name} global random generator"
-        return ""
-
-    def _now(self) -> Iterable[tuple[str, Any]]:
-        yield "Python's", random.getstate()
-        if self._torch:
-            yield "torch's", self._torch.get_rng_state()
-            if self._torch.cuda.is_initialized():
-                states = self._torch.cuda.get_rng_state_all()
-                yield from ((f"torch's CUDA ({i})", state) for i, state in enumerate(states))
-        if self._numpy:
-            _, keys, *place = self._numpy.get_state()
-            yield "NumPy's", (keys.tobytes(), place)
-
-    def _watch_torch(self, torch: Any) -> None:
-        self._torch = torch
-        torch.manual_seed = torch.random.manual_seed = self._watched(torch.manual_seed, "torch's")
-        self._note("torch's")
-
-    def _watch_numpy(self, numpy: Any) -> None:
-        self._numpy = numpy
-        numpy.seed = self._watched(numpy.seed, "NumPy's")
-        drawn = numpy.bit_generator.randbits  # which every generator begins with that has no seed
-
-        def randbits(bits: int) -> int:
-            # RandomState begins with none, and then takes its own.
-            if "RandomState" not in sys._getframe(1).f_code.co_names:
-                self._make(None, "NumPy's")
-            return int(drawn(bits))
-
-        numpy.bit_generator.randbits = randbits
-        self._note("NumPy's")
-
-    def _note(self, name: str) -> None:
-        """Note the state of one library alone, which a step may import and draw from: it may have seeded the others."""
-        self._states |= {known: state for known, state in self._now() if name in known}
-
-    def _watched(self, seed: Any, name: str) -> Any:
-        @functools.wraps(seed)
-        def seeded(*arguments: Any, **keywords: Any) -> Any:
-            self._drew = self._drew or self._moved(name)
-            made = seed(*arguments, **keywords)
-            self._states = {known: state for known, state in self._states.items() if name not in known}
-            return made
-
-        return seeded
+def _unseeded(events: Sequence[Event], shell: InteractiveShell, code: str) -> str:
+    """Return how a step, of this code, used a random generator that it had not seeded, or ""."""
+    for event in unseeded(events):
+        if event.did == "makes":
+            return f"makes a random generator of {event.generator}"
+        return f"draws from {event.generator} global random generator"
+    with contextlib.suppress(SyntaxError):  # torch's own generators cannot be watched
+        for call in ast.walk(module(shell.transform_cell(code))) if ".seed()" in code else ():
+            if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "seed":
+                of = ast.unparse(call.func.value)
+                kind = f"{of} {type(shell.user_ns.get(of))}"
+                if not call.args + call.keywords and re.search(r"torch(\._C)?\.Generator", kind):
+                    return "makes a random generator of torch's"
+    return ""

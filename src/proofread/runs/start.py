@@ -13,7 +13,8 @@ import signal
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from importlib.util import find_spec
 from multiprocessing import connection
 from multiprocessing.connection import Connection
@@ -55,8 +56,18 @@ _BABBLE = (
 )
 _DEAF = "closed the pipe by which it tells what it gives; close only what the page has opened"
 _log = logging.getLogger("proofread")
-_needed: list[str] = [*_PRELOADED]  # what pages and packages need
-_own: dict[str, int] = {}  # the process that is our fork server
+
+
+@dataclass
+class _Server:
+    """The fork server of this process, of which multiprocessing has one, and what it is to begin with."""
+
+    pid: int | None = None
+    needed: Sequence[str] = tuple(_PRELOADED)  # the modules that pages and packages need
+    packages: Sequence[str] = ()  # that are read ahead for all pages
+
+
+_server = _Server()
 
 
 class RunError(OSError):
@@ -89,27 +100,24 @@ def prepare(sources: Iterable[Path] | None, packages: Iterable[str], is_forked: 
     if sources is not None:
         texts = (path.read_text(encoding="utf-8", errors="replace") for path in sources)
         words = {word for text in texts for word in re.findall(r"\w+", text)}
-        _needed[:] = [name for name, word in _PRELOADED.items() if not word or word in words]
-    _packages[:] = packages
+        _server.needed = [name for name, word in _PRELOADED.items() if not word or word in words]
+    _server.packages = [*packages]
     if is_forked:
-        with _surroundings(_needed):
+        with _surroundings(_server.needed):
             _ensure_server()
-
-
-_packages: list[str] = []  # that are read ahead for all pages
 
 
 def _ensure_server() -> None:
     from multiprocessing import forkserver
 
-    if _private.fork_server_pid() not in (None, _own.get("pid")):
+    if _private.fork_server_pid() not in (None, _server.pid):
         _private.stop_fork_server()  # pages would run with what it has imported, not with what they need
     multiprocessing.get_context("forkserver").set_forkserver_preload(["proofread.runs.preload"])
     with room_for_sockets():
         forkserver.ensure_running()
     pid = _private.fork_server_pid()
     assert pid is not None
-    _own["pid"] = pid
+    _server.pid = pid
     _resume(pid)
 
 
@@ -118,7 +126,7 @@ def _surroundings(preload: Iterable[str]) -> Iterator[None]:
     """Start processes with the variables and the flags that pages have."""
     from .preload import FOLDERS, NAMES
 
-    specs = filter(None, map(find_spec, _packages))
+    specs = filter(None, map(find_spec, _server.packages))
     folders = [folder for spec in specs for folder in spec.submodule_search_locations or ()]
     before = dict(os.environ)
     variables = ENVIRONMENT | {FOLDERS: os.pathsep.join(folders), NAMES: " ".join(preload)}
@@ -159,8 +167,8 @@ class Child:
 
     def __init__(self, is_forked: bool, text: str, does: str, folder: str, *args: Any):
         words = {*re.findall(r"\w+", text)}
-        every = bool(words & {*_packages})  # which may need all that any package does
-        needed = [name for name in _needed if every or not (word := _PRELOADED[name]) or word in words]
+        every = bool(words & {*_server.packages})  # which may need all that any package does
+        needed = [name for name in _server.needed if every or not (word := _PRELOADED[name]) or word in words]
         call = _in_child, does, folder, *args
         if is_forked:
             self.process, self._receiver = _forked(*call)
@@ -199,7 +207,7 @@ class Child:
             self.process.terminate()  # who stays behind for it ends all
             deadline = time.monotonic() + START
             while self.process.is_alive() and time.monotonic() < deadline:
-                for each in (self.process.pid, _own.get("pid", self.process.pid)):
+                for each in (self.process.pid, _server.pid or self.process.pid):
                     _resume(each)
                 self.process.join(_STEP)
         self.process.kill()
@@ -216,14 +224,15 @@ def _forked(*call: Any) -> tuple[BaseProcess, Connection]:
     """A process that the server forks; the server is started anew if it has ended."""
     code = 0
     for _ in range(2):
-        with _surroundings(_needed):
+        with _surroundings(_server.needed):
             _ensure_server()
             with contextlib.suppress(EOFError, ConnectionError):
                 return started("forkserver", *call)
+        assert _server.pid is not None  # which has just been looked at
         with contextlib.suppress(ChildProcessError):
-            code = os.waitstatus_to_exitcode(os.waitpid(_own["pid"], 0)[1])
+            code = os.waitstatus_to_exitcode(os.waitpid(_server.pid, 0)[1])
         _private.forget_fork_server()
-    tops = ", ".join(dict.fromkeys(name.partition(".")[0] for name in _needed))
+    tops = ", ".join(dict.fromkeys(name.partition(".")[0] for name in _server.needed))
     raise RunError(f"what imports {tops} for them {death(code)}; try each with python -c, and mend what is installed")
 
 
