@@ -35,10 +35,17 @@ def mixers(
         lengths: How many tokens there are.
     """
     calls: dict[str, Call] = {}
+    gave: dict[str, Any] = {}
 
     def enter(name: str) -> Any:
         def note(_: nn.Module, args: Any, kwargs: Any) -> None:
             calls.setdefault(name, (args, kwargs))
+
+        return note
+
+    def leave(name: str) -> Any:
+        def note(_: nn.Module, args: Any, output: Any) -> None:
+            gave.setdefault(name, next(floats(output), None))
 
         return note
 
@@ -48,6 +55,7 @@ def mixers(
         and not isinstance(module, _WITHIN_TOKENS)
     }  # fmt: skip
     handles = [module.register_forward_pre_hook(enter(name), with_kwargs=True) for name, module in asked.items()]
+    handles += [module.register_forward_hook(leave(name)) for name, module in asked.items()]
     found: list[str] = []
     clear: list[str] = []
     try:
@@ -60,7 +68,7 @@ def mixers(
         for name, module in asked.items():  # parents before their children
             if name not in calls or any(name.startswith(f"{each}.") for each in clear):
                 continue
-            mixes = _mixes(module, calls[name], lengths)
+            mixes = _mixes(module, calls[name], gave.get(name), lengths)
             if mixes:
                 found = [each for each in found if not name.startswith(f"{each}.")] + [name]
             elif mixes is False:
@@ -72,7 +80,7 @@ def _dots(name: str) -> Iterator[int]:
     return (n for n, letter in enumerate(name) if letter == ".")
 
 
-def _mixes(module: nn.Module, call: Call, lengths: Collection[int]) -> bool | None:
+def _mixes(module: nn.Module, call: Call, before: Tensor | None, lengths: Collection[int]) -> bool | None:
     """Whether a token that changes changes what comes out at another one; None where that cannot be told."""
     args, kwargs = call
     every: dict[int | str, Any] = dict(enumerate(args))
@@ -90,8 +98,6 @@ def _mixes(module: nn.Module, call: Call, lengths: Collection[int]) -> bool | No
     row = x.select(axis, at)
     changed.select(axis, at).copy_(other(row) if row.dim() else row + 1)
     try:
-        torch.manual_seed(0)
-        before = next(floats(module(*args, **kwargs)), None)
         every[key if key is not None else 0] = changed
         torch.manual_seed(0)
         after = next(floats(module(*(every[n] for n in range(len(args))), **{n: every[n] for n in kwargs})), None)
@@ -102,4 +108,8 @@ def _mixes(module: nn.Module, call: Call, lengths: Collection[int]) -> bool | No
     along = next((n for n in (axis, *range(1, before.dim())) if n < before.dim() and before.size(n) == count), None)
     if along is None:
         return None
-    return bool(moved(before, after, along, torch.tensor([n for n in range(count) if n != at])))
+    rest = torch.tensor([n for n in range(count) if n != at])
+    if not moved(before, after, along, rest):
+        return False
+    again = next(floats(module(*args, **kwargs)), None)  # which is the same, or else that tells nothing
+    return None if again is None or moved(before, again, along, rest) else True

@@ -591,6 +591,8 @@ class _Examination:
             calls = self.leaks(padding, run) if run is not None else []
             if calls:
                 tried.append((sum(leaks for *_, leaks in calls), padding, calls))
+                if tried[-1][0] == 0:
+                    break
         if not tried:
             return
         count, padding, calls = min(tried, key=lambda each: each[0])

@@ -13,6 +13,7 @@ import inspect
 import io
 import random
 import re
+import signal
 import sys
 import time
 import traceback
@@ -199,6 +200,11 @@ def examined(case: Case) -> Any:
         return diagnose_model(model, inputs)
 
 
+def too_long(*_: Any) -> None:
+    """Stop a case."""
+    raise TimeoutError("it took too long")
+
+
 def main() -> int:
     """Examine, and list what was accused and what could not be examined."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
@@ -207,6 +213,7 @@ def main() -> int:
     parser.add_argument("--items", type=int, nargs="*", default=list(ITEMS))
     parser.add_argument("--sample", type=int, help="draw so many cases; all if it is left out")
     parser.add_argument("--seed", type=int, default=0, help="of the draw")
+    parser.add_argument("--most", type=int, default=240, help="seconds that one case may take")
     parser.add_argument("--verbose", action="store_true", help="print each report that accuses")
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -214,10 +221,12 @@ def main() -> int:
     if options.sample is not None:
         chosen = random.Random(options.seed).sample(chosen, min(options.sample, len(chosen)))
     accused, failed, skipped, right = [], [], {}, set()
+    signal.signal(signal.SIGALRM, too_long)
     for case in chosen:
         if case.kind in skipped:
             continue
         begun = time.perf_counter()
+        signal.alarm(options.most)
         try:
             with quiet():
                 model, inputs = running(case)
@@ -231,6 +240,8 @@ def main() -> int:
             failed.append(case)
             print(f"FAILED {case}\n{traceback.format_exc()}", flush=True)
             continue
+        finally:
+            signal.alarm(0)
         taken = time.perf_counter() - begun
         told = f"{case}: {report.verdict}, {len(report.layers)} calls, {taken:.1f} s"
         print(f"{'ok' if report.ok else 'ACCUSED':8} {told}", flush=True)
