@@ -183,9 +183,9 @@ whole
 #
 # The doctor uses three kinds of evidence. Some mistakes show in one call: a softmax over the queries, dropout in
 # evaluation, heads that read the wrong tokens. Some show in the outputs: change the later tokens, and no earlier output
-# may move. And some show only in comparison, when eleven layers have a scale and the twelfth has none. If a layer
-# merely differs from the others, the finding is called likely; what models vary on purpose, such as a window in some
-# layers, is reported without blame.
+# may move; change one item, or padding, and no other item or token may. And some show only in comparison, when eleven
+# layers have a scale and the twelfth has none. If a layer merely differs from the others, the finding is called likely;
+# what models vary on purpose, such as a window in some layers, is reported without blame.
 #
 # A model of transformers, the library, goes in as it is:
 # `diagnose_model(model, {"input_ids": ids, "attention_mask": mask})`. Attention that it could not hear, such as a

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import inspect
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -14,10 +13,13 @@ import torch
 from torch import Tensor, nn
 
 from unmasked import _generators, _modes
+from unmasked._checks import flag
 from unmasked._private import uncompiled_module
 from unmasked_doctor._listen.calls import Call, Match, laid, matches_in
 from unmasked_doctor._listen.hear import Event, heard
 from unmasked_doctor._listen.wires import wires_of
+from unmasked_doctor._mixers import mixers
+from unmasked_doctor._promises import Asker, Given, Padding, moved
 from unmasked_doctor._report import Finding, Layer, ModelReport, Open, Standing
 from unmasked_doctor._subject import brief
 from unmasked_doctor._target import with_article
@@ -25,8 +27,13 @@ from unmasked_doctor._unlike import FACTS, Seen, odd_ones, tiled
 
 __all__ = ["diagnose_model"]
 
-_PADDING = "attention_mask"
-Inputs = tuple[tuple[Any, ...], dict[str, Any]]
+Inputs = tuple[tuple[Any, ...], Mapping[str, Any]]
+# What modules and configs say of the tokens that a layer sees.
+_DECLARES = re.compile(
+    r"(?i)window|sliding|local|global|chunk|stride|dilat|shift|(layer|attn|attention|block)_?types?$"
+)
+_PATTERN = re.compile(r"(?i)pattern|every_n|interval|_freq")
+_SPAN = re.compile(r"(?i)^(window|window_size|sliding_window|sliding_window_size|local_window|left_window)$")
 _CROSS = re.compile(r"(?i)cross|enc_?dec|encoder_attn|src_attn|encdec")
 
 
@@ -47,8 +54,10 @@ class _Run:
     outputs: dict[str, Tensor | None] = field(default_factory=dict)
 
 
-def _hear(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], default: torch.device | None) -> _Run:
-    """Run a model in evaluation mode, and hear its attention."""
+def _hear(
+    model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], default: torch.device | None, axis: int = 0
+) -> _Run:
+    """Run a model in evaluation mode, and hear its attention; the items lie along this axis."""
 
     def forward() -> object:
         with contextlib.nullcontext() if default is None else default:
@@ -56,7 +65,7 @@ def _hear(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], de
 
     run, modes, stack = _Run(), [(module, module.training) for module in model.modules()], [""]
     modules = dict(uncompiled_module(model).named_modules())
-    items = next((x.size(0) for x in (*args, *kwargs.values()) if isinstance(x, Tensor) and x.dim()), 1)
+    items = next((x.size(axis) for x in (*args, *kwargs.values()) if isinstance(x, Tensor) and x.dim() > axis), 1)
     try:
         model.eval()
         with _generators.forked(), torch.no_grad(), _followed(modules, run, stack):
@@ -75,6 +84,13 @@ def _hear(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], de
         if call is None:
             run.missed[f"a softmax over {tuple(soft.result.shape)} in {heads_at!r}, in no known layout"] += 1
             continue
+        wires = wires_of(run.events, call, heads_at)
+        kinds, heads = len(set(wires.reads.get("query", ()))), call.query.size(1)
+        unfolded = 1 if wires.folded else None
+        if unfolded is None and kinds and kinds < heads and heads % kinds == 0:
+            unfolded = items * heads // kinds
+        if unfolded and (again := _laid(run.events, match, unfolded)) is not None:  # rows were folded into the items
+            call, wires = again, wires_of(run.events, again, heads_at)
         own = modules[heads_at].named_parameters(remove_duplicate=False) if heads_at in modules else ()
         shapes = sorted(tuple(x.shape) for _, x in own)
         place = f"{re.sub(r'[0-9]+', '*', heads_at)} {counted[heads_at]} {shapes}"
@@ -82,13 +98,54 @@ def _hear(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], de
         native = type(modules.get(heads_at)) is nn.MultiheadAttention
         kernel = "eager" if native and soft.kernel == "written out" else soft.kernel
         run.calls.append(
-            Seen(heads_at, place, call, soft.facts[0], kernel, native, wires_of(run.events, call, heads_at))
-        )
+            Seen(
+                heads_at, place, call, soft.facts[0], kernel, native, wires_of(run.events, call, heads_at),
+                kin=place.partition(" [")[0], whole=_whole(modules.get(heads_at)), **_said(modules, heads_at),
+            )
+        )  # fmt: skip
     for number, event in enumerate(run.events):
         if event.kind == "softmax" and number not in used and event.result.dim() > 2:
             cause = "of what is no product of two tensors" if event.ids[0] is None else "which averages no values"
             run.missed[f"a softmax over {tuple(event.result.shape)} in {event.module!r}, {cause}"] += 1
     return run
+
+
+def _whole(module: nn.Module | None) -> bool:
+    """Whether a module keeps weights in eight bits or fewer."""
+    kept = [] if module is None else [*module.parameters(), *module.buffers()]
+    return any(x.dim() > 1 and x.dtype in (torch.int8, torch.uint8) for x in kept)
+
+
+def _said(modules: Mapping[str, nn.Module], name: str) -> dict[str, Any]:
+    """What a layer says of what it sees: by numbers and words of its modules, and by its place in lists of configs."""
+    parts, said = name.split("."), {}
+    numbers = [n for n, part in enumerate(parts) if part.isdigit()]
+    inner = [".".join(parts[:n]) for n in range(len(parts), numbers[-1] if numbers else len(parts) - 1, -1)]
+    span = None
+    for each in inner:
+        for key, value in vars(modules[each]).items() if each in modules else ():
+            if _DECLARES.search(key) and isinstance(value, bool | int | float | str | tuple | type(None)):
+                said[f"{each.count('.')} {key}"] = value
+            if _SPAN.search(key) and isinstance(value, int) and not isinstance(value, bool):
+                span = value
+    place = int(parts[numbers[-1]]) if numbers else None
+    configs = {id(c): c for m in (modules[""], *(modules[e] for e in inner if e in modules))
+               if (c := getattr(m, "config", None)) is not None}  # fmt: skip
+    for config in configs.values() if place is not None else ():
+        assert place is not None
+        inside = [c for c in vars(config).values() if hasattr(c, "to_dict")]
+        for key, value in (pair for each in (config, *inside) for pair in vars(each).items()):
+            if isinstance(value, list | tuple) and len(value) > place and len(value) > 2:
+                single = value[place]
+                if isinstance(single, bool | int | float | str):
+                    said[f"config {key}"] = single
+                elif isinstance(single, list | tuple):
+                    said[f"config {key}"] = str(single)
+            elif isinstance(value, list | tuple) and value and all(isinstance(n, int) for n in value):
+                said[f"config {key}"] = place in value
+            elif isinstance(value, int) and value > 1 and _PATTERN.search(key):
+                said[f"config {key}"] = (place % value == 0, (place + 1) % value == 0)
+    return {"declared": tuple(sorted((key, str(value)) for key, value in said.items())), "span": span}
 
 
 @contextlib.contextmanager
@@ -133,24 +190,32 @@ def _laid(events: list[Event], match: Match, items: int) -> Call | None:
     return None
 
 
-def diagnose_model(model: nn.Module, inputs: Any) -> ModelReport:
+def diagnose_model(
+    model: nn.Module, inputs: Any, *, causal: bool | None = None, batch_first: bool | None = None, strict: bool = False
+) -> ModelReport:
     """Examine every attention of a whole model: what each layer computes, and which layer has a mistake.
 
     The model runs a few times, in evaluation mode and with its own parameters; it is left as it was. Each call of
     attention is heard, fused or written out, with its queries, keys, values, weights and masks, and with the layers
     that it reads and that read it. What is wrong in itself is found in any layer; what only its likes do otherwise, in
-    one layer of three or more that have the same place in the model, and parameters of the same shapes.
+    one layer of three or more that have the same place in the model, and parameters of the same shapes. And the model
+    is asked, by inputs that differ in one thing, whether an item reaches another one, whether a causal model sees
+    later tokens, and whether padding is seen.
 
     Args:
         model: The model: of transformers, of PyTorch's layers, or your own.
         inputs: What it takes in a forward pass: a tensor, a tuple, or a dict of keyword arguments. With three tokens
             or more, and several items.
+        causal: Whether no output may see a later token; None if that is as most of its layers have it.
+        batch_first: Whether items come before tokens in what it takes; None to take that from PyTorch's own layers,
+            and from the axis that has positions.
+        strict: Count as findings what PyTorch's own functions do too, such as NaN for an item that is all padding.
 
     Returns:
         The report: ``report.ok``, ``report.verdict``, ``report.layers``, and what could not be watched.
 
     Raises:
-        TypeError: model is no module, or inputs are none of these.
+        TypeError: model is no module, inputs are none of these, or a flag is neither True nor False.
         ValueError: the model does not run with these inputs.
 
     Examples:
@@ -164,6 +229,10 @@ def diagnose_model(model: nn.Module, inputs: Any) -> ModelReport:
     """
     if not isinstance(model, nn.Module):
         raise TypeError(f"model is {with_article(model)}; pass a torch.nn.Module")
+    flag("strict", strict)
+    for name, value in (("causal", causal), ("batch_first", batch_first)):
+        if value is not None:
+            flag(name, value)
     args: tuple[Any, ...] = ()
     kwargs: dict[str, Any] = {}
     if isinstance(inputs, Tensor):
@@ -175,11 +244,82 @@ def diagnose_model(model: nn.Module, inputs: Any) -> ModelReport:
     else:
         raise TypeError(f"inputs is {with_article(inputs)}; pass a tensor, a tuple, or a dict of keyword arguments")
     with _modes.elsewhere() as default:
+        asker = Asker(model, dict(uncompiled_module(model).named_modules()), Given.of(model, args, kwargs), default)
+        apart = _Apart(asker, batch_first)
         try:
-            run = _hear(model, args, kwargs, default)
+            run = _hear(model, args, kwargs, default, apart.axis)
         except Exception as error:  # whatever a model may raise
             raise ValueError(f"{type(model).__name__} does not run with these inputs: {brief(error)}") from error
-        return _Examination(model, args, kwargs, run, default).report()
+        return _Examination(model, args, kwargs, run, default, apart, causal=causal, strict=strict).report()
+
+
+def _told(name: str, seen: Seen, value: Any, usual: Any) -> bool:
+    """Whether a difference can be a mistake: norms on one side alone, keys that are fewer, a mask of the same sizes."""
+    if name == "norms":
+        return bool(usual == (True, True) and value[0] != value[1])
+    if name == "keys":
+        return bool(value < usual and seen.call.query.size(-2) > value and usual % value)
+    if name == "causal":
+        return not seen.ahead or bool(value)  # which is told by itself
+    if name == "mask":
+        return bool(value.shown.shape == usual.shown.shape)
+    return True
+
+
+class _Apart:
+    """Whether items reach each other, and along which axis of the inputs they lie."""
+
+    def __init__(self, asker: Asker, batch_first: bool | None) -> None:
+        self.asker, self.axis = asker, 0
+        self.first, self.share, self.forgotten, self.known = "", 0.0, False, False
+        if batch_first is None and _of_torch(asker.model) is False:
+            batch_first = False
+        if batch_first is False:
+            self.axis = 1
+            self._take(asker.reached(1))
+            return
+        given = asker.given
+        if asker.items(given, 0) == 1:
+            given = asker.grown(given, 0)
+        reached = asker.reached(0, given)
+        if not isinstance(reached, tuple):
+            self._take(reached)
+            return
+        apart = asker.items(asker.given, 0) > 1 and asker.reached(1)
+        if apart is False or (apart is None and _takes_tokens_first(asker, reached[0])):
+            if apart is False and batch_first is None and asker.placed(0) and asker.placed(1) is False:
+                self.axis, self.known = 1, True
+                return
+            self.forgotten, self.axis = True, 1
+        elif not isinstance(asker.reached(0, asker.grown(given, 0)), tuple):
+            return  # at another size it does not, so that a coincidence decides nothing
+        self._take(reached)
+
+    def _take(self, reached: tuple[str, float, int] | bool | None) -> None:
+        if isinstance(reached, tuple):
+            self.first, self.share, self.known = reached[0], reached[1], True
+        else:
+            self.known = reached is False
+
+
+def _takes_tokens_first(asker: Asker, name: str) -> bool:
+    """Whether the module in which an item reached others is PyTorch's, and takes tokens first."""
+    module = next((m for end in _ends(name) if isinstance(m := asker.modules.get(end), nn.MultiheadAttention)), None)
+    return module is not None and not module.batch_first
+
+
+def _ends(name: str) -> list[str]:
+    """A module's name, and those of the modules around it, the innermost first."""
+    parts = name.split(".")
+    return [".".join(parts[:n]) for n in range(len(parts), 0, -1)]
+
+
+def _of_torch(model: nn.Module) -> bool | None:
+    """Whether a model that is one of PyTorch's own takes items first; None where it is none of these."""
+    if not type(model).__module__.startswith("torch.nn"):
+        return None
+    said = {m.batch_first for m in model.modules() if isinstance(m, nn.MultiheadAttention)}
+    return None if len(said) != 1 else bool(said.pop())
 
 
 class _Examination:
@@ -190,7 +330,12 @@ class _Examination:
         kwargs: dict[str, Any],
         run: _Run,
         default: torch.device | None,
+        apart: _Apart,
+        *,
+        causal: bool | None,
+        strict: bool,
     ):
+        self.apart, self.asker, self.causal, self.strict = apart, apart.asker, causal, strict
         self.model, self.args, self.kwargs, self.run, self.default = model, args, kwargs, run, default
         self.modules = dict(uncompiled_module(model).named_modules())
         self.findings: list[Finding] = []
@@ -205,14 +350,19 @@ class _Examination:
             self.groups.setdefault(seen.place, []).append(seen)
 
     def report(self) -> ModelReport:
+        self.forgotten()
         if self.seen:
             self.padding()
             self.places()
             for seen in self.seen:
                 self.alone(seen)
             self.among_others()
+            self.stale()
+            self.unused()
             self.information()
+        self.items()
         self.silent()
+        self.mixing()
         layers = tuple(self.layer(seen) for seen in self.seen)
         self.findings.sort(key=lambda finding: finding.how == "open")
         return ModelReport(
@@ -272,6 +422,9 @@ class _Examination:
             (sorted(sides.values()) == ["plain", "turned"], "positions", None,
              f"positions turn its {which} and not its {other}: scores depend on more than the distance",
              f"the {other} is what its layer gave", "open"),
+            (seen.ahead and not self.backward(), "causal", "mask-polarity",
+             "its queries see later tokens, and none of the earlier", "all weights on earlier tokens are zero",
+             "followed"),
             (wires.own and _CROSS.search(seen.name), "sources", None,
              "its name says that it attends to another sequence, and its keys are made of its own",
              "keys and queries are made of one tensor", "open"),
@@ -284,12 +437,11 @@ class _Examination:
 
     def among_others(self) -> None:
         """Find the layer that is unlike its likes, in what no design varies: how positions turn it may."""
-        for group in self.groups.values():
-            group = [seen for seen in group if seen.finite]
-            for name, fact in FACTS.items():
+        for name, fact in FACTS.items():
+            for group in self.likes(fact.among):
                 for seen, value, usual, count in odd_ones(group, fact.of):
                     follows = fact.follows and any(finding.where == seen.name for finding in self.findings)
-                    if follows or (fact.good and value):
+                    if follows or (fact.good and value) or not _told(name, seen, value, usual):
                         continue
                     cause, text, evidence = fact.explain(seen, value, usual)
                     self.find(seen, name, cause, text, f"{evidence}; {count} of {len(group)} layers do otherwise")
@@ -301,27 +453,170 @@ class _Examination:
             evidence = f"so in {len(other)} of {len(self.seen)} calls; right, if the checkpoint was trained so"
             self.cautions.append(Finding("heads", "repeat-for-repeat-interleave", text, evidence))
 
+    def likes(self, among: str) -> list[list[Seen]]:
+        """The calls that are compared with each other."""
+        groups: dict[Any, list[Seen]] = {}
+        for seen in self.seen:
+            if seen.finite:
+                more = {"declared": seen.declared, "queries": seen.call.query.size(-2)}.get(among)
+                groups.setdefault((seen.kin if among == "kin" else seen.place, more), []).append(seen)
+        return list(groups.values())
+
+    def backward(self) -> bool:
+        """Whether as many calls see the earlier tokens alone as see the later ones alone, as a pair of readers does."""
+        ahead = sum(seen.ahead for seen in self.seen)
+        return ahead == sum(seen.causal and seen.call.query.size(-2) == seen.call.key.size(-2) for seen in self.seen)
+
     # With other inputs
+
+    def forgotten(self) -> None:
+        """Tell that the model takes tokens for items."""
+        if not self.apart.forgotten:
+            return
+        text = "items reach each other, and the tokens of an item do not"
+        evidence = "of two inputs that differ in one item alone, the others' outputs differ by " \
+            f"{self.apart.share:.0%} of the largest; if tokens come first, pass batch_first=False"  # fmt: skip
+        self.find(None, "items", "batch-first-forgotten", text, evidence, how="followed")
+
+    def items(self) -> None:
+        """Tell whether an item reaches another one; a layer that was found may be the reason."""
+        check = "no item reaches another"
+        if self.apart.known and not self.apart.share:
+            self.passed.append(check)
+        elif self.apart.share and not self.apart.forgotten and not self.findings:
+            evidence = (
+                f"of two inputs that differ in one item alone, the others' outputs differ by {self.apart.share:.2g}"
+            )
+            text = "what one item gives depends on the others"
+            self.find(self.near(self.apart.first), check, None, text, f"{evidence} of the largest, first in "
+                      f"{self.apart.first!r}", how="followed")  # fmt: skip
+        elif not self.apart.known:
+            self.open.append(Open(check, "outputs with an axis of items, the same from call to call"))
+
+    def near(self, name: str) -> Seen | None:
+        """The call of attention beside a module, in the same layer."""
+        if not name:
+            return None
+        for end in (len(name), *(n for n in range(len(name) - 1, 0, -1) if name[n] == ".")):
+            for seen in self.seen:
+                if seen.name and (seen.name == name[:end] or seen.name.startswith(name[:end] + ".")):
+                    return seen
+        return None
+
+    def stale(self) -> None:
+        """Find the layer of whole numbers whose queries, keys or values are far larger or smaller than its likes'."""
+        for group in self.likes("place"):
+            for role in ("query", "key", "value") if len(group) > 2 and all(seen.whole for seen in group) else ():
+                sizes = torch.tensor([max(seen.size(role), 1e-30) for seen in group]).log2()
+                off = (sizes - sizes.median()).abs()
+                at = int(off.argmax())
+                rest = torch.cat([off[:at], off[at + 1 :]])
+                if float(off[at]) > 1.5 and float(rest.max()) < 0.5 * float(off[at]):
+                    by = 2 ** float(sizes[at] - sizes.median())
+                    text = f"its {role} is {by:.2g} times as large as in its likes, by a scale of whole numbers"
+                    evidence = (
+                        f"by the root of the mean square; the others differ by at most {2 ** float(rest.max()):.2g}"
+                    )
+                    self.find(group[at], "quantization", None, text, evidence)
+
+    def unused(self) -> None:
+        """Find the parameter that counts in the likes of a layer, and not in it."""
+        around = {seen.name for seen in self.seen if seen.name}
+        names = {
+            name: x for name, x in uncompiled_module(self.model).named_parameters()
+            if x.requires_grad and any(name.startswith(f"{each}.") for each in around)
+        }  # fmt: skip
+        used = self.asker.counts(names)
+        if used is None:
+            return
+        groups: dict[str, list[str]] = {}
+        for name in names:
+            groups.setdefault(re.sub(r"[0-9]+", "*", name), []).append(name)
+        for group in groups.values():
+            idle = [name for name in group if not used[name]]
+            if not idle or len(group) < 3 or (len(idle) > 0.25 * len(group) and (len(group), len(idle)) != (3, 1)):
+                continue
+            for name in idle:
+                seen = next((seen for seen in self.seen if name.startswith(f"{seen.name}.")), None)
+                if (
+                    seen is None
+                    or name == group[-1]
+                    or not any(used[each] for each in names if each.startswith(f"{seen.name}."))
+                ):
+                    continue  # the layer is left out, or it is the last, one of whose outputs nobody may read
+                if not any(finding.where == seen.name for finding in self.findings):
+                    told = f"its {name[len(seen.name) + 1 :]} counts for nothing"
+                    evidence = (
+                        f"no output changes with it; {len(group) - len(idle)} of {len(group)} layers do otherwise"
+                    )
+                    cause = "missing-out-proj" if re.search(r"(?i)out|o_proj|c_proj|\.?proj\.", name) else None
+                    self.find(seen, "parameters", cause, told, evidence, how="followed")
+
+    def mixing(self) -> None:
+        """List what mixes tokens and is no attention that was heard."""
+        lengths = {seen.call.query.size(-2) for seen in self.seen} | {
+            x.size(1 - self.apart.axis) for x in self.asker.given.content().values() if x.dim() == 2 or not self.seen
+        }
+        names = {seen.name for seen in self.seen}
+        try:
+            found = mixers(self.model, self.modules, self.args, self.kwargs, names, {n for n in lengths if n > 2})
+        except Exception as error:  # whatever a model may raise
+            self.open.append(Open("what mixes tokens", f"the model to run again: {brief(error)}"))
+            return
+        listed = [text.partition(" (")[0] for text in self.unwatched]
+        for name in found:
+            if any(f"{name}.".startswith(f"{each}.") or each.startswith(f"{name}.") for each in listed):
+                continue
+            kind = type(self.modules[name]).__name__
+            self.unwatched.append(f"{name} ({kind}): it mixes tokens, and no attention was heard in it")
 
     def again(self, check: str, how: str, inputs: Inputs | None) -> _Run | None:
         """Hear the model again; None where there are no such inputs, or other calls, or where it does not run."""
         if inputs is None:
             return None
         try:
-            run = _hear(self.model, *inputs, self.default)
+            run = _hear(self.model, *inputs, self.default, self.apart.axis)
         except Exception as error:
             self.open.append(Open(check, f"the model to run {how}: {brief(error)}"))
             return None
         return run if [call.name for call in run.calls] == [seen.name for seen in self.seen] else None
 
     def padding(self) -> None:
-        """Hide the first tokens of an item by the model's own argument, and see who looks at them."""
-        made = self._padded()
-        run = self.again("padding", f"with {_PADDING}", made)
-        if made is None or run is None:
+        """Hide tokens by the model's own argument, in either sense, and see who looks at them."""
+        if self.apart.axis:
             return
-        mask = made[1][_PADDING].to("cpu", torch.bool)
+        tried: list[tuple[int, Padding, list[tuple[Seen, Call, bool]]]] = []
+        for padding in self.asker.paddings():
+            run = self.again("padding", f"with {padding.name}", (padding.given.args, padding.given.kwargs))
+            calls = self.leaks(padding, run) if run is not None else []
+            if calls:
+                tried.append((sum(leaks for *_, leaks in calls), padding, calls))
+                if tried[-1][0] == 0:
+                    break
+        if not tried:
+            return
+        count, padding, calls = min(tried, key=lambda each: each[0])
+        for seen, _, leaks in calls:
+            seen.hides_padding, seen.padding = not leaks, padding.name
+        if count == len(calls):
+            named = padding.name in self.asker.given.tensors() or re.search("attention|pad", padding.name)
+            if named and self.asker.sees(padding):
+                text = f"no layer hides what {padding.name} says is padding"
+                self.find(None, "padding", "padding-ignored", text, "the weights of padded tokens are not zero")
+            else:
+                self.open.append(Open("padding is hidden", f"an argument that hides tokens: {padding.name} hides none"))
+        elif count:
+            self.leaking(padding, calls)
+        else:
+            self.passed.append("padding is hidden")
+        if count < len(calls):
+            self.all_padding(padding)
+
+    def leaks(self, padding: Padding, run: _Run) -> list[tuple[Seen, Call, bool]]:
+        """Of each call that may see the tokens: whether a real one sees padding."""
+        mask = padding.real.to("cpu", torch.bool)
         items, tokens = mask.shape
+        found = []
         for seen, now in zip(self.seen, run.calls, strict=True):
             weights = now.call.weights.amax(1)
             if weights.size(-1) != tokens or weights.size(0) != items:
@@ -330,28 +625,59 @@ class _Examination:
             leak = (weights > 0) & ~mask[:, None, :] & real[..., None]
             if not leak.any() and seen.causal and not mask[:, -1].all():
                 continue  # what is causal does not see what comes last anyway
-            seen.hides_padding = not leak.any()
-        known = [seen.hides_padding for seen in self.seen if seen.hides_padding is not None]
-        if known and not any(known):
-            text = "no layer hides what attention_mask says is padding"
-            self.find(None, "padding", "padding-ignored", text, "the weights of padded tokens are not zero")
-        elif known and all(known):
-            self.passed.append("padding is hidden")
+            found.append((seen, now.call, bool(leak.any())))
+        return found
 
-    def _padded(self) -> Inputs | None:
-        """Its inputs with an attention_mask that hides something, or as they were if they have one."""
-        given = self.kwargs.get(_PADDING)
-        if isinstance(given, Tensor) and given.dim() == 2 and not (given == 1).all():
-            return self.args, self.kwargs
-        parameters = inspect.signature(self.model.forward).parameters
-        ids = self.kwargs.get("input_ids", self.args[0] if self.args else None)
-        if _PADDING not in parameters or len(self.args) > 1 or not isinstance(ids, Tensor):
-            return None
-        if ids.dim() != 2 or ids.is_floating_point() or ids.size(1) < 3:
-            return None
-        mask = torch.ones_like(ids)
-        mask[-1, : ids.size(1) // 3] = 0
-        return self.args, self.kwargs | {_PADDING: mask}
+    def leaking(self, padding: Padding, calls: list[tuple[Seen, Call, bool]]) -> None:
+        """Tell which calls see padding, where others of their place hide it; and whose padding they hide instead."""
+        mask = padding.real.to("cpu", torch.bool)
+        for seen, call, leaks in calls:
+            if not leaks:
+                continue
+            items, heads = call.weights.shape[:2]
+            hides = torch.stack(
+                [
+                    ~(call.weights[..., ~mask[item]] > 0).any(-1)[..., -1]
+                    for item in range(items)
+                    if not mask[item].all()
+                ]
+            ).any(0)  # items heads: whether the last query sees none of an item's padding
+            turned = hides.reshape(-1).view(heads, items).T if hides.numel() else hides
+            if heads > 1 and bool(hides.any()) and not bool(hides[-1].all()) and bool(turned[-1].all()):
+                text = (
+                    f"{padding.name} is repeated for heads in the order of another layout: items hide what others pad"
+                )
+                self.find(
+                    seen, "padding", None, text, "the heads of an item hide the padding of another", how="followed"
+                )
+        rates = Counter(seen.place for seen, _, leaks in calls if leaks)
+        for seen, _, leaks in calls:
+            likes = [other for other, *_ in calls if other.place == seen.place]
+            if leaks and len(likes) == 2 and rates[seen.place] == 1:
+                text = f"it attends to padding, which {padding.name} hides in the other layer"
+                self.find(seen, "padding", "padding-ignored", text, "its weights are not zero where tokens are padding")
+
+    def all_padding(self, padding: Padding) -> None:
+        """Hide all of an item, and look for what is no number."""
+        check = "an item that is all padding gives numbers"
+        before = self.asker.run(self.asker.given)
+        after = self.asker.run(padding.all_hidden) if padding.all_hidden is not None else None
+        if before is None or after is None:
+            return
+        both = [(x, y) for x, y in zip(before.outputs, after.outputs, strict=False)
+                if x.shape == y.shape and x.dim() and x.size(0) == len(padding.real)]  # fmt: skip
+        if any(not y[:-1].isfinite().all() and x[:-1].isfinite().all() for x, y in both):
+            text = f"an item that is all padding, by {padding.name}, makes others NaN"
+            self.find(
+                None, check, "fully-masked-row", text, "outputs of the other items are no numbers", how="followed"
+            )
+        elif any(y[-1:].isnan().any() and not x.isnan().any() for x, y in both):
+            text = f"an item that is all padding, by {padding.name}, gives NaN"
+            evidence = "as nn.MultiheadAttention does where it returns weights; a loss over all items is NaN then"
+            found = Finding(check, "fully-masked-row", text, evidence, how="followed", caution=True)
+            (self.findings if self.strict else self.cautions).append(found)
+        elif both:
+            self.passed.append(check)
 
     def places(self) -> None:
         """Give every place the same token: what turns queries and keys by their places makes scores of the distance.
@@ -359,7 +685,10 @@ class _Examination:
         Every value is the same then, and so is what each layer gives, whatever its weights are: or it is not asked.
         """
         square = [seen for seen in self.seen if seen.call.query.size(-2) == seen.call.key.size(-2) > 2]
-        alike = self._inputs(lambda x: x[:, :1].expand_as(x).clone(), {seen.call.key.size(-2) for seen in square})
+        axis = 1 - self.apart.axis
+        alike = self._inputs(
+            lambda x: x.narrow(axis, 0, 1).expand_as(x).clone(), {seen.call.key.size(-2) for seen in square}
+        )
         run = self.again("positions", "on a token that is repeated", alike)
         for seen, now in zip(self.seen, run.calls, strict=True) if run else ():
             product, value = now.call.product, now.call.value
@@ -368,47 +697,78 @@ class _Examination:
                 seen.by_distance = bool(apart < 1e-3 * product.abs().max())
 
     def information(self) -> None:
-        """Change the later tokens, and see whether earlier outputs move though every call is causal."""
-        calls = [seen for seen in self.seen if seen.call.query.size(-2) > 2]
-        lengths = {seen.call.query.size(-2) for seen in calls}
-        if len(lengths) != 1 or not all(seen.causal for seen in calls):
+        """Change the later tokens, and see whether earlier outputs move though the model is causal."""
+        check = "no output sees later tokens"
+        square = [seen for seen in self.seen if seen.call.query.size(-2) == seen.call.key.size(-2) > 2]
+        if self.causal is False or not (square and (self.causal or any(seen.causal for seen in square))):
             return
-        tokens, check = min(lengths), "no output sees later tokens"
+        decoded = {name: x for name, x in self.asker.given.content().items() if re.search(r"(?i)decoder|tgt", name)}
+        lengths = {x.size(1 - self.apart.axis) for x in decoded.values()} or {s.call.query.size(-2) for s in square}
+        if len(lengths) != 1:
+            return
+        tokens, axis = min(lengths), 1 - self.apart.axis
         half = tokens // 2
 
         def change(x: Tensor) -> Tensor:
             """Other tokens in its second half, taken from its own."""
-            later = x[:, half:].roll(1, 1)
-            if torch.equal(later, x[:, half:]):
-                later = x[:, :1].expand_as(later)
-            return torch.cat([x[:, :half], later], 1)
+            first, later = x.narrow(axis, 0, half), x.narrow(axis, half, tokens - half)
+            new = later.roll(1, axis)
+            if torch.equal(new, later):
+                new = x.narrow(axis, 0, 1).expand_as(later)
+            return torch.cat([first, new], axis)
 
-        run = self.again(check, "on other tokens", self._inputs(change, lengths))
-        after, known = run.outputs if run else {}, False
+        run = self.again(check, "on other tokens", self._inputs(change, lengths, decoded or None))
+        if run is None:
+            return
+        reached = [
+            seen for seen, now in zip(self.seen, run.calls, strict=True) if seen in square
+            and seen.call.query.size(-2) == tokens and not torch.equal(seen.call.query, now.call.query)
+        ]  # fmt: skip
+        causal = [seen for seen in reached if seen.causal]
+        if reached and all(x.is_floating_point() for x in (decoded or self.asker.given.content()).values()):
+            now = run.calls[next(n for n, seen in enumerate(self.seen) if seen is reached[0])].call
+            if moved(reached[0].call.query, now.query, 2, torch.arange(half)):
+                self.open.append(Open(check, "inputs one of whose axes is that of tokens, such as ids"))
+                return
+        if not self.causal and (not causal or len(causal) < 0.75 * len(reached)):
+            return
+        after, known, early = run.outputs, False, torch.arange(half)
         for name, x in self.run.outputs.items():
             y = after.get(name)
-            if x is None or y is None or x.shape != y.shape or x.shape[1:2] != (tokens,) or not x.is_floating_point():
+            if x is None or y is None or x.dim() < 3 or x.size(axis) != tokens or not x.is_floating_point():
                 continue
-            known = True
-            if bool((x - y)[:, :half].abs().max() > 1e-3 * x.abs().mean()):
+            share = moved(x, y, axis, early)
+            known = known or share is not None
+            if share is not None and share > 1e-3:
                 text = "earlier outputs move when later tokens change, though every call of attention is causal"
-                if not self.findings:  # one of which may be the reason
-                    self.find(None, check, None, text, f"first in {name!r}")
+                seen = None
+                if len(causal) < len(reached):
+                    seen = next(each for each in reached if not each.causal)
+                    text = "earlier outputs move when later tokens change, though "
+                    text += "causal=True was asked" if self.causal else "most of its calls of attention are causal"
+                dense = seen is not None and bool((seen.call.weights > 0).all())
+                if not self.findings or self.causal:  # one of which may be the reason
+                    evidence = (
+                        f"of two inputs that differ from token {half} on, an earlier output differs by {share:.2g}"
+                    )
+                    self.find(seen, check, "no-causal-mask" if dense else None, text,
+                              f"{evidence} of the largest, first in {name!r}", how="followed")  # fmt: skip
                 return
         if known:
             self.passed.append(check)
 
-    def _inputs(self, change: Callable[[Tensor], Tensor], lengths: set[int]) -> Inputs | None:
+    def _inputs(
+        self, change: Callable[[Tensor], Tensor], lengths: set[int], only: Mapping[str, Tensor] | None = None
+    ) -> Inputs | None:
         """The inputs with other tokens; None where none of them has as many."""
-
-        def changed(x: Any) -> Any:
-            known = isinstance(x, Tensor) and x.dim() >= 2 and x.size(1) in lengths and x.dtype != torch.bool
-            return change(x) if known and not (x.is_floating_point() and x.dim() < 3) else x
-
-        keep = {name: x for name, x in self.kwargs.items() if "mask" in name or "position" in name or "type" in name}
-        args, kwargs = tuple(changed(x) for x in self.args), {n: changed(x) for n, x in self.kwargs.items()} | keep
-        same = all(x is y for x, y in zip((*args, *kwargs.values()), (*self.args, *self.kwargs.values()), strict=False))
-        return None if same else (args, kwargs)
+        axis, given = 1 - self.apart.axis, self.asker.given
+        content = given.content() if only is None else only
+        made = {
+            name: change(x) for name, x in content.items()
+            if x.size(axis) in lengths and not (x.is_floating_point() and x.dim() < 3)
+        }  # fmt: skip
+        changed = given.with_(made)
+        return (changed.args, changed.kwargs) if made else None
 
     # What was not heard
 
@@ -418,7 +778,10 @@ class _Examination:
         for name, module in self.modules.items():
             if not re.search(r"(?i)(attention|attn)$", type(module).__name__) or name not in self.run.outputs:
                 continue
-            if not any(call == name or call.startswith(f"{name}.") or name.startswith(f"{call}.") for call in called):
+            listed = any(text.startswith(f"{name} (") or text.startswith(f"{name}.") for text in self.unwatched)
+            if not listed and not any(
+                call == name or call.startswith(f"{name}.") or name.startswith(f"{call}.") for call in called
+            ):
                 self.unwatched.append(f"{name} ({type(module).__name__}): no call of attention was heard in it")
 
     def layer(self, seen: Seen) -> Layer:
@@ -433,6 +796,12 @@ class _Examination:
             "what is added to its scores": seen.bias,
             f"a window of {seen.window}": seen.window is not None,
             "its mask": kind == "masked",
+            f"its scale of {seen.scale}": seen.scale is not None
+            and abs(seen.scale * call.query.size(-1) ** 0.5 - 1) > 1e-3,
+            "what is done to its values": seen.wires.value is not None
+            and (seen.wires.value.kind, seen.wires.value.gain) != ("plain", 1.0),
+            "what is done to its context": seen.wires.after is not None
+            and (seen.wires.after.kind, seen.wires.after.gain) != ("plain", 1.0),
         }
         return Layer(
             name=seen.name,

@@ -37,6 +37,11 @@ class Seen:
         wires: How it is connected.
         hides_padding: Whether no token looks at padding; None where that was not asked.
         by_distance: Whether scores of tokens that are the same depend on the distance alone; None likewise.
+        kin: Its place without the shapes of parameters.
+        declared: What its module, those around it and their configs say of windows and types of layers.
+        span: The window that its module declares.
+        padding: The argument that says which tokens are padding.
+        whole: Whether weights of its module are kept in whole numbers, as quantization keeps them.
     """
 
     name: str
@@ -48,6 +53,46 @@ class Seen:
     wires: Wires = field(default_factory=Wires)
     hides_padding: bool | None = None
     by_distance: bool | None = None
+    kin: str = ""
+    declared: tuple[tuple[str, Any], ...] = ()
+    span: int | None = None
+    padding: str = "attention_mask"
+    whole: bool = False
+
+    @cached_property
+    def shown(self) -> Tensor:
+        """Which keys are no mask's, of any head: (items, queries, keys)."""
+        scores = self.call.scores
+        most = scores.masked_fill(scores == torch.inf, 0.0).amax(-1, keepdim=True)
+        return ((scores > most - 5000) & scores.isfinite()).any(1)
+
+    @cached_property
+    def ahead(self) -> bool:
+        """Whether queries see later keys and no earlier ones."""
+        queries, keys = self.call.weights.shape[-2:]
+        if queries != keys or queries < 4 or self.call.over != "keys":
+            return False
+        inner = (self.call.weights > 0).flatten(0, 1).any(0)[1:-1]  # the last may see nothing, and then all alike
+        earlier, later = (inner.tril(0), inner.triu(2))
+        return bool(later.any()) and not bool(earlier.any())
+
+    @property
+    def pools(self) -> bool:
+        """Whether it has fewer queries than keys, as what pools its queries has."""
+        return self.call.query.size(-2) < self.call.weights.size(-1)
+
+    def size(self, role: str) -> float:
+        """The root of the mean square of its queries, keys or values."""
+        return float(getattr(self.call, role).to(torch.float64).square().mean().sqrt())
+
+    def normed(self, role: str) -> bool | None:
+        """Whether its vectors have one length, as a norm makes them; None where that cannot be told."""
+        x = getattr(self.call, role)
+        size = x.to(torch.float64).square().mean(-1).sqrt()
+        if x.size(-1) < 2 or size.numel() < 4 or not bool(size.isfinite().all()) or not bool(size.max() > 0):
+            return None
+        apart = float((size.max() - size.min()) / size.max())
+        return None if 2e-3 < apart < 0.25 else apart < 0.25  # a norm's epsilon moves small ones
 
     @cached_property
     def reach(self) -> int | None:
@@ -112,7 +157,9 @@ class Seen:
     def ones(self) -> bool:
         """Whether what is added has only zeros and ones."""
         rest = self.rest.masked_fill(self.rest.abs() < 1e-4, 0.0)
-        return self.bias and float((rest - rest.round()).abs().max()) < 1e-4 and bool((rest.round().abs() <= 1).all())
+        if not self.bias or float((rest - rest.round()).abs().max()) > 1e-4 or bool((rest.round().abs() > 1).any()):
+            return False
+        return not bool((rest.round() == 1)[self.call.softmax > 0].all())  # one number for all is no mask
 
     @property
     def kv_heads(self) -> int:
@@ -150,6 +197,19 @@ def tiled(reads: tuple[Any, ...] | None) -> bool:
         return False
     own = len(set(reads))
     return all(reads[head] == reads[head % own] for head in range(len(reads)))
+
+
+@dataclass(frozen=True)
+class _Mask:
+    """Which keys a query may see, equal to another where it is the same for all items."""
+
+    shown: Tensor
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Mask) and torch.equal(self.shown, other.shown)
+
+    def __hash__(self) -> int:
+        return hash((tuple(self.shown.shape), int(self.shown.sum())))
 
 
 def odd_ones(group: list[Seen], of: Callable[[Seen], Any]) -> Iterator[tuple[Seen, Any, Any, int]]:
@@ -210,6 +270,64 @@ def _explain_causal(seen: Seen, value: Any, usual: Any) -> Difference:
     return None, "its queries see no later tokens", "all weights on later tokens are zero"
 
 
+def _explain_mask(seen: Seen, value: Any, usual: Any) -> Difference:
+    mine, theirs = value.shown, usual.shown
+    more, fewer = int((mine & ~theirs).sum()), int((theirs & ~mine).sum())
+    widths = [int(shown.any(0).sum(-1).max()) for shown in (mine, theirs)]
+    counts = f"it shows {more} pairs that they hide, and hides {fewer} that they show"
+    if bool(mine.all()):
+        return None, "it has no mask, and its likes have one", counts
+    if bool(theirs.all()):
+        return None, "it has a mask, and its likes have none", counts
+    if abs(widths[0] - widths[1]) == 1 and not (more and fewer):
+        text = f"a query sees {widths[0]} keys, and {widths[1]} in its likes"
+        return "window-off-by-one" if more else None, text, counts
+    return None, "its mask is not that of its likes", counts
+
+
+def _explain_norms(seen: Seen, value: Any, usual: Any) -> Difference:
+    sides = ("query", "key")
+    without = [side for side, now, then in zip(sides, value, usual, strict=True) if then and not now]
+    with_ = [side for side, now, then in zip(sides, value, usual, strict=True) if now and not then]
+    text = f"its {' and its '.join(without or with_)} is {'not ' if without else ''}normed"
+    return None, text, f"that of its likes is {'' if without else 'not'}".rstrip()
+
+
+def _norms(seen: Seen) -> Any:
+    both = seen.normed("query"), seen.normed("key")
+    return None if None in both else both
+
+
+def _explain_values(seen: Seen, value: Any, usual: Any) -> Difference:
+    if value[1] != usual[1] and value[0] == usual[0]:
+        return None, "its values are multiplied by another number", f"by {value[1]}, not by {usual[1]}"
+    names = {"plain": "as their layer gives them", "turned": "turned by positions", "other": "normed or weighted"}
+    how = f"its values are {names[value[0]]}"
+    return None, how, f"those of its likes are {names[usual[0]]}"
+
+
+def _explain_gain(seen: Seen, value: Any, usual: Any) -> Difference:
+    cause = "missing-scale" if abs(value - 1) < 1e-3 and abs(usual - 1) > 1e-3 else "wrong-d-in-scale"
+    return cause, "its scores are scaled by another number", f"they are multiplied by {value:g}, not by {usual:g}"
+
+
+def _gain(seen: Seen) -> float | None:
+    """What scores of normed queries and keys are multiplied by."""
+    turns = seen.wires.turns.values()
+    if seen.scale is not None or seen.facts.varied or len(turns) < 2 or math.isnan(seen.facts.gain):
+        return None
+    return float(f"{seen.facts.gain * seen.call.gain:.4g}")
+
+
+def _explain_biased(seen: Seen, value: Any, usual: Any) -> Difference:
+    text = "it adds something to its scores" if value else "it adds nothing to its scores"
+    return None, text, f"its likes add {'something' if usual else 'nothing'}"
+
+
+def _explain_keys(seen: Seen, value: Any, usual: Any) -> Difference:
+    return None, f"it has {value} keys, and its likes have {usual}", "some of the tokens are none of its keys"
+
+
 class Fact(NamedTuple):
     """A property that similar layers share.
 
@@ -218,17 +336,28 @@ class Fact(NamedTuple):
         explain: Give the cause of a deviation, its text and the evidence.
         follows: Whether a deviation may be only a consequence of another mistake.
         good: Whether a layer may have it rightly, though the others have it not.
+        among: Whose it is compared with: calls of one "place"; those of it that are "declared" alike; or its "kin",
+            whatever parameters they have.
     """
 
     of: Callable[[Seen], Any]
     explain: Callable[[Seen, Any, Any], Difference]
     follows: bool = False
     good: bool = False
+    among: str = "place"
 
 
 FACTS: dict[str, Fact] = {
     "causal": Fact(lambda seen: seen.causal if seen.call.query.size(-2) > 1 else None, _explain_causal),
+    "keys": Fact(lambda seen: seen.call.weights.size(-1) if seen.wires.own is not None else None, _explain_keys,
+                 among="queries"),
+    "mask": Fact(lambda seen: _Mask(seen.shown) if seen.call.over == "keys" and seen.call.query.size(-2) > 1 else None,
+                 _explain_mask, follows=True, among="declared"),
     "scale": Fact(lambda seen: seen.scale, _explain_scale),
+    "gain": Fact(_gain, _explain_gain),
+    "norms": Fact(_norms, _explain_norms, among="kin"),
+    "values": Fact(lambda seen: seen.wires.value and (seen.wires.value.kind, seen.wires.value.gain), _explain_values,
+                   follows=True),
     "weights": Fact(lambda seen: seen.sums, lambda seen, value, usual: (
         "weights-not-normalized", "its weights do not sum to one",
         f"those of the last query sum to {float(seen.call.weights[0, 0, -1].sum()):.3g}"), follows=True, good=True),
@@ -238,7 +367,7 @@ FACTS: dict[str, Fact] = {
     "tokens": Fact(lambda seen: tuple(sorted(seen.wires.tokens.items())) or None, lambda seen, value, usual: (
         None, "its heads read other tokens than those of the others",
         ", ".join(f"its {role} {tokens}" for role, tokens in value)), follows=True),
-    "sources": Fact(lambda seen: seen.wires.own, lambda seen, value, usual: (
+    "sources": Fact(lambda seen: seen.wires.own if not seen.pools else None, lambda seen, value, usual: (
         None, f"its keys are made of {'its own tokens' if value else 'another sequence'}",
         f"those of the others are made of {'their own tokens' if usual else 'another sequence'}")),
     "merge": Fact(lambda seen: seen.wires.merge and (seen.wires.merge, seen.wires.order), lambda seen, value, usual: (
@@ -249,11 +378,13 @@ FACTS: dict[str, Fact] = {
                  lambda seen, value, usual: (
         None, "it adds something else to its scores",
         "what its scores have beside the products is not what those of the others have")),
+    "biased": Fact(lambda seen: seen.bias and not seen.ones if seen.call.over == "keys" else None, _explain_biased,
+                   follows=True, among="declared"),
     "pairs": Fact(lambda seen: tuple(turn.pair for turn in seen.wires.turns.values()) if _is_turned(seen) else None,
                   lambda seen, value, usual: (
         "rope-pairing", "its rotation pairs other features", f"they lie {value[0]} apart, not {usual[0]}")),
     "padding": Fact(lambda seen: seen.hides_padding, lambda seen, value, usual: (
-        "padding-ignored", "it attends to padding, which attention_mask hides in the other layers",
+        "padding-ignored", f"it attends to padding, which {seen.padding} hides in the other layers",
         "its weights are not zero where tokens are padding"), good=True),
     "positions": Fact(lambda seen: seen.by_distance, lambda seen, value, usual: (
         None, "where all tokens are the same, its scores depend on more than the distance",

@@ -263,7 +263,8 @@ def _laid(events: list[Event], match: Match, sizes: tuple[int, int, int], layout
         soft = events[match.at]
         ids = soft.ids[0]
         assert ids is not None
-        numbers = (ids - first.first).masked_fill(ids < 0, -1)
+        numbers = ids - first.first
+        numbers = numbers.masked_fill((ids < 0) | (numbers >= first.result.numel()), -1)  # some of another product
         laid = _inverse(numbers, first.result.numel())[number]
         if bool((laid < 0).any()):
             return None

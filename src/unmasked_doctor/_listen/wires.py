@@ -37,12 +37,15 @@ class Wires:
 
     Attributes:
         reads: For each role and head of the queries, what it reads.
-        turns: For query and key, what is done to them in between.
+        turns: For query and key, what is done to them in between; of the value, ``value`` tells it.
         viewed: The roles whose heads were split by a view alone.
         tokens: For each role, whether it is read of "its own" tokens, of "the first item", or of "other tokens".
         own: Whether keys are made of what queries are made of; None where that could not be told.
         merge: "right", "viewed" (without a transpose), "mixed" (other tokens), or None where no layer follows.
         order: The heads in the order in which the next layer has them.
+        folded: Whether what was taken for items are heads: they read the same rows, and other features of these.
+        value: What is done to the values between their layer and the call.
+        after: What is done to the context before the next layer.
     """
 
     reads: dict[str, tuple[Reads, ...]] = field(default_factory=dict)
@@ -52,6 +55,9 @@ class Wires:
     own: bool | None = None
     merge: str | None = None
     order: tuple[int, ...] | None = None
+    folded: bool = False
+    value: Turn | None = None
+    after: Turn | None = None
 
     @property
     def known(self) -> bool:
@@ -74,6 +80,8 @@ def wires_of(events: list[Event], call: Call, module: str) -> Wires:
         _reads(wires, role, events[source], ids, module)
         if role != "value" and role in wires.reads:
             wires.turns[role] = _turn(events[call.first], ids)
+        elif role == "value" and role in wires.reads:
+            wires.value = _turn(events[call.place], ids)
     if {"query", "key"} <= made.keys():
         one, other = (events[made[role]].inputs[0] for role in ("query", "key"))
         wires.own = one.shape == other.shape and torch.equal(one, other)
@@ -98,7 +106,7 @@ def _reads(wires: Wires, role: str, event: Event, ids: Tensor, module: str) -> N
         return
     each = count // items
     flat = rows[0] * (heads * dim) + features[0] - features[0].min()
-    if heads > 1 and torch.equal(flat, torch.arange(heads * tokens * dim).view(heads, tokens, dim)):
+    if min(heads, tokens) > 1 and torch.equal(flat, torch.arange(heads * tokens * dim).view(heads, tokens, dim)):
         wires.viewed.append(role)
         wires.tokens[role] = "other tokens"
     elif bool((rows == rows[..., :1]).all()):
@@ -106,6 +114,7 @@ def _reads(wires: Wires, role: str, event: Event, ids: Tensor, module: str) -> N
         by_item = torch.arange(items)[:, None, None] * each + (each - tokens) + torch.arange(tokens)
         by_token = torch.arange(items)[:, None, None] + ((each - tokens) + torch.arange(tokens)) * items
         firsts = (row == row[:1]).all() and items > 1
+        wires.folded |= bool(firsts) and not torch.equal(features, features[:1].expand_as(features))
         own = any(torch.equal(row, right.expand_as(row)) for right in (by_item, by_token))
         wires.tokens[role] = "its own" if own else "the first item" if firsts else "other tokens"
     else:
@@ -143,7 +152,7 @@ def _merged(wires: Wires, events: list[Event], call: Call) -> None:
         if int(at.min()) < 0:
             return
         token, head = at // dim % tokens + at // (heads * tokens * dim) * tokens, at // (tokens * dim) % heads
-        wires.merge = "right"
+        wires.merge, wires.after = "right", _turn(later, ids)
         rows = torch.arange(len(at))
         by_token = rows % items * tokens + rows // items
         if not bool((token == token[:, :1]).all()):

@@ -1,0 +1,376 @@
+"""What is asked of a model by calls on it: two inputs that differ in one thing, and what moves in its outputs."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from unmasked import _generators
+
+__all__ = ["Answers", "Asker", "Given", "Padding", "evaluated", "moved", "other"]
+
+# What an argument is called that says something of the tokens, and is none of them.
+_ABOUT = re.compile(
+    r"(?i)mask|^pad|pad(ding)?_|padding|position|token_type|label|length|_size|grid|bbox|timestep|_ids_type|alloc|len$"
+)
+_PADDING = re.compile(
+    r"(?i)(^|_)(attention|attn|padding|pad|key_padding|valid|token)_?mask$|^(mask|src_mask|x_mask|pads?|padded)$|padding"
+)
+_DECODED = ("decoder_input_ids", "decoder_inputs_embeds", "tgt", "decoder_ids", "decoder_inputs")
+_LEAST = 1e-4  # of the largest output: what moves less is rounding
+
+
+@dataclass(frozen=True)
+class Given:
+    """The inputs of a model, and what its forward calls each of them."""
+
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    names: tuple[str, ...]
+
+    @classmethod
+    def of(cls, model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Given:
+        parameters = inspect.signature(model.forward).parameters.values()
+        names = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+        return cls(args, kwargs, tuple([*names, *("" for _ in args)][: len(args)]))
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Each tensor by its name."""
+        every = [*zip(self.names, self.args, strict=True), *self.kwargs.items()]
+        return {name: x for name, x in every if isinstance(x, Tensor)}
+
+    def content(self) -> dict[str, Tensor]:
+        """What says what tokens are: no masks, no positions, no types."""
+        return {
+            name: x for name, x in self.tensors().items()
+            if x.dim() > 1 and x.dtype != torch.bool and not x.is_nested and not _ABOUT.search(name)
+        }  # fmt: skip
+
+    def with_(self, changed: Mapping[str, Any]) -> Given:
+        """The same with other tensors in the place of some."""
+        args = tuple(changed.get(name, x) if name else x for name, x in zip(self.names, self.args, strict=True))
+        return Given(args, {**self.kwargs, **{n: x for n, x in changed.items() if n not in self.names}}, self.names)
+
+
+@dataclass
+class Answers:
+    """What a run of a model gave: its outputs, and the first tensor that each module gave, in their order."""
+
+    outputs: list[Tensor] = field(default_factory=list)
+    modules: dict[str, Tensor] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Padding:
+    """An argument that says which tokens are padding.
+
+    Attributes:
+        name: What it is called.
+        given: The model's inputs with a mask that hides some.
+        real: Which tokens it leaves, (items, tokens).
+        all_hidden: The inputs with a mask that hides all of the last item; None where no other item is left.
+    """
+
+    name: str
+    given: Given
+    real: Tensor
+    all_hidden: Given | None
+
+
+def other(x: Tensor) -> Tensor:
+    """Other tokens or numbers, made of the same, in one item or in one token."""
+    axis = x.dim() - 1
+    changed = x.roll(1, axis) if x.dim() else x
+    if x.is_floating_point():
+        return 0.7 * changed + 0.3 * x.flip(axis) + 0.1 * x.abs().mean() + (0 if x.any() else 1)
+    if torch.equal(changed, x):
+        return torch.where(x > 0, x - 1, x + 1)
+    return changed
+
+
+@contextlib.contextmanager
+def evaluated(model: nn.Module, *, gradients: bool = False) -> Iterator[None]:
+    """Set a model to evaluation, and leave it, and the generators, as they were."""
+    modes = [(module, module.training) for module in model.modules()]
+    try:
+        model.eval()
+        with _generators.forked(), torch.set_grad_enabled(gradients):
+            yield
+    finally:
+        for module, mode in modes:
+            module.training = mode
+
+
+def floats(output: Any) -> Iterator[Tensor]:
+    """The tensors of floating numbers in what a module gave."""
+    if isinstance(output, Tensor):
+        if output.is_floating_point() and output.layout is torch.strided and not output.is_nested:
+            yield output
+    elif isinstance(output, Mapping):
+        for each in output.values():
+            yield from floats(each)
+    elif isinstance(output, list | tuple):
+        for each in output:
+            yield from floats(each)
+    elif hasattr(output, "__dataclass_fields__"):
+        for name in output.__dataclass_fields__:
+            yield from floats(getattr(output, name))
+
+
+def moved(before: Tensor, after: Tensor, axis: int, at: Tensor) -> float | None:
+    """By how much the largest of these rows moved, as a share of the largest number; None where they have no such."""
+    if before.shape != after.shape or before.dim() <= axis or before.size(axis) <= int(at.max()) or not before.numel():
+        return None
+    one, two = (x.index_select(axis, at.to(x.device)).to(torch.float64) for x in (before, after))
+    gap = torch.where(one.isnan() & two.isnan() | (one == two), 0.0, (one - two).abs())
+    size = before.to(torch.float64).nan_to_num(0, 0, 0).abs().max()
+    share = float(gap.nan_to_num(torch.inf).max() / size.clamp(min=1e-12))
+    return share if share > _LEAST else 0.0
+
+
+class Asker:
+    """Runs a model, and sees what moves.
+
+    Args:
+        model: The model.
+        modules: Its modules by name.
+        given: Its inputs.
+        default: The device of the caller where that is not the CPU.
+    """
+
+    def __init__(
+        self, model: nn.Module, modules: Mapping[str, nn.Module], given: Given, default: torch.device | None
+    ) -> None:
+        self.model, self.modules, self.given, self.default = model, modules, given, default
+        self.first_run: Answers | None = None
+
+    def run(self, given: Given) -> Answers | None:
+        """Run the model; None where it does not run with these inputs."""
+        if given is not self.given:
+            return self.once(given)
+        self.first_run = self.first_run or self.once(given)
+        return self.first_run
+
+    def once(self, given: Given) -> Answers | None:
+        """Run the model anew."""
+        answers = Answers()
+
+        def leave(name: str) -> Callable[..., None]:
+            def note(_: nn.Module, args: Any, output: Any) -> None:
+                first = next(floats(output), None)
+                if first is not None:
+                    answers.modules.pop(name, None)
+                    answers.modules[name] = first.detach()
+
+            return note
+
+        handles = [module.register_forward_hook(leave(name)) for name, module in self.modules.items()]
+        try:
+            with evaluated(self.model), contextlib.nullcontext() if self.default is None else self.default:
+                torch.manual_seed(0)
+                answers.outputs = [x.detach() for x in floats(self.model(*given.args, **given.kwargs))]
+        except Exception:  # whatever a model may raise
+            return None
+        finally:
+            for handle in handles:
+                handle.remove()
+        return answers
+
+    def items(self, given: Given, axis: int) -> int:
+        """How many items the inputs have."""
+        return next((x.size(axis) for x in given.content().values()), 1)
+
+    def grown(self, given: Given, axis: int) -> Given:
+        """The inputs with one item more, which is another one."""
+        count, content = self.items(given, axis), given.content()
+        more: dict[str, Tensor] = {}
+        for name, x in given.tensors().items():
+            if x.dim() > axis and x.size(axis) == count:
+                last = x.narrow(axis, count - 1, 1)
+                more[name] = torch.cat([x, other(last) if name in content else last], axis)
+        return given.with_(more)
+
+    def changed(self, given: Given, axis: int, at: int) -> Given | None:
+        """The inputs that differ in one row of an axis alone; None where there are none."""
+        made: dict[str, Tensor] = {}
+        content = given.content()
+        size = next((x.size(axis) for x in content.values() if x.dim() > axis), 0)
+        for name, x in content.items():
+            if x.dim() > max(axis, 1) and x.size(axis) == size:
+                row = x.narrow(axis, at % size, 1)
+                new = other(row) if axis == 0 or x.is_floating_point() else self._other_word(x, axis, at % size)
+                if not torch.equal(new, row):
+                    made[name] = x.clone()
+                    made[name].narrow(axis, at % size, 1).copy_(new)
+        return given.with_(made) if made else None
+
+    def _other_word(self, x: Tensor, axis: int, at: int) -> Tensor:
+        """Words that stand elsewhere in the same items."""
+        row = x.narrow(axis, at, 1)
+        for step in range(1, x.size(axis)):
+            new = x.narrow(axis, (at + step) % x.size(axis), 1)
+            if not torch.equal(new, row):
+                return new
+        return row
+
+    def reached(self, axis: int, given: Given | None = None) -> tuple[str, float, int] | bool | None:
+        """Where a row of an axis reaches others: the module, how much moved, and the row; False if none does.
+
+        None where that cannot be told.
+        """
+        given = given or self.given
+        before, known = self.run(given), False
+        count = next((x.size(axis) for x in given.content().values() if x.dim() > axis), 0)
+        if before is None or count < 2:
+            return None
+        more = self.run(self.grown(given, axis)) if axis == 0 else None
+        for at in (0, count - 1):
+            changed = self.changed(given, axis, at)
+            after = self.run(changed) if changed is not None else None
+            if after is None:
+                continue
+            rest = torch.tensor([n for n in range(count) if n != at])
+            for number, (x, y) in enumerate(_pairs(before, after)):
+                if x.dim() <= axis or x.size(axis) != count or (axis == 1 and x.dim() < 3):
+                    continue
+                if axis == 0 and (more is None or len(more.outputs) <= number or _grows(x, more.outputs[number])):
+                    continue
+                share = moved(x, y, axis, rest)
+                known = known or share is not None
+                if share and not self.still(given, before):
+                    return None  # what changes from call to call tells nothing
+                if share:
+                    return self.first(before, after, axis, rest, count), share, at
+        return False if known else None
+
+    def still(self, given: Given, before: Answers) -> bool:
+        """Whether the model gives the same again."""
+        again = self.once(given)
+        return again is not None and not any(
+            x.dim() and moved(x, y, 0, torch.arange(x.size(0))) for x, y in _pairs(before, again)
+        )
+
+    def first(self, before: Answers, after: Answers, axis: int, at: Tensor, count: int) -> str:
+        """The first module whose output moved there."""
+        for name, x in before.modules.items():
+            y = after.modules.get(name)
+            if y is not None and x.dim() > axis + 1 and x.size(axis) == count and moved(x, y, axis, at):
+                return name
+        return ""
+
+    def placed(self, axis: int) -> bool | None:
+        """Whether it counts where a row stands along an axis: rows in another order give other rows."""
+        content = {name: x for name, x in self.given.content().items() if x.dim() > axis}
+        turned = self.given.with_({name: x.roll(1, axis) for name, x in content.items()})
+        before, after = self.run(self.given), self.run(turned)
+        if before is None or after is None:
+            return None
+        for x, y in _pairs(before, after):
+            if x.dim() > axis + 1 and x.shape == y.shape:
+                return bool(moved(x.roll(1, axis), y, axis, torch.arange(x.size(axis))))
+        return None
+
+    def counts(self, parameters: Mapping[str, Tensor]) -> dict[str, bool] | None:
+        """Which parameters change an output; None where gradients do not tell."""
+        if not parameters:
+            return None
+        try:
+            with (
+                evaluated(self.model, gradients=True),
+                contextlib.nullcontext() if self.default is None else self.default,
+            ):
+                torch.manual_seed(0)
+                outputs = [x for x in floats(self.model(*self.given.args, **self.given.kwargs)) if x.requires_grad]
+                total = sum((x * torch.randn_like(x)).sum() for x in outputs)
+                if not isinstance(total, Tensor):
+                    return None
+                found = torch.autograd.grad(total, [*parameters.values()], allow_unused=True)
+        except Exception:  # whatever a model may raise
+            return None
+        return {name: x is not None for name, x in zip(parameters, found, strict=True)}
+
+    def sees(self, padding: Padding) -> bool:
+        """Whether outputs of real tokens move where only tokens that are hidden change."""
+        real, content = padding.real, padding.given.content()
+        made: dict[str, Tensor] = {}
+        for name, x in content.items():
+            if x.shape[:2] == real.shape and name not in _DECODED:
+                hidden = ~real.view(*real.shape, *(1 for _ in x.shape[2:])).to(x.device)
+                made[name] = torch.where(hidden, other(x) if x.dim() > 2 else x.roll(1, 1), x)
+        before, after = self.run(padding.given), self.run(padding.given.with_(made))
+        if before is None or after is None:
+            return False
+        for x, y in _pairs(before, after):
+            if x.dim() > 2 and x.shape == y.shape and x.shape[:2] == real.shape:
+                rows = real.flatten().nonzero().flatten()
+                return bool(moved(x.flatten(0, 1), y.flatten(0, 1), 0, rows))
+        return False
+
+    def paddings(self) -> Iterator[Padding]:
+        """Each argument that may say which tokens are padding, in each sense that it may have."""
+        tensors, content = self.given.tensors(), self.given.content()
+        parameters = inspect.signature(self.model.forward).parameters
+        for name, x in tensors.items():
+            shapes = {y.shape[:2] for y in content.values()}
+            if _PADDING.search(name) and x.dim() == 2 and x.shape in shapes and set(x.unique().tolist()) <= {0, 1}:
+                values = set(x.unique().tolist())
+                if len(values) == 2:
+                    for sense in (1, 0) if x.dtype != torch.bool or "pad" not in name else (0, 1):
+                        yield self._hidden(name, x == sense, sense, x.dtype, self.given)
+                else:
+                    sense = int(next(iter(values)))
+                    yield self._hidden(name, _some(x), sense, x.dtype)
+                return
+        for name in parameters:
+            if name in tensors or not _PADDING.search(name) or re.search("encoder|cross|memory", name):
+                continue
+            like = next((x for n, x in content.items() if n not in _DECODED), None)
+            if like is None or like.dim() > 3 or (like.dim() == 2 and like.is_floating_point()) or like.size(1) < 3:
+                continue
+            before = self.run(self.given)
+            for dtype in (torch.long, torch.bool) if name == "attention_mask" else (torch.bool,):
+                for sense in (1, 0):
+                    idle = torch.full(like.shape[:2], sense, dtype=dtype, device=like.device)
+                    after = self.run(self.given.with_({name: idle}))
+                    if before is None or after is None or not before.outputs or not after.outputs:
+                        continue
+                    x, y = before.outputs[0], after.outputs[0]
+                    if x.dim() and moved(x, y, 0, torch.arange(x.size(0))) == 0.0:
+                        yield self._hidden(name, _some(idle), sense, dtype)
+                        break
+
+    def _hidden(self, name: str, real: Tensor, sense: int, dtype: torch.dtype, given: Given | None = None) -> Padding:
+        def mask(shown: Tensor) -> Tensor:
+            return (shown if sense else ~shown).to(dtype)
+
+        none = torch.ones_like(real)
+        none[-1] = False
+        return Padding(
+            name,
+            given or self.given.with_({name: mask(real)}),
+            real,
+            self.given.with_({name: mask(none)}) if len(real) > 1 else None,
+        )
+
+
+def _some(x: Tensor) -> Tensor:
+    """All tokens but the first third of the last item."""
+    real = torch.ones(x.shape, dtype=torch.bool, device=x.device)
+    real[-1, : max(x.size(1) // 3, 1)] = False
+    return real
+
+
+def _pairs(one: Answers, two: Answers) -> Iterator[tuple[Tensor, Tensor]]:
+    return zip(one.outputs, two.outputs, strict=False)
+
+
+def _grows(x: Tensor, more: Tensor) -> bool:
+    """Whether an output is of pairs of items, or has no axis of items at all."""
+    return x.dim() != more.dim() or x.size(0) == more.size(0) or x.shape[1:] != more.shape[1:]

@@ -1,0 +1,196 @@
+"""Whole models: what is promised is asked by inputs that differ in one thing; a layer is compared with its likes."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from unmasked_doctor import ModelReport, diagnose_model
+
+from .zoo.models import DIM, WORDS, Block, Convolved, Forgetful, Mixer, Model, Running, causal, quantized, stacked
+
+IDS = torch.randint(WORDS, (2, 7), generator=torch.Generator().manual_seed(0))
+PAD = torch.tensor([[False] * 7, [True] * 2 + [False] * 5])
+PATCHES = torch.randn(2, 6, 5, generator=torch.Generator().manual_seed(1))
+CONTEXT = torch.randn(2, 5, DIM, generator=torch.Generator().manual_seed(2))
+TYPES = ["local", "local", "local", "whole"] * 2
+
+
+def decoder(wrong: str) -> nn.Module:
+    return Model(stacked(4, 2, wrong, sees=causal))
+
+
+def alternating(wrong: str) -> nn.Module:
+    windows = [3 if kind == "local" else None for kind in TYPES]
+    mixers = [Mixer(window=w, sees=causal, wrong=wrong if n == 2 else "") for n, w in enumerate(windows)]
+    return Model([Block(mixer) for mixer in mixers], config={"layer_types": TYPES})
+
+
+def normed(wrong: str) -> nn.Module:
+    return Model(stacked(4, 2, wrong, groups=1, sees=causal, turn=True, norm=True), places=False)
+
+
+def two_streams(wrong: str) -> nn.Module:
+    return Model([Block(Mixer(sees=causal), Mixer(wrong=wrong if n == 2 else "")) for n in range(4)])
+
+
+# Of public designs: how each is made, what it takes, the mistakes of one layer, and what is told of it.
+DESIGNS: dict[str, tuple[Callable[[str], nn.Module], Any, dict[str, str | None]]] = {
+    "decoder with learned places": (decoder, IDS, {
+        "mask": "no-causal-mask", "future": "mask-polarity", "scale": "missing-scale", "o_proj": "missing-out-proj"}),
+    "decoder with normed queries and keys": (normed, IDS, {
+        "k_norm": None, "value norm": None, "mask": "no-causal-mask"}),
+    "encoder of patches": (lambda wrong: Model(stacked(4, 2, wrong), patches=True), PATCHES, {"class token": None}),
+    "decoder with a window": (lambda wrong: Model(stacked(4, 2, wrong, window=4)), IDS, {
+        "window": "window-off-by-one"}),
+    "layers of two types": (alternating, IDS, {"window": "window-off-by-one"}),
+    "decoder with slopes": (lambda wrong: Model(stacked(4, 2, wrong, sees=causal, slopes=True), places=False), IDS, {
+        "slopes": None}),
+    "encoder with padding": (lambda wrong: Model(stacked(4, 2, wrong)), {"x": IDS, "pad": PAD}, {
+        "padding": "padding-ignored", "order": None}),
+    "the same, padding left to the doctor": (lambda wrong: Model(stacked(4, 2, wrong)), IDS, {
+        "padding": "padding-ignored", "order": None}),
+    "two layers with padding": (lambda wrong: Model(stacked(3, 2, wrong)[1:]), IDS, {"padding": "padding-ignored"}),
+    "decoder with a context": (two_streams, {"x": IDS, "context": CONTEXT}, {"source": None}),
+    "quantized encoder": (lambda wrong: Model(quantized(4, 2, 9.0 if wrong else 1.0)), IDS, {"stale": None}),
+}  # fmt: skip
+MISTAKES = [(name, wrong) for name, (_, _, wrongs) in DESIGNS.items() for wrong in wrongs]
+
+
+def examined(name: str, wrong: str) -> ModelReport:
+    make, inputs, _ = DESIGNS[name]
+    torch.manual_seed(0)
+    return diagnose_model(make(wrong), inputs)
+
+
+@pytest.mark.parametrize("name", DESIGNS)
+def test_a_design_is_not_accused(name: str) -> None:
+    report = examined(name, "")
+    assert (report.findings, report.cautions, report.unwatched) == ((), (), ()), report.text()
+    assert report.verdict == "followed"
+
+
+@pytest.mark.parametrize(("name", "wrong"), MISTAKES)
+def test_the_wrong_layer_of_a_design_is_found(name: str, wrong: str) -> None:
+    report = examined(name, wrong)
+    at = 1 if name.startswith("two layers") else 2
+    assert {finding.where.rpartition(".")[0] for finding in report.findings} == {f"blocks.{at}"}, report.text()
+    cause = DESIGNS[name][2][wrong]
+    assert cause is None or cause in report.causes, report.text()
+
+
+# Items
+
+
+@pytest.mark.parametrize("options", [{}, {"pooled": True}, {"places": False}])
+def test_batch_first_forgotten_is_found(options: dict[str, bool]) -> None:
+    torch.manual_seed(0)
+    report = diagnose_model(Forgetful(batch_first=False, **options), IDS)
+    assert report.causes == ("batch-first-forgotten",), report.text()
+    assert {layer.heads for layer in report.layers} == {3}
+    assert "pass batch_first=False" in report.findings[0].evidence
+    right = diagnose_model(Forgetful(batch_first=True, **options), IDS)
+    assert right.ok
+    assert "no item reaches another" in right.passed
+
+
+def test_tokens_first_is_no_mistake_where_positions_or_the_caller_say_so() -> None:
+    torch.manual_seed(0)
+    for model, said in (
+        (Forgetful(batch_first=False, swap=True), None),
+        (Forgetful(batch_first=False, places=False), False),
+    ):
+        report = diagnose_model(model, IDS.T.contiguous(), batch_first=said)
+        assert report.ok, report.text()
+        assert "no item reaches another" in report.passed
+
+
+def test_an_item_that_reaches_another_is_told_with_its_layer_and_pairs_of_items_are_none() -> None:
+    class Centered(nn.Module):
+        def forward(self, x: Tensor, context: Any = None) -> Tensor:
+            return x - x.mean(0, keepdim=True)
+
+    class Paired(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = Model(stacked(3, 0, ""))
+
+        def forward(self, x: Tensor) -> Tensor:
+            pooled = self.model(x).mean(1)
+            return pooled @ pooled.T
+
+    torch.manual_seed(0)
+    blocks = stacked(3, 0, "")
+    report = diagnose_model(Model([*blocks[:2], Centered(), blocks[2]]), IDS)
+    (finding,) = report.findings
+    assert (finding.check, finding.cause) == ("no item reaches another", None)
+    assert "first in 'blocks.2'" in finding.evidence
+    assert diagnose_model(Paired(), IDS).ok
+
+
+def test_one_item_is_asked_with_another_one() -> None:
+    torch.manual_seed(0)
+    report = diagnose_model(decoder(""), IDS[:1])
+    assert report.ok
+    assert "no item reaches another" in report.passed
+
+
+# The future
+
+
+def test_causal_is_asked_where_it_was_asked_for() -> None:
+    torch.manual_seed(0)
+    encoder = Model(stacked(3, 0, ""))
+    assert diagnose_model(encoder, IDS).ok
+    report = diagnose_model(encoder, IDS, causal=True)
+    assert [(f.where, f.cause) for f in report.findings] == [("blocks.0.mixer", "no-causal-mask")]
+    assert "no output sees later tokens" in diagnose_model(decoder(""), IDS, causal=True).passed
+
+
+def test_a_decoder_that_sees_the_future_alone_is_found_and_a_pair_of_readers_is_not() -> None:
+    torch.manual_seed(0)
+    report = diagnose_model(Model([Block(Mixer(sees=causal, wrong="future")) for _ in range(3)]), IDS)
+    assert report.causes == ("mask-polarity",) * 3
+    both = [Block(Mixer(sees=causal, wrong=wrong)) for wrong in ("", "future") * 2]
+    assert diagnose_model(Model(both), IDS).ok
+
+
+# What no attention mixes, and what all padding gives
+
+
+def test_what_mixes_tokens_without_attention_is_listed_and_the_verdict_is_open() -> None:
+    torch.manual_seed(0)
+    mixers = [Mixer(sees=causal), Running(), Mixer(sees=causal), Convolved()]
+    report = diagnose_model(Model([Block(mixer) for mixer in mixers]), IDS)
+    assert (report.ok, report.verdict) == (True, "open")
+    assert report.unwatched == (
+        "blocks.1.mixer (Running): it mixes tokens, and no attention was heard in it",
+        "blocks.3.mixer (Convolved): it mixes tokens, and no attention was heard in it",
+    )
+
+
+class Leaking(nn.Module):
+    """Adds what other items are, times zero: NaN spreads."""
+
+    def forward(self, x: Tensor, context: Any = None, **more: Any) -> Tensor:
+        return x + 0 * x.sum()
+
+
+def test_an_item_that_is_all_padding_and_gives_nan_is_a_caution_and_a_finding_if_strict_or_if_it_spreads() -> None:
+    torch.manual_seed(0)
+    model = Model(stacked(2, 0, "", hidden=-torch.inf))
+    report = diagnose_model(model, IDS)
+    assert report.ok
+    assert [caution.cause for caution in report.cautions] == ["fully-masked-row"]
+    assert diagnose_model(model, IDS, strict=True).causes == ("fully-masked-row",)
+    assert "an item that is all padding gives numbers" in diagnose_model(Model(stacked(2, 0, "")), IDS).passed
+    spread = diagnose_model(Model([*stacked(2, 0, "", hidden=-torch.inf), Leaking()]), IDS)
+    assert [finding.told for finding in spread.findings] == ["an item that is all padding, by pad, makes others NaN"]
+
+
+@pytest.mark.parametrize("option", ["causal", "batch_first", "strict"])
+def test_an_option_of_another_type_is_refused(option: str) -> None:
+    with pytest.raises(TypeError, match=option):
+        diagnose_model(decoder(""), IDS, **{option: "yes"})  # type: ignore[arg-type]
