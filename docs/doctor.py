@@ -508,6 +508,10 @@ with (
         codes["least"] = main([*words, "--at-least", "followed"])
 
 # %% [markdown]
+# Where sizes are left out, it finds them by trying. Or write the call that you make, as in `--call 'x, mask=mask'`: the
+# names are those of the file, and the doctor finds which tensors are tokens, masks and contexts, as `diagnose(module,
+# call)` does in Python. An option that would not be used is an error.
+#
 # The other options mean what those of `diagnose` mean: `--causal`, `--inputs qkv`, `--tokens`, `--key-dim`, `--cache`,
 # `--training`, `--weights query=a.weight`, `--strict`. With `--at-least followed`, or `--at-least equal`, it also exits
 # with 1<!--= codes["least"] --> where less is known. A whole model is named with its inputs:
@@ -528,6 +532,7 @@ with (
 #     | `findings`, `cautions` | a list: each with the keys of a finding |
 #     | `passed` | a list of the checks that hold |
 #     | `inconclusive` | a list: each with `check` and `needs` |
+#     | `never_passed` | of a module: its optional arguments that no call had |
 #     | `layers` | of a model: a list, each with the keys of a layer |
 #     | `watched`, `unwatched` | of a model: what was heard, and what was not |
 #

@@ -12,8 +12,10 @@ import contextlib
 import importlib
 import importlib.util
 import inspect
+import itertools
 import json
 import os
+import re
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -21,7 +23,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import torch
+from torch import nn
+
 from unmasked_doctor import INPUTS, ModelReport, Report, diagnose, diagnose_model, reaches
+from unmasked_doctor._subject import Subject, runs
+from unmasked_doctor._target import Options
 
 __all__ = ["main"]
 
@@ -72,27 +79,118 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _examined(options: argparse.Namespace) -> Report | ModelReport:
+    given = argparse.Namespace(**vars(options))
     if options.model:
         model = _made(_load(options.target), options)
+        _refuse_unused(given, options, _OF_A_LAYER, "a whole model is examined with --model, which does not use it")
         inputs = _load(options.model)
         return diagnose_model(model, inputs() if inspect.isfunction(inputs) else inputs)
-    if options.embed_dim is None:
-        raise ValueError("--embed-dim is missing; say the features of its input, or name a model's inputs by --model")
+    if options.call is not None:
+        unused = ("inputs", "key_dim")
+        _refuse_unused(given, options, unused, "--call tells it")
+        target = _made(_load(options.target), options)
+        call, sizes = _call(options), {"embed_dim": None, "inputs": None, "key_dim": None}
+    else:
+        target = _made(_load(options.target), options)
+        call, sizes = None, _found(target, options)
     return diagnose(
-        _made(_load(options.target), options),
-        embed_dim=options.embed_dim,
+        target,
+        call,
         num_heads=options.num_heads,
         causal=options.causal,
-        inputs=options.inputs,
         batch_first=not options.tokens_first,
         weights=_roles(options.weights),
         positions=options.positions,
         strict=options.strict,
         tokens=options.tokens,
-        key_dim=options.key_dim,
+        **sizes,
         cache=options.cache,
         training=options.training,
     )
+
+
+# What only `diagnose` uses: for each, whether it was given is told by its default.
+_OF_A_LAYER = (
+    "causal", "inputs", "tokens", "key_dim", "cache", "training", "weights", "positions", "strict", "call",
+)  # fmt: skip
+
+
+def _refuse_unused(given: argparse.Namespace, options: argparse.Namespace, names: Sequence[str], why: str) -> None:
+    """Refuse an option that would change nothing; what made the target has used its own."""
+    used = getattr(options, "used", ())
+    for name in names:
+        value = getattr(given, name)
+        if name in used or value is None or value == [] or (value is False and name != "causal"):
+            continue
+        flag = f"--no-{name}" if value is False else f"--{name.replace('_', '-')}"
+        words = " ".join(value) if isinstance(value, list) else "" if isinstance(value, bool) else str(value)
+        raise ValueError(f"{f'{flag} {words}'.strip()} is not used: {why}; leave it out")
+
+
+def _call(options: argparse.Namespace) -> Any:
+    """Evaluate what stands between the parentheses of a call, with the names of the file, and torch."""
+    module = _module(options.target.rpartition(":")[0])
+    scope = {"torch": torch} | vars(module) | {"_call": lambda *args, **kwargs: (args, kwargs)}
+    try:
+        args, kwargs = eval(f"_call({options.call})", scope)  # as the file itself, it is the user's own code
+    except Exception as error:
+        raise ValueError(
+            f"--call is {options.call!r}, which raised {type(error).__name__}: {error}; write what stands between the "
+            "parentheses of the call: --call 'torch.randn(2, 5, 12), mask=None'"
+        ) from error
+    if len(args) == 1 and not kwargs and isinstance(args[0], tuple | dict):
+        return args[0]
+    return (*args, kwargs) if args and kwargs else kwargs or args
+
+
+def _found(target: Any, options: argparse.Namespace) -> dict[str, Any]:
+    """The features and the kind of its inputs: as they were told, or the first with which it runs."""
+    told = {"embed_dim": options.embed_dim, "inputs": options.inputs, "key_dim": options.key_dim}
+    if options.embed_dim is not None and options.inputs is not None:
+        return told
+    names = [name for name, each in _parameters(_forward(target)).items() if each.default is each.empty]
+    kinds = [options.inputs] if options.inputs else _kinds(names)
+    held = [t.size(-1) for t in target.parameters() if t.dim() > 1] if isinstance(target, nn.Module) else []
+    widths = [options.embed_dim] if options.embed_dim else list(dict.fromkeys([*held, 12]))
+    for kind in kinds:
+        others = [options.key_dim] if options.key_dim or kind.startswith("x_a") or kind == "x" else [None, *held]
+        for width, other in itertools.product(widths, dict.fromkeys(others)):
+            found = {"embed_dim": width, "inputs": kind, "key_dim": other}
+            if _runs(target, options, found):
+                return found
+    if options.embed_dim is not None:
+        return told | {"inputs": kinds[0]}
+    needed = ", ".join(names) or "nothing"
+    raise ValueError(
+        f"{options.target} takes {needed}, and it runs on no tensor of the sizes that its weights have; write the "
+        "call that you make, --call 'torch.randn(2, 5, 12)', or say the features of its input, --embed-dim"
+    )
+
+
+def _forward(target: Any) -> Callable[..., Any]:
+    forward: Callable[..., Any] = target.forward if isinstance(target, nn.Module) else target
+    return forward
+
+
+def _kinds(names: Sequence[str]) -> list[str]:
+    """The kinds of inputs that as many arguments may be; a mask is one by its name."""
+    masked = bool(names) and re.search(r"(?i)mask|allowed|padding", names[-1]) is not None
+    count = len(names) - masked
+    kind = {0: "x", 1: "x", 2: "x_context"}.get(count, "qkv")
+    return [kind + "_allowed" * masked]
+
+
+def _runs(target: Any, options: argparse.Namespace, sizes: dict[str, Any]) -> bool:
+    """Whether it runs on such inputs, of some number of tokens."""
+    sizes = {"batch_first": not options.tokens_first, "num_heads": options.num_heads, "tokens": options.tokens} | sizes
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        subject = Subject(target, Options(**sizes))
+        try:
+            return runs(subject)[1]
+        except ValueError:
+            return False
+        finally:
+            subject.release()
 
 
 def _code(report: Report | ModelReport, options: argparse.Namespace) -> int:
@@ -122,10 +220,25 @@ def _parser() -> argparse.ArgumentParser:
         help="file.py:name or package.module:name: a module's class, an object, a function of tensors, or a function "
         "without arguments that makes one of these",
     )
-    doctor.add_argument("--embed-dim", type=int, help="features of its input")
+    doctor.add_argument(
+        "--call",
+        metavar="EXPR",
+        help="what you call it with, as it stands between the parentheses, with the file's names and torch: "
+        "--call 'torch.randn(2, 5, 12), mask=torch.ones(5, 5).tril().bool()'; it tells which inputs are tokens, "
+        "masks, contexts and tables",
+    )
+    doctor.add_argument("--embed-dim", type=int, help="features of its input; found by trying where it is left out")
     doctor.add_argument("--num-heads", type=int, help="number of heads")
     doctor.add_argument("--causal", action=argparse.BooleanOptionalAction, help="whether no token may see a later one")
-    doctor.add_argument("--inputs", choices=INPUTS, default="x", help="what it takes")
+    doctor.add_argument(
+        "--inputs",
+        choices=INPUTS,
+        help="what it takes, by the number of its arguments where it is left out: x, tokens (self-attention); "
+        "x_context, tokens and those that they attend to (cross-attention); qkv, three tensors; with _allowed, a "
+        "boolean mask follows, (batch, 1, queries, keys), (batch, queries, keys), (queries, keys) or (batch, keys), "
+        "whose True means that a query may see a key. For masks where True hides, or that are added to the scores, "
+        "use --call",
+    )
     doctor.add_argument("--tokens", type=int, help="the number of tokens that it was built for, if it takes no other")
     doctor.add_argument(
         "--key-dim", type=_widths, metavar="N[,N]", help="features of keys and values, or of the context, if others"
@@ -186,19 +299,21 @@ def _run(path: Path) -> ModuleType:
     return module
 
 
-def _load(text: str) -> Any:
-    place, colon, name = text.rpartition(":")
-    if not colon:
-        raise ValueError(f"target is {text!r}; write file.py:Class or package.module:Class")
+def _module(place: str) -> ModuleType:
     if place.endswith(".py"):
         path = Path(place).resolve()
         if not path.is_file():
             raise ValueError(f"{place} is no file")
-        module = _run(path)
-    else:
-        sys.path.insert(0, os.getcwd())
-        module = importlib.import_module(place)
-    thing: Any = module
+        return _run(path)
+    sys.path.insert(0, os.getcwd())
+    return importlib.import_module(place)
+
+
+def _load(text: str) -> Any:
+    place, colon, name = text.rpartition(":")
+    if not colon:
+        raise ValueError(f"target is {text!r}; write file.py:Class or package.module:Class")
+    thing: Any = _module(place)
     for part in name.split("."):
         if not hasattr(thing, part):
             raise ValueError(f"{place} has no {part!r}")
@@ -225,11 +340,16 @@ def _of_class(thing: Callable[..., Any], options: argparse.Namespace) -> Any:
     """Make an object of a class with the sizes that are known, by their usual names."""
     args: dict[str, Any] = {}
     for name, parameter in _parameters(thing).items():
-        size = _size(name, options)
+        needed = parameter.default is parameter.empty
+        size = _size(name, options, tried=needed)
+        role = next((role for role, names in _SIZES.items() if name.lower() in names), "")
         if name == "batch_first":
             size = not options.tokens_first
-        if size is not None and not (parameter.default is not parameter.empty and name in _SIZES["tokens"]):
+        if not needed and role and not _is_told(parameter.default, name, role):
+            size = None
+        if size is not None:
             args[name] = size
+            options.used = (*getattr(options, "used", ()), role)
         elif parameter.default is parameter.empty:
             raise ValueError(
                 f"{thing.__name__} needs {name!r}; say how it is made: --with {_example(thing, options)!r}, or write a "
@@ -243,8 +363,16 @@ def _parameters(thing: Callable[..., Any]) -> dict[str, inspect.Parameter]:
     return {name: p for name, p in inspect.signature(thing).parameters.items() if p.kind not in star}
 
 
-def _size(name: str, options: argparse.Namespace) -> int | None:
-    """What is known of a size, by its name."""
+def _is_told(default: Any, name: str, role: str) -> bool:
+    """Whether an option is meant for an argument that has a default: short names and other sizes mean other things."""
+    return role in ("embed_dim", "num_heads") and len(name) > 1 and name not in ("width", "features", "channels")
+
+
+def _size(name: str, options: argparse.Namespace, *, tried: bool = False) -> int | None:
+    """What is known of a size, by its name; of one that is needed and was not told, one to try."""
+    if tried:
+        more = {"embed_dim": options.embed_dim or 12, "num_heads": options.num_heads or 3}
+        options = argparse.Namespace(**(vars(options) | more))
     role = next((role for role, names in _SIZES.items() if name.lower() in names), None)
     if role == "head_dim":
         heads: int | None = options.num_heads

@@ -16,6 +16,7 @@ from unmasked_doctor._ask.numbers import TRAINING, numbers
 from unmasked_doctor._ask.questions import behaviour, leaves_inputs
 from unmasked_doctor._ask.structure import structure
 from unmasked_doctor._ask.used import GRADIENTS
+from unmasked_doctor._call import never_passed, reordered, understood
 from unmasked_doctor._judge.equal import compared, named
 from unmasked_doctor._judge.inside import look
 from unmasked_doctor._listen.view import EQUALITY
@@ -28,11 +29,12 @@ __all__ = ["INPUTS", "diagnose"]
 
 def diagnose(
     target: Callable[..., Any],
+    call: Any = None,
     *,
-    embed_dim: int,
+    embed_dim: int | None = None,
     num_heads: int | None = None,
     causal: bool | None = None,
-    inputs: Inputs = "x",
+    inputs: Inputs | None = None,
     batch_first: bool = True,
     weights: Mapping[str, Any] | None = None,
     positions: bool = False,
@@ -50,12 +52,16 @@ def diagnose(
 
     Args:
         target: A module, or any function. It returns a tensor, or a tuple or a dict that begins with it.
-        embed_dim: Features of its input.
+        call: What you call it with: a tensor, a tuple of arguments, a dict by name, or a tuple that ends with such a
+            dict. By calls with other sizes the doctor finds which are tokens, contexts, masks and tables, and in which
+            order; the rest is passed as it is.
+        embed_dim: Features of its input, where call is None.
         num_heads: Number of heads; None to take it from the module's attributes, or to try.
         causal: Whether no token may see a later one, of itself; None if that is not known.
-        inputs: What it takes: "x", one tensor; "x_context", its tokens and those that they attend to; "qkv", three
-            tensors; and each with "_allowed", such as "x_allowed", if a boolean mask follows, whose True means that a
-            query may see a key.
+        inputs: What it takes, where call is None: None or "x", one tensor; "x_context", its tokens and those that they
+            attend to; "qkv", three tensors; and each with "_allowed", such as "x_allowed", if a boolean mask follows,
+            whose True means that a query may see a key: (batch, 1, queries, keys), or with fewer axes: (batch, queries,
+            keys), (queries, keys) or (batch, keys).
         batch_first: Whether its tensors are (batch, tokens, features), and not (tokens, batch, features).
         weights: Where each weight is, if names do not tell: by "query", "key", "value", "out" or "qkv", and the same
             with "_bias", a parameter's name, a parameter or a view of one, (out, in), or an nn.Linear. Their order
@@ -75,12 +81,16 @@ def diagnose(
 
     Raises:
         TypeError: target cannot be called, or a flag is neither True nor False.
-        ValueError: an option is out of range, or the target does not take these inputs.
+        ValueError: an option is out of range, the target does not take these inputs, or its calls do not tell which
+            tensors of ``call`` are tokens.
 
     Examples:
         >>> module = torch.nn.MultiheadAttention(12, 3, batch_first=True)
         >>> diagnose(module, embed_dim=12, inputs="qkv").ok
         True
+        >>> x, hidden = torch.randn(2, 5, 12), torch.ones(5, 5).triu(1).bool()
+        >>> diagnose(module, dict(query=x, key=x, value=x, attn_mask=hidden)).given
+        ('True hides in attn_mask',)
         >>> class Merged(torch.nn.Module):
         ...     def __init__(self):
         ...         super().__init__()
@@ -97,17 +107,38 @@ def diagnose(
     if inspect.isclass(target):
         raise TypeError(f"target is the class {target.__name__}; pass an object of it: {target.__name__}(...)")
     flag("strict", strict)
-    options = Options(
-        embed_dim, num_heads, causal, inputs, batch_first, weights, positions, tokens, key_dim, cache, training
-    )
+    told: dict[str, Any] = {"embed_dim": embed_dim, "inputs": inputs, "key_dim": key_dim}
+    if call is None and embed_dim is None:
+        raise ValueError(
+            "embed_dim is None and call is None; pass the call that you make, call=(x,) or call=dict(query=q, ...), or "
+            "the features of its input, embed_dim=..."
+        )
+    for name, value in told.items():
+        if call is not None and value is not None:
+            raise ValueError(f"{name} is {value!r} and call is given, which tells it: leave {name} out")
+    told |= {"inputs": inputs or "x", "num_heads": num_heads, "tokens": tokens, "positions": positions}
+    flag("batch_first", batch_first)
     with _generators.forked(), _modes.left(), _modes.elsewhere() as default:
+        if call is not None:
+            with torch.no_grad():
+                form, found = understood(target, call, batch_first=batch_first)
+            told |= {"form": form} | {name: told[name] or value for name, value in found.items() if name != "inputs"}
+            told["inputs"] = found["inputs"]
+        elif told["inputs"] in INPUTS:
+            told["form"] = reordered(target, told["inputs"], batch_first=batch_first)
+        options = Options(
+            causal=causal, batch_first=batch_first, weights=weights, cache=cache, training=training, **told
+        )
         subject = Subject(target, options, default)
         try:
             outcomes = _examine(subject)
         finally:
             subject.release()
     name = getattr(target, "__name__", type(target).__name__)
-    return _report(name, outcomes, strict=strict)
+    outcomes += [Given(choice) for choice in (options.form.told if options.form else ())]
+    passed = {"x": 1, "x_context": 2, "qkv": 3}[options.inputs.removesuffix("_allowed")] + options.masked
+    left = never_passed(target, options.form, passed, cache)
+    return replace(_report(name, outcomes, strict=strict), never_passed=left)
 
 
 def _report(name: str, outcomes: list[Outcome], *, strict: bool) -> Report:

@@ -125,6 +125,7 @@ class Report:
             one with the mistake that was found. "followed": each of its steps was recognized, each parameter is
             used, and what stands in ``given`` was taken as it is. "open": it may compute something else.
         given: What was not judged, since any choice of it is attention: positions, windows, norms, gates.
+        never_passed: The optional arguments that the target was never called with, such as masks and caches.
     """
 
     target: str
@@ -134,6 +135,7 @@ class Report:
     inconclusive: tuple[Open, ...] = ()
     verdict: Standing = "open"
     given: tuple[str, ...] = ()
+    never_passed: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -162,11 +164,13 @@ class Report:
         lines = [_verdict(self.target, self.findings, _WORDS[self.verdict], self.verdict, paint)]
         lines += _lines(self.findings, self.cautions, self.inconclusive, self.passed, paint)
         lines += _choices_line(self.given, paint)
+        if self.never_passed:
+            lines.append(f"{paint.dim}={paint.off} never passed: {', '.join(self.never_passed)}")
         return _wrapped(lines, width)
 
     def to_dict(self) -> dict[str, Any]:
         """Tell it in plain dictionaries, for JSON."""
-        return _dict(self)
+        return _dict(self) | {"never_passed": list(self.never_passed)}
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from torch.overrides import TorchFunctionMode
 
 from unmasked._checks import flag
 from unmasked._private import uncompiled_function, uncompiled_module
+from unmasked_doctor._call import Form
 
 __all__ = ["INPUTS", "Inputs", "Options", "Target", "WrongShape", "is_triangle", "restored", "with_article"]
 
@@ -40,6 +41,7 @@ class Options:
     key_dim: int | tuple[int, int] | None = None
     cache: str | None = None
     training: bool = False
+    form: Form | None = None
 
     def __post_init__(self) -> None:
         if self.inputs not in INPUTS:
@@ -226,21 +228,24 @@ class Target:
         output, *rest = tensors
         items, queries = query.shape[:2]
         self.weights = next((w for w in rest if _are_weights(w, queries, keys)), None)
-        wanted = (items, queries) if self.batch_first else (queries, items)
+        first = self.batch_first or self.options.form is not None  # which gives (batch, tokens, features)
+        wanted = (items, queries) if first else (queries, items)
         if output.dim() != 3 or tuple(output.shape[:2]) != wanted:
-            names = "(batch, tokens, features)" if self.batch_first else "(tokens, batch, features)"
-            axis = 1 if self.batch_first else 0
+            names = "(batch, tokens, features)" if first else "(tokens, batch, features)"
+            axis = 1 if first else 0
             pooled = output.dim() == 3 and output.size(1 - axis) == items
             raise WrongShape(
                 f"from inputs of shape {(*wanted, query.size(-1))} it made {tuple(output.shape)}; "
                 f"{names} would begin {wanted}",
                 output.size(axis) if pooled else None,
             )
-        return output if self.batch_first else output.transpose(0, 1)
+        return output if first else output.transpose(0, 1)
 
     def raw(self, *tensors: Tensor, allowed: Tensor | None = None, **more: Any) -> Any:
         """Call it with these very tensors, (batch, tokens, features), and return what it returns."""
         items, queries, keys = tensors[0].size(0), tensors[0].size(1), tensors[-1].size(1)
+        if self.options.form is not None:
+            return self._as_called(self.options.form, tensors, allowed, more)
         passed = list(tensors)
         if not self.batch_first:
             turned = {id(x): x.transpose(0, 1) for x in tensors}
@@ -250,6 +255,13 @@ class Target:
             passed.append(self._mask(everything if allowed is None else allowed, items))
         with contextlib.nullcontext() if self.default is None else self.default:
             return self.call(*(x.to(self.device) for x in passed), **more)
+
+    def _as_called(self, form: Form, tensors: tuple[Tensor, ...], allowed: Tensor | None, more: dict[str, Any]) -> Any:
+        """Call it as its user does, with these tokens in the place of the user's."""
+        query, key, value = (tensors[0], tensors[min(1, len(tensors) - 1)], tensors[-1])
+        with contextlib.nullcontext() if self.default is None else self.default:
+            args, kwargs = form.arguments(query.to(self.device), key.to(self.device), value.to(self.device), allowed)
+            return form.read(self.call(*args, **kwargs | more), query.size(0), query.size(1))
 
     def step(self, x: Tensor, cache: Any) -> tuple[Tensor, Any]:
         """Call it with tokens and a cache, None to begin one; return its output and the cache that it gives."""
@@ -295,6 +307,9 @@ class Target:
         """Return the same target, which gets its masks with so many axes."""
         twin = copy.copy(self)
         twin.mask_axes = mask_axes
+        if self.options.form is not None:
+            form = self.options.form.with_mask(mask_axes)
+            twin.options, twin.mask_axes = dataclasses.replace(self.options, form=form), form.mask_axes
         return twin
 
     def release(self) -> None:

@@ -190,6 +190,7 @@ def test_the_json_has_a_version_and_the_keys_that_its_page_documents(
     assert told["version"] == 2
     assert list(told) == [
         "version", "target", "ok", "verdict", "given", "findings", "cautions", "passed", "inconclusive",
+        "never_passed",
     ]  # fmt: skip
     assert list(told["findings"][0]) == [
         "check", "cause", "told", "evidence", "how", "also", "where", "caution", "link",
@@ -234,8 +235,35 @@ def test_a_whole_model_is_examined_with_inputs_that_a_file_has(
     source.write_text(f"{SOURCE}\nmodel = nn.Sequential(make(), make())\ninputs = torch.randn(2, 5, 12)\n")
     assert main(["doctor", f"{source}:model", "--model", f"{source}:inputs", "--at-least", "followed"]) == 0
     assert "Sequential, 2 calls of attention: no finding, each followed" in re.sub(r"\s+", " ", capsys.readouterr().out)
-    assert main(["doctor", f"{source}:mine"]) == 2
-    assert "--embed-dim is missing; say the features of its input, or name a model" in capsys.readouterr().err
+    assert main(["doctor", f"{source}:mine"]) == 0  # sizes are found by trying
+    assert "Mine: no finding, equal" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--model", "{}:mine", "--causal"], "--causal is not used: a whole model"),
+        (["--model", "{}:mine", "--no-causal"], "--no-causal is not used: a whole model"),
+        (["--model", "{}:mine", "--strict"], "--strict is not used: a whole model"),
+        (["--call", "torch.randn(2, 5, 12)", "--key-dim", "8"], "--key-dim 8 is not used: --call tells it"),
+        (["--call", "nothing"], "--call is 'nothing', which raised NameError"),
+    ],
+)
+def test_an_option_that_is_not_used_is_an_error(
+    words: list[str], told: str, source: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["doctor", f"{source}:mine", *(word.format(source) for word in words)]) == 2
+    assert told in capsys.readouterr().err
+
+
+def test_a_call_is_written_as_it_is_made_and_defaults_stay(source: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source.write_text(
+        f"{SOURCE}\nclass Own(Mine):\n    def __init__(self, H=4, W=3, width=7):\n"
+        "        assert (H, W, width) == (4, 3, 7)\n        super().__init__(Config)\n\nx = torch.randn(2, 6, 12)\n"
+    )
+    assert main(["doctor", f"{source}:Own", "--call", "x"]) == 0
+    assert main(["doctor", f"{source}:Own", *SIZES]) == 0
+    assert capsys.readouterr().out.count("Own: no finding, equal") == 2
 
 
 def test_help_says_that_the_file_is_run(capsys: pytest.CaptureFixture[str]) -> None:

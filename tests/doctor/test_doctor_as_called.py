@@ -1,0 +1,124 @@
+"""The doctor is handed a call as its user makes it, and finds what each tensor of it is."""
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from unmasked import diagnose
+
+
+class Mine(nn.Module):
+    """Three heads of four features; what a mask of it means is its subclasses' own."""
+
+    def __init__(self, context_dim: int = 12) -> None:
+        super().__init__()
+        self.q, self.k = nn.Linear(12, 12), nn.Linear(context_dim, 12)
+        self.v, self.o = nn.Linear(context_dim, 12), nn.Linear(12, 12)
+
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | float = 0.0) -> Tensor:
+        q, k, v = (x.unflatten(-1, (3, 4)).transpose(1, 2) for x in (self.q(query), self.k(key), self.v(value)))
+        weights = (q @ k.mT / 2 + bias).softmax(-1)
+        output: Tensor = self.o((weights @ v).transpose(1, 2).flatten(2))
+        return output
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.attend(x, x, x)
+
+
+class Turned(Mine):
+    def forward(self, values: Tensor, keys: Tensor, queries: Tensor) -> Tensor:
+        return self.attend(queries, keys, values)
+
+
+class Nameless(Mine):
+    def forward(self, a: Tensor, b: Tensor, c: Tensor) -> Tensor:
+        return self.attend(c, b, a)
+
+
+class Cross(Mine):
+    def forward(self, x: Tensor, context: Tensor, mask: Tensor | None = None) -> Tensor:
+        return self.attend(x, context, context, 0.0 if mask is None else torch.where(mask, 0.0, -1e9))
+
+
+class Hides(Mine):
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        return self.attend(x, x, x, mask * -1e9)
+
+
+class Pads(Mine):
+    def forward(self, x: Tensor, padded: Tensor) -> Tensor:
+        return self.attend(x, x, x, padded[:, None, None, :] * -1e9)
+
+
+class Added(Mine):
+    def forward(self, x: Tensor, attention_mask: Tensor | None = None) -> Tensor:
+        return self.attend(x, x, x, 0.0 if attention_mask is None else attention_mask)
+
+
+class Image(Mine):
+    def forward(self, x: Tensor) -> Tensor:
+        tokens = x.flatten(2).transpose(1, 2)
+        return self.attend(tokens, tokens, tokens).transpose(1, 2).reshape(x.shape)
+
+
+SQUARE = torch.ones(5, 5).tril().bool()
+PADDED = torch.tensor([[0, 0, 0, 0, 1], [0, 0, 0, 1, 1]]).bool()
+
+
+def x(items: int = 2, tokens: int = 5, features: int = 12) -> Tensor:
+    return torch.randn(items, tokens, features, generator=torch.Generator().manual_seed(items + tokens))
+
+
+@pytest.mark.parametrize(
+    ("target", "call"),
+    [
+        (Mine(), x()),
+        (Mine(), (x(3, 3),)),  # items, tokens and heads are as many
+        (Turned(), (x(2, 7), x(2, 7), x())),
+        (Nameless(), (x(2, 7), x(2, 7), x())),
+        (Nameless(), (x(), x() + 1, x() - 1)),  # only what is averaged tells
+        (Cross(8), {"x": x(), "context": x(2, 7, 8)}),
+        (Cross(8), (x(), x(2, 7, 8), {"mask": torch.ones(2, 1, 5, 7).bool()})),
+        (Hides(), (x(), ~SQUARE)),
+        (Pads(), (x(), PADDED)),
+        (Added(), {"x": x(), "attention_mask": torch.zeros(2, 1, 5, 5).masked_fill(~SQUARE, -math.inf)}),
+        (Image(), torch.randn(2, 12, 3, 4)),
+        (nn.functional.scaled_dot_product_attention, (torch.randn(2, 3, 5, 4),) * 3),
+        (nn.MultiheadAttention(12, 3, batch_first=True), (x(), x(), x(), {"attn_mask": ~SQUARE})),
+    ],
+)  # fmt: skip
+def test_what_is_right_is_equal_as_it_is_called(target: Any, call: Any) -> None:
+    report = diagnose(target, call)
+    assert (report.causes, report.verdict) == ((), "equal")
+
+
+def test_a_mask_that_means_the_reverse_of_what_it_says_is_found() -> None:
+    assert diagnose(Hides(), (x(), SQUARE)).causes == ("mask-polarity",)
+
+
+def test_it_tells_what_it_took_and_what_was_never_passed() -> None:
+    assert diagnose(Hides(), (x(), ~SQUARE)).given == ("True hides in mask",)
+    left = diagnose(Cross(8), (x(), x(2, 7, 8)))
+    assert left.never_passed == ("mask",)
+    assert left.to_dict()["never_passed"] == ["mask"]
+    assert "= never passed: mask" in left.text()
+
+
+def test_known_orders_and_masks_need_no_call() -> None:
+    """By the names of its arguments, or as PyTorch's own layer, whose True hides."""
+    assert diagnose(Turned(), embed_dim=12, inputs="qkv").ok
+    assert diagnose(nn.MultiheadAttention(12, 3, batch_first=True), embed_dim=12, inputs="qkv_allowed").ok
+
+
+def test_what_cannot_be_told_is_asked_for() -> None:
+    with pytest.raises(ValueError, match="call has x \\(2,\\), and the target refuses them"):
+        diagnose(Mine(), torch.ones(2))
+    with pytest.raises(TypeError, match="call is a str; pass its arguments"):
+        diagnose(Mine(), "x")
+    with pytest.raises(ValueError, match="embed_dim is None and call is None; pass the call that you make"):
+        diagnose(Mine())
+    with pytest.raises(ValueError, match="key_dim is 8 and call is given, which tells it: leave key_dim out"):
+        diagnose(Mine(), x(), key_dim=8)
