@@ -97,10 +97,8 @@ class Finding:
             The lines, in which the target is called ``target``; a comment says what they show.
 
         Examples:
-            >>> from unmasked import diagnose
-            >>> target = lambda x: x.flip(1).cumsum(1).flip(1)  # each token sees the later ones
-            >>> print(diagnose(target, embed_dim=4, causal=True).findings[0].show().splitlines()[0])
-            # two inputs differ only in token 4, and token 0's output moves by ..., though no token may see a later one
+            >>> Finding("a check", None, "what it does", "1 item of 2 tokens").show()
+            '# 1 item of 2 tokens'
         """
         return f"# {self.evidence}" if self.pair is None else f"# {self.pair.told}\n{self.pair.code}"
 
@@ -419,10 +417,13 @@ def _dict(report: Report | ModelReport) -> dict[str, Any]:
 
 
 def _dicts(findings: Iterable[Finding]) -> list[dict[str, Any]]:
-    return [
-        asdict(replace(each, pair=None)) | {"link": each.link, "pair": each.pair.told if each.pair else None}
-        for each in findings
-    ]
+    return [_plain(each) for each in findings]
+
+
+def _plain(finding: Finding) -> dict[str, Any]:
+    plain = asdict(replace(finding, pair=None))
+    del plain["pair"]
+    return plain | {"link": finding.link, "pair": finding.pair.told if finding.pair else None}
 
 
 def _folded(layers: Sequence[Layer]) -> Iterator[str]:

@@ -192,7 +192,7 @@ def test_the_json_has_a_version_and_the_keys_that_its_page_documents(
         "version", "target", "ok", "verdict", "given", "findings", "cautions", "passed", "inconclusive",
     ]  # fmt: skip
     assert list(told["findings"][0]) == [
-        "check", "cause", "told", "evidence", "how", "also", "where", "caution", "link",
+        "check", "cause", "told", "evidence", "how", "also", "where", "caution", "link", "pair",
     ]  # fmt: skip
     main(["doctor", f"{source}:Odd", *SIZES, "--json"])
     told = json.loads(capsys.readouterr().out)

@@ -91,7 +91,7 @@ def with_pairs(subject: Subject, outcomes: list[Outcome]) -> list[Outcome]:
         own = (pair for pair in pairs if pair.promise == finding.check or len(findings) == 1)
         return next(own, None)
 
-    return [replace(each, pair=of(each)) if each in findings else each for each in outcomes]  # type: ignore[type-var]
+    return [replace(each, pair=of(each)) if each in findings else each for each in outcomes]
 
 
 def broken(subject: Subject) -> Iterator[Pair]:
