@@ -536,7 +536,8 @@ with (
 #     | `layers` | of a model: a list, each with the keys of a layer |
 #     | `watched`, `unwatched` | of a model: what was heard, and what was not |
 #
-#     A finding has `check`, `cause`, `told`, `evidence`, `how`, `also`, `where`, `caution` and `link`. A layer has
+#     A finding has `check`, `cause`, `told`, `evidence`, `how`, `also`, `where`, `caution`, `link` and `pair`.
+#     `pair` says what two inputs show, and `finding.show()` gives lines that run them. A layer has
 #     `name`, `kind`, `kernel`, `heads`, `kv_heads`, `head_dim`, `causal`, `window`, `scale`, `bias`, `turned`,
 #     `verdict`, `given`, `findings` and `report`. An older report has `decided` instead of `verdict`, and `certain`
 #     instead of `how`.
@@ -544,7 +545,7 @@ with (
 # %% tags=["check"]
 diagnosed = report.to_dict()
 first, layer = diagnosed["findings"][0], whole.to_dict()["layers"][0]
-finding_keys = "check cause told evidence how also where caution link"
+finding_keys = "check cause told evidence how also where caution link pair"
 layer_keys = (
     "name kind kernel heads kv_heads head_dim causal window scale bias "
     "turned findings verdict given"

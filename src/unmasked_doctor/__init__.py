@@ -10,6 +10,7 @@ An examination goes through these modules, and the first that is sure names the 
 - `_model` examines whole models by the same listener, and `_unlike` finds the layer that is unlike the others.
 """
 
+from unmasked_doctor._ask.promises import prepared
 from unmasked_doctor._diagnose import INPUTS as INPUTS
 from unmasked_doctor._diagnose import diagnose
 from unmasked_doctor._judge.equal import attend as attend  # which its page shows
@@ -20,6 +21,7 @@ from unmasked_doctor._report import (
     Layer,
     ModelReport,
     Open,
+    Pair,
     Passed,
     Report,
     Standing,
@@ -32,10 +34,12 @@ __all__ = [
     "Layer",
     "ModelReport",
     "Open",
+    "Pair",
     "Passed",
     "Report",
     "Standing",
     "diagnose",
     "diagnose_model",
+    "prepared",
     "reaches",
 ]

@@ -13,6 +13,7 @@ from unmasked import _generators, _modes
 from unmasked._checks import flag
 from unmasked_doctor._ask.kept import caches, keeps_nothing
 from unmasked_doctor._ask.numbers import TRAINING, numbers
+from unmasked_doctor._ask.promises import with_pairs
 from unmasked_doctor._ask.questions import behaviour, leaves_inputs
 from unmasked_doctor._ask.structure import structure
 from unmasked_doctor._ask.used import GRADIENTS
@@ -205,6 +206,7 @@ def _outputs(subject: Subject) -> list[Outcome]:
             outcomes += keeps_nothing(subject)
     outcomes += caches(subject)
     outcomes += numbers(subject, _findings(outcomes), equal=equal)
+    outcomes = with_pairs(subject, outcomes)
     return [_hinted(each) if subject.target.called_with("is_causal") else each for each in outcomes]
 
 

@@ -6,14 +6,16 @@ import re
 import textwrap
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from itertools import groupby
 from typing import Any, Literal
+
+from torch import Tensor
 
 from unmasked_doctor import museum
 
 __all__ = [
-    "STANDINGS", "Finding", "Given", "Layer", "ModelReport", "Open", "Outcome", "Passed", "Report",
+    "STANDINGS", "Finding", "Given", "Layer", "ModelReport", "Open", "Outcome", "Pair", "Passed", "Report",
     "Standing", "reaches", "standing_of",
 ]  # fmt: skip
 
@@ -40,6 +42,27 @@ def reaches(verdict: Standing, least: Standing) -> bool:
     return STANDINGS.index(verdict) >= STANDINGS.index(least)
 
 
+@dataclass(frozen=True, eq=False)
+class Pair:
+    """Two inputs that differ in one thing, and whose outputs show that a promise is broken.
+
+    Attributes:
+        promise: The check that asks for it.
+        told: What differs, what moved and what was asked for, in a sentence.
+        first: floating, (batch, tokens, features).
+        second: The same shape and dtype; it differs from the first in one item or token.
+        difference: By how much an output moved that should have stayed.
+        code: Lines of Python that call ``target`` with both inputs, and print the difference.
+    """
+
+    promise: str
+    told: str
+    first: Tensor
+    second: Tensor
+    difference: float
+    code: str
+
+
 @dataclass(frozen=True)
 class Finding:
     """One thing that is wrong.
@@ -54,6 +77,7 @@ class Finding:
         also: Slugs of mistakes that would show in the same way.
         where: The module of a model that it was found in, by its qualified name; "" for the target itself.
         caution: Whether PyTorch's own functions, or published models, do it too.
+        pair: Two inputs that show it, where two calls do; None where it is seen in another way.
     """
 
     check: str
@@ -64,6 +88,19 @@ class Finding:
     also: tuple[str, ...] = ()
     where: str = ""
     caution: bool = False
+    pair: Pair | None = field(default=None, compare=False, repr=False)
+
+    def show(self) -> str:
+        """Tell how to see it: by lines of Python where two calls show it, or else by its evidence.
+
+        Returns:
+            The lines, in which the target is called ``target``; a comment says what they show.
+
+        Examples:
+            >>> Finding("a check", None, "what it does", "1 item of 2 tokens").show()
+            '# 1 item of 2 tokens'
+        """
+        return f"# {self.evidence}" if self.pair is None else f"# {self.pair.told}\n{self.pair.code}"
 
     @property
     def link(self) -> str | None:
@@ -384,7 +421,13 @@ def _dict(report: Report | ModelReport) -> dict[str, Any]:
 
 
 def _dicts(findings: Iterable[Finding]) -> list[dict[str, Any]]:
-    return [asdict(each) | {"link": each.link} for each in findings]
+    return [_plain(each) for each in findings]
+
+
+def _plain(finding: Finding) -> dict[str, Any]:
+    plain = asdict(replace(finding, pair=None))
+    del plain["pair"]
+    return plain | {"link": finding.link, "pair": finding.pair.told if finding.pair else None}
 
 
 def _folded(layers: Sequence[Layer]) -> Iterator[str]:

@@ -193,7 +193,7 @@ def test_the_json_has_a_version_and_the_keys_that_its_page_documents(
         "never_passed",
     ]  # fmt: skip
     assert list(told["findings"][0]) == [
-        "check", "cause", "told", "evidence", "how", "also", "where", "caution", "link",
+        "check", "cause", "told", "evidence", "how", "also", "where", "caution", "link", "pair",
     ]  # fmt: skip
     main(["doctor", f"{source}:Odd", *SIZES, "--json"])
     told = json.loads(capsys.readouterr().out)

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from unmasked_doctor import probes
+from unmasked_doctor._ask.promises import ALONE, FUTURE, MASK
 from unmasked_doctor._listen.hear import heard
 from unmasked_doctor._report import Finding, Open, Outcome, Passed
 from unmasked_doctor._subject import Because, Subject, explained
@@ -23,9 +24,7 @@ __all__ = ["behaviour", "leaves_inputs", "obeys_its_mask"]
 
 Question = Callable[[Subject], Iterator[Outcome]]
 Probe = Callable[[Callable[[Tensor], Tensor], Tensor], Evidence | None]
-_MASK = "mask polarity, and padding respected"
 _SUM = "weights sum to one"
-_FUTURE = "no leak from the future, in value and gradient"
 _CLEAR = 1e-3  # a leak of so much, or a part of another gap so small, is no rounding
 
 
@@ -48,10 +47,10 @@ def behaviour(subject: Subject, *, equal: bool) -> Iterator[Outcome]:
     own, plain, rest = subject.options.own, not subject.positions, not equal
     questions: list[tuple[bool, Question]] = [
         (subject.options.masked, obeys_its_mask),
-        (rest, _asked("batch items independent", _mixes_items, _why_mixed)),
+        (rest, _asked(ALONE, _mixes_items, _why_mixed)),
         (rest, _sees_others),
         (rest and subject.inputs.startswith("x_context"), _reads_its_context),
-        (rest and subject.causal is True, _asked(_FUTURE, probes.sees_the_future, _why_it_leaks)),
+        (rest and subject.causal is True, _asked(FUTURE, probes.sees_the_future, _why_it_leaks)),
         (rest and subject.causal is True, _asked("the past is seen", probes.misses_the_past, _why_it_misses)),
         (rest and subject.causal is not True, _has_no_order),
         (not plain and own, _has_order),
@@ -116,10 +115,10 @@ def obeys_its_mask(subject: Subject) -> Iterator[Outcome]:
             return
         should = open_.reached & allowed
         if bool((seen.reached[seen.sure] != should[seen.sure]).any()):
-            yield explained(_why_not_obeyed(open_, seen, allowed), _MASK, _shown(subject, seen, should))
+            yield explained(_why_not_obeyed(open_, seen, allowed), MASK, _shown(subject, seen, should))
             return
     yield from _of_three_axes(subject) if axes == 4 else ()
-    yield Passed(_MASK)
+    yield Passed(MASK)
 
 
 def _of_three_axes(subject: Subject) -> Iterator[Outcome]:
@@ -132,7 +131,7 @@ def _of_three_axes(subject: Subject) -> Iterator[Outcome]:
         if differs(right, of_first) and not differs(output, of_first):
             text = "of masks of (batch, queries, keys), that of the first item is used for every item"
             evidence = subject.sized("with the first item's mask for every item, outputs are the same")
-            yield Finding(_MASK, "only-first-item", text, evidence)
+            yield Finding(MASK, "only-first-item", text, evidence)
 
 
 def _why_not_obeyed(open_: _Seen, seen: _Seen, allowed: Tensor) -> Iterator[Because]:
