@@ -297,8 +297,8 @@ def require_divides(name: str, whole: int, parts_name: str, parts: int) -> None:
 
 
 def require_axes(name: str, x: Tensor, *axes: str) -> None:
-    """Refuse a value that is no tensor, or lacks one of the last axes."""
-    if not isinstance(x, Tensor):
+    """Refuse a value that is no dense tensor, or lacks one of the last axes."""
+    if not isinstance(x, Tensor) or x.is_nested or x.layout is not torch.strided:
         tensor(name, x)
     if x.dim() < len(axes):
         raise ValueError(f"{name} has shape {tuple(x.shape)}; it must be (..., {', '.join(axes)})")

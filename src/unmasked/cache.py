@@ -125,6 +125,7 @@ class KVCache:
         require_positive(window=1 if window is None else window)
         require_floating(dtype, device)
         self.max_tokens, self.window, self._counts = max_tokens, window, _count(0, 0)
+        self._kv_heads = num_kv_heads
         self._slots = max_tokens if window is None else min(window, max_tokens)
         # Keys and values side by side, on the axis of heads, as a layer's projection makes them: one write for both.
         self._memory = _zeros((batch, 2 * num_kv_heads, self._slots, head_dim), dtype, device)
@@ -307,7 +308,7 @@ class KVCache:
         tokens, (length, held, _) = self._new_tokens(*new), self._counts.shape
         if tokens != 1 and length + tokens > self._slots:
             return self._peek(*new)
-        key, value = self._memory.narrow(2, 0, min(held + tokens, self._slots)).chunk(2, dim=1)
+        key, value = self._halves(self._memory.narrow(2, 0, min(held + tokens, self._slots)))
         return key, value
 
     def _peek(self, *new: Tensor) -> tuple[Tensor, Tensor]:
@@ -323,8 +324,11 @@ class KVCache:
             end = min(start + past, self._slots)
             kept = self._memory[:, :, start:end], self._memory[:, :, : past - (end - start)]
             both = torch.cat([*kept, both], dim=2)
-        key, value = both.chunk(2, dim=1)
+        key, value = self._halves(both)
         return key, value
+
+    def _halves(self, both: Tensor) -> tuple[Tensor, ...]:
+        return both.split_with_sizes([self._kv_heads] * 2, dim=1)  # Tensor.split and chunk call it, after more Python
 
     def _positions(self, tokens: int) -> Tensor:
         """Where so many new tokens stand: (tokens,), or (batch, tokens) where sequences have different lengths."""
@@ -360,7 +364,7 @@ class KVCache:
     def _write(self, *new: Tensor) -> None:
         """Store new tokens that `_seen` has checked."""
         tokens, (length, held, _) = new[0].size(2), self._counts.shape
-        memory = (self._memory,) if len(new) == 1 else self._memory.chunk(2, dim=1)
+        memory = (self._memory,) if len(new) == 1 else self._halves(self._memory)
         kept = min(tokens, self._slots)  # the first would only be overwritten
         start = (length + tokens - kept) % self._slots
         end = min(start + kept, self._slots)
@@ -368,14 +372,14 @@ class KVCache:
             if self._seqlens is not None:
                 stored.scatter_(2, self._positions(tokens)[:, None, :, None].expand_as(part), part)
             elif end - start == tokens:
-                stored[:, :, start:end] = part
+                stored.narrow(2, start, kept).copy_(part)
             else:  # around the ring
                 last = part[:, :, tokens - kept :]
                 stored[:, :, start:end] = last[:, :, : end - start]
                 stored[:, :, : start + kept - end] = last[:, :, end - start :]
         if self._seqlens is not None:
             self._seqlens = self._seqlens + tokens
-        self._counts = _count(length + tokens, min(held + tokens, self._slots))
+        self._counts = self._counts.new_empty(length + tokens, min(held + tokens, self._slots), 0)
 
     def _new_tokens(self, *new: Tensor) -> int:
         """How many tokens there are, if they fit in every way."""
@@ -399,7 +403,7 @@ class KVCache:
 
     def _refuse(self, key: Tensor, value: Tensor) -> None:
         """Say in which way they do not fit, if they do not: in inference, to require grad is no fault."""
-        stored = self._memory.chunk(2, dim=1)[0]
+        stored = self._halves(self._memory)[0]
         batch, heads, _, head_dim = stored.shape
         axes = f"(batch, kv_heads, tokens, head_dim) = ({batch}, {heads}, tokens, {head_dim})"
         for name, new in (("key", key), ("value", value)):

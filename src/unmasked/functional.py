@@ -515,9 +515,9 @@ def _mask(
     mask costs, and most masks have no row to be zeroed. `_can_be_read` says where Python may look: where no device is
     waited for, and where the decision is not lost to a trace, to vmap or to a derivative.
     """
-    if not is_causal and allowed is None and bias is None:
-        return _NO_MASK
     queries = x.size(-2)
+    if allowed is None and bias is None and (not is_causal or queries == 1):  # one query is the newest token
+        return _NO_MASK
     can_be_blind = allowed is not None or queries > keys  # causal alone leaves each query its own key
     if kernel_scale is not None and (allowed is None or bias is None):
         mask = allowed if bias is None else bias
@@ -526,7 +526,7 @@ def _mask(
         # scale is positive, the kernel's own future is NaN.
         if is_future and queries == keys and kernel_scale > 0:
             return _BY_KERNEL
-    if is_causal and queries != 1:  # a single query is the newest token, and sees every key
+    if is_causal and queries != 1:
         allowed = masks.combine(allowed, masks.causal(queries, keys, device=x.device))
     added, blind = bias, None
     if bias is not None:

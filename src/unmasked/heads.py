@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from unmasked._checks import checked, require_axes, require_divides, require_positive, tensor
+from unmasked._checks import checked, require_axes, require_divides, require_positive
 from unmasked._shapes import Float, Shaped
 
 __all__ = [
@@ -56,7 +56,6 @@ def split_heads(
                 [[ 4.,  5.],
                  [10., 11.]]])
     """
-    tensor("x", x)
     require_axes("x", x, "tokens", "embed_dim")
     embed_dim = x.size(-1)
     require_divides("embed_dim", embed_dim, "num_heads", num_heads)
@@ -90,7 +89,6 @@ def merge_heads(x: Shaped[Tensor, "*batch heads tokens head_dim"]) -> Shaped[Ten
         >>> torch.equal(merge_heads(split_heads(x, 3)), x)
         True
     """
-    tensor("x", x)
     require_axes("x", x, "heads", "tokens", "head_dim")
     return x.transpose(-2, -3).flatten(-2)  # batch tokens heads·head_dim
 
