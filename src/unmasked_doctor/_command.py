@@ -84,7 +84,13 @@ def _examined(options: argparse.Namespace) -> Report | ModelReport:
         model = _made(_load(options.target), options)
         _refuse_unused(given, options, _OF_A_LAYER, "a whole model is examined with --model, which does not use it")
         inputs = _load(options.model)
-        return diagnose_model(model, inputs() if inspect.isfunction(inputs) else inputs)
+        return diagnose_model(
+            model,
+            inputs() if inspect.isfunction(inputs) else inputs,
+            causal=options.causal,
+            batch_first=False if options.tokens_first else None,
+            strict=options.strict,
+        )
     if options.call is not None:
         unused = ("inputs", "key_dim")
         _refuse_unused(given, options, unused, "--call tells it")
@@ -111,7 +117,7 @@ def _examined(options: argparse.Namespace) -> Report | ModelReport:
 
 # What only `diagnose` uses: for each, whether it was given is told by its default.
 _OF_A_LAYER = (
-    "causal", "inputs", "tokens", "key_dim", "cache", "training", "weights", "positions", "strict", "call",
+    "embed_dim", "num_heads", "inputs", "tokens", "key_dim", "cache", "training", "weights", "positions", "call",
 )  # fmt: skip
 
 
@@ -225,7 +231,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="EXPR",
         help="what you call it with, as it stands between the parentheses, with the file's names and torch: "
         "--call 'torch.randn(2, 5, 12), mask=torch.ones(5, 5).tril().bool()'; it tells which inputs are tokens, "
-        "masks, contexts and tables",
+        "masks, contexts and tables. It is run, as the file is",
     )
     doctor.add_argument("--embed-dim", type=int, help="features of its input; found by trying where it is left out")
     doctor.add_argument("--num-heads", type=int, help="number of heads")

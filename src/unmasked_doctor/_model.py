@@ -709,23 +709,31 @@ class _Examination:
         tokens, axis = min(lengths), 1 - self.apart.axis
         half = tokens // 2
 
-        def change(x: Tensor) -> Tensor:
-            """Other tokens in its second half, taken from its own."""
-            first, later = x.narrow(axis, 0, half), x.narrow(axis, half, tokens - half)
-            new = later.roll(1, axis)
-            if torch.equal(new, later):
-                new = x.narrow(axis, 0, 1).expand_as(later)
-            return torch.cat([first, new], axis)
+        def repeat(x: Tensor) -> Tensor:
+            """The tokens of its first half in its second half too, not all in the same places."""
+            places = torch.arange(tokens, device=x.device) % half
+            new = x.index_select(axis, places)
+            return new if not torch.equal(new, x) else x.index_select(axis, places.clamp(max=0))
 
-        run = self.again(check, "on other tokens", self._inputs(change, lengths, decoded or None))
+        def turn(x: Tensor) -> Tensor:
+            """Its own later tokens in another order: attention without positions would not notice."""
+            first, later = x.narrow(axis, 0, half), x.narrow(axis, half, tokens - half)
+            return torch.cat([first, later.roll(1, axis)], axis)
+
+        known_open, run = len(self.open), None
+        for change in (repeat, turn):  # a model with an image takes as many of its tokens, and no more
+            run = run or self.again(check, "on other tokens", self._inputs(change, lengths, decoded or None))
         if run is None:
             return
+        del self.open[known_open:]
         reached = [
             seen for seen, now in zip(self.seen, run.calls, strict=True) if seen in square
             and seen.call.query.size(-2) == tokens and not torch.equal(seen.call.query, now.call.query)
         ]  # fmt: skip
+        if not reached:  # no other tokens came in
+            return
         causal = [seen for seen in reached if seen.causal]
-        if reached and all(x.is_floating_point() for x in (decoded or self.asker.given.content()).values()):
+        if all(x.is_floating_point() for x in (decoded or self.asker.given.content()).values()):
             now = run.calls[next(n for n, seen in enumerate(self.seen) if seen is reached[0])].call
             if moved(reached[0].call.query, now.query, 2, torch.arange(half)):
                 self.open.append(Open(check, "inputs one of whose axes is that of tokens, such as ids"))

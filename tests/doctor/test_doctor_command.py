@@ -235,6 +235,10 @@ def test_a_whole_model_is_examined_with_inputs_that_a_file_has(
     source.write_text(f"{SOURCE}\nmodel = nn.Sequential(make(), make())\ninputs = torch.randn(2, 5, 12)\n")
     assert main(["doctor", f"{source}:model", "--model", f"{source}:inputs", "--at-least", "followed"]) == 0
     assert "Sequential, 2 calls of attention: no finding, each followed" in re.sub(r"\s+", " ", capsys.readouterr().out)
+    assert main(["doctor", f"{source}:model", "--model", f"{source}:inputs", "--causal"]) == 1
+    assert "later token" in capsys.readouterr().out
+    assert main(["doctor", f"{source}:model", "--model", f"{source}:inputs", "--no-causal", "--strict"]) == 0
+    capsys.readouterr()
     assert main(["doctor", f"{source}:mine"]) == 0  # sizes are found by trying
     assert "Mine: no finding, equal" in capsys.readouterr().out
 
@@ -242,9 +246,9 @@ def test_a_whole_model_is_examined_with_inputs_that_a_file_has(
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["--model", "{}:mine", "--causal"], "--causal is not used: a whole model"),
-        (["--model", "{}:mine", "--no-causal"], "--no-causal is not used: a whole model"),
-        (["--model", "{}:mine", "--strict"], "--strict is not used: a whole model"),
+        (["--model", "{}:mine", "--positions"], "--positions is not used: a whole model"),
+        (["--model", "{}:mine", "--embed-dim", "8"], "--embed-dim 8 is not used: a whole model"),
+        (["--model", "{}:mine", "--num-heads", "2"], "--num-heads 2 is not used: a whole model"),
         (["--call", "torch.randn(2, 5, 12)", "--key-dim", "8"], "--key-dim 8 is not used: --call tells it"),
         (["--call", "nothing"], "--call is 'nothing', which raised NameError"),
     ],

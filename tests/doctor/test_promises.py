@@ -194,3 +194,35 @@ def test_an_item_that_is_all_padding_and_gives_nan_is_a_caution_and_a_finding_if
 def test_an_option_of_another_type_is_refused(option: str) -> None:
     with pytest.raises(TypeError, match=option):
         diagnose_model(decoder(""), IDS, **{option: "yes"})  # type: ignore[arg-type]
+
+
+def test_a_model_without_positions_and_without_a_mask_sees_later_tokens() -> None:
+    """The order of later tokens counts for nothing in it, so other tokens must come in."""
+
+    class Plain(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.qkv = nn.Linear(12, 36)
+
+        def forward(self, x: Tensor) -> Tensor:
+            q, k, v = (y.unflatten(-1, (3, 4)).transpose(1, 2) for y in self.qkv(x).chunk(3, -1))
+            return x + ((q @ k.mT / 2).softmax(-1) @ v).transpose(1, 2).flatten(2)
+
+    class Words(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embedding, self.layers = nn.Embedding(9, 12), nn.Sequential(Plain(), Plain())
+
+        def forward(self, ids: Tensor) -> Tensor:
+            result: Tensor = self.layers(self.embedding(ids))
+            return result
+
+    torch.manual_seed(0)
+    for model, inputs in (
+        (nn.Sequential(Plain(), Plain()), torch.randn(2, 5, 12)),
+        (Words(), torch.randint(9, (2, 6))),
+    ):
+        report = diagnose_model(model, inputs, causal=True)
+        assert "no output sees later tokens" in [finding.check for finding in report.findings]
+        alike = diagnose_model(model, inputs[:, :1].expand_as(inputs).clone(), causal=True)
+        assert "no output sees later tokens" not in alike.passed, "nothing was asked"
