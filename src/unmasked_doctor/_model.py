@@ -2,192 +2,29 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from unmasked import _generators, _modes
+from unmasked import _modes
 from unmasked._checks import flag
 from unmasked._private import uncompiled_module
-from unmasked_doctor._listen.calls import Call, Match, laid, matches_in
-from unmasked_doctor._listen.hear import Event, heard
-from unmasked_doctor._listen.wires import wires_of
+from unmasked_doctor._listen.calls import Call
 from unmasked_doctor._mixers import mixers
-from unmasked_doctor._promises import Asker, Given, Padding, moved
+from unmasked_doctor._model_run import Inputs, ModelRun, hear_model
+from unmasked_doctor._promises import Apart, Asker, Given, Padding, moved
 from unmasked_doctor._report import Finding, Layer, ModelReport, Open, Standing
 from unmasked_doctor._subject import brief
 from unmasked_doctor._target import with_article
-from unmasked_doctor._unlike import FACTS, Seen, odd_ones, tiled
+from unmasked_doctor._unlike import FACTS, Seen, may_be_a_mistake, odd_ones, tiled
 
 __all__ = ["diagnose_model"]
 
-Inputs = tuple[tuple[Any, ...], Mapping[str, Any]]
-# What modules and configs say of the tokens that a layer sees.
-_DECLARES = re.compile(
-    r"(?i)window|sliding|local|global|chunk|stride|dilat|shift|(layer|attn|attention|block)_?types?$"
-)
-_PATTERN = re.compile(r"(?i)pattern|every_n|interval|_freq")
-_SPAN = re.compile(r"(?i)^(window|window_size|sliding_window|sliding_window_size|local_window|left_window)$")
 _CROSS = re.compile(r"(?i)cross|enc_?dec|encoder_attn|src_attn|encdec")
-
-
-@dataclass
-class _Run:
-    """A run of a model.
-
-    Attributes:
-        events: What was heard.
-        calls: Its calls of attention, in their order.
-        missed: What looked like attention and could not be laid out.
-        outputs: Of each module that ran, the first tensor that came out last; None where none did.
-    """
-
-    events: list[Event] = field(default_factory=list)
-    calls: list[Seen] = field(default_factory=list)
-    missed: Counter[str] = field(default_factory=Counter)
-    outputs: dict[str, Tensor | None] = field(default_factory=dict)
-
-
-def _hear(
-    model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], default: torch.device | None, axis: int = 0
-) -> _Run:
-    """Run a model in evaluation mode, and hear its attention; the items lie along this axis."""
-
-    def forward() -> object:
-        with contextlib.nullcontext() if default is None else default:
-            return model(*args, **kwargs)
-
-    run, modes, stack = _Run(), [(module, module.training) for module in model.modules()], [""]
-    modules = dict(uncompiled_module(model).named_modules())
-    items = next((x.size(axis) for x in (*args, *kwargs.values()) if isinstance(x, Tensor) and x.dim() > axis), 1)
-    try:
-        model.eval()
-        with _generators.forked(), torch.no_grad(), _followed(modules, run, stack):
-            run.events, _ = heard(forward, where=lambda: stack[-1])
-    finally:
-        for module, mode in modes:
-            module.training = mode
-    counted: Counter[str] = Counter()
-    used: set[int] = set()
-    for match in matches_in(run.events):
-        soft = run.events[match.at]
-        if match.at == match.place:
-            continue
-        used.add(match.at)
-        call, heads_at = _laid(run.events, match, items), soft.module
-        if call is None:
-            run.missed[f"a softmax over {tuple(soft.result.shape)} in {heads_at!r}, in no known layout"] += 1
-            continue
-        wires = wires_of(run.events, call, heads_at)
-        kinds, heads = len(set(wires.reads.get("query", ()))), call.query.size(1)
-        unfolded = 1 if wires.folded else None
-        if unfolded is None and kinds and kinds < heads and heads % kinds == 0:
-            unfolded = items * heads // kinds
-        if unfolded and (again := _laid(run.events, match, unfolded)) is not None:  # rows were folded into the items
-            call, wires = again, wires_of(run.events, again, heads_at)
-        own = modules[heads_at].named_parameters(remove_duplicate=False) if heads_at in modules else ()
-        shapes = sorted(tuple(x.shape) for _, x in own)
-        place = f"{re.sub(r'[0-9]+', '*', heads_at)} {counted[heads_at]} {shapes}"
-        counted[heads_at] += 1
-        native = type(modules.get(heads_at)) is nn.MultiheadAttention
-        kernel = "eager" if native and soft.kernel == "written out" else soft.kernel
-        run.calls.append(
-            Seen(
-                heads_at, place, call, soft.facts[0], kernel, native, wires_of(run.events, call, heads_at),
-                kin=place.partition(" [")[0], whole=_whole(modules.get(heads_at)), **_said(modules, heads_at),
-            )
-        )  # fmt: skip
-    for number, event in enumerate(run.events):
-        if event.kind == "softmax" and number not in used and event.result.dim() > 2:
-            cause = "of what is no product of two tensors" if event.ids[0] is None else "which averages no values"
-            run.missed[f"a softmax over {tuple(event.result.shape)} in {event.module!r}, {cause}"] += 1
-    return run
-
-
-def _whole(module: nn.Module | None) -> bool:
-    """Whether a module keeps weights in eight bits or fewer."""
-    kept = [] if module is None else [*module.parameters(), *module.buffers()]
-    return any(x.dim() > 1 and x.dtype in (torch.int8, torch.uint8) for x in kept)
-
-
-def _said(modules: Mapping[str, nn.Module], name: str) -> dict[str, Any]:
-    """What a layer says of what it sees: by numbers and words of its modules, and by its place in lists of configs."""
-    parts, said = name.split("."), {}
-    numbers = [n for n, part in enumerate(parts) if part.isdigit()]
-    inner = [".".join(parts[:n]) for n in range(len(parts), numbers[-1] if numbers else len(parts) - 1, -1)]
-    span = None
-    for each in inner:
-        for key, value in vars(modules[each]).items() if each in modules else ():
-            if _DECLARES.search(key) and isinstance(value, bool | int | float | str | tuple | type(None)):
-                said[f"{each.count('.')} {key}"] = value
-            if _SPAN.search(key) and isinstance(value, int) and not isinstance(value, bool):
-                span = value
-    place = int(parts[numbers[-1]]) if numbers else None
-    configs = {id(c): c for m in (modules[""], *(modules[e] for e in inner if e in modules))
-               if (c := getattr(m, "config", None)) is not None}  # fmt: skip
-    for config in configs.values() if place is not None else ():
-        assert place is not None
-        inside = [c for c in vars(config).values() if hasattr(c, "to_dict")]
-        for key, value in (pair for each in (config, *inside) for pair in vars(each).items()):
-            if isinstance(value, list | tuple) and len(value) > place and len(value) > 2:
-                single = value[place]
-                if isinstance(single, bool | int | float | str):
-                    said[f"config {key}"] = single
-                elif isinstance(single, list | tuple):
-                    said[f"config {key}"] = str(single)
-            elif isinstance(value, list | tuple) and value and all(isinstance(n, int) for n in value):
-                said[f"config {key}"] = place in value
-            elif isinstance(value, int) and value > 1 and _PATTERN.search(key):
-                said[f"config {key}"] = (place % value == 0, (place + 1) % value == 0)
-    return {"declared": tuple(sorted((key, str(value)) for key, value in said.items())), "span": span}
-
-
-@contextlib.contextmanager
-def _followed(modules: Mapping[str, nn.Module], run: _Run, stack: list[str]) -> Iterator[None]:
-    """Note which module runs, and what comes out of each."""
-    handles = []
-    for name, module in modules.items():
-
-        def enter(_: nn.Module, args: Any, name: str = name) -> None:
-            stack.append(name)
-
-        def leave(_: nn.Module, args: Any, output: Any, name: str = name) -> None:
-            if stack[-1] == name:
-                stack.pop()
-            first = output[0] if isinstance(output, tuple) and output else output
-            run.outputs[name] = first if isinstance(first, Tensor) else None
-
-        handles += [module.register_forward_pre_hook(enter), module.register_forward_hook(leave)]
-    try:
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
-
-
-def _laid(events: list[Event], match: Match, items: int) -> Call | None:
-    """Lay a call out by the axes of its softmax: the last but that of the keys is the queries'."""
-    soft = events[match.at]
-    ids = soft.ids[0]
-    assert ids is not None
-    columns = events[match.start].result.size(-1)
-    along = (ids - events[match.start].first) % columns if not match.swapped else (ids - ids.min()) // columns
-    axes = [n for n in range(ids.dim()) if ids.size(n) > 1 and bool((along.select(n, 1) != along.select(n, 0)).any())]
-    keys = axes[-1] if axes else ids.dim() - 1
-    rest = [size for n, size in enumerate(ids.shape) if n != keys]
-    queries = rest[-1] if rest else 1
-    for batch in (items, 1, *rest[:1]):
-        if match.query.size(0) % batch == 0:
-            call = laid(events, match, (batch, queries, match.key.size(1)))
-            if call is not None:
-                return call
-    return None
 
 
 def diagnose_model(
@@ -245,81 +82,12 @@ def diagnose_model(
         raise TypeError(f"inputs is {with_article(inputs)}; pass a tensor, a tuple, or a dict of keyword arguments")
     with _modes.elsewhere() as default:
         asker = Asker(model, dict(uncompiled_module(model).named_modules()), Given.of(model, args, kwargs), default)
-        apart = _Apart(asker, batch_first)
+        apart = Apart(asker, batch_first)
         try:
-            run = _hear(model, args, kwargs, default, apart.axis)
+            run = hear_model(model, args, kwargs, default, apart.axis)
         except Exception as error:  # whatever a model may raise
             raise ValueError(f"{type(model).__name__} does not run with these inputs: {brief(error)}") from error
         return _Examination(model, args, kwargs, run, default, apart, causal=causal, strict=strict).report()
-
-
-def _told(name: str, seen: Seen, value: Any, usual: Any) -> bool:
-    """Whether a difference can be a mistake: norms on one side alone, keys that are fewer, a mask of the same sizes."""
-    if name == "norms":
-        return bool(usual == (True, True) and value[0] != value[1])
-    if name == "keys":
-        return bool(value < usual and seen.call.query.size(-2) > value and usual % value)
-    if name == "causal":
-        return not seen.ahead or bool(value)  # which is told by itself
-    if name == "mask":
-        return bool(value.shown.shape == usual.shown.shape)
-    return True
-
-
-class _Apart:
-    """Whether items reach each other, and along which axis of the inputs they lie."""
-
-    def __init__(self, asker: Asker, batch_first: bool | None) -> None:
-        self.asker, self.axis = asker, 0
-        self.first, self.share, self.forgotten, self.known = "", 0.0, False, False
-        if batch_first is None and _of_torch(asker.model) is False:
-            batch_first = False
-        if batch_first is False:
-            self.axis = 1
-            self._take(asker.reached(1))
-            return
-        given = asker.given
-        if asker.items(given, 0) == 1:
-            given = asker.grown(given, 0)
-        reached = asker.reached(0, given)
-        if not isinstance(reached, tuple):
-            self._take(reached)
-            return
-        apart = asker.items(asker.given, 0) > 1 and asker.reached(1)
-        if apart is False or (apart is None and _takes_tokens_first(asker, reached[0])):
-            if apart is False and batch_first is None and asker.placed(0) and asker.placed(1) is False:
-                self.axis, self.known = 1, True
-                return
-            self.forgotten, self.axis = True, 1
-        elif not isinstance(asker.reached(0, asker.grown(given, 0)), tuple):
-            return  # at another size it does not, so that a coincidence decides nothing
-        self._take(reached)
-
-    def _take(self, reached: tuple[str, float, int] | bool | None) -> None:
-        if isinstance(reached, tuple):
-            self.first, self.share, self.known = reached[0], reached[1], True
-        else:
-            self.known = reached is False
-
-
-def _takes_tokens_first(asker: Asker, name: str) -> bool:
-    """Whether the module in which an item reached others is PyTorch's, and takes tokens first."""
-    module = next((m for end in _ends(name) if isinstance(m := asker.modules.get(end), nn.MultiheadAttention)), None)
-    return module is not None and not module.batch_first
-
-
-def _ends(name: str) -> list[str]:
-    """A module's name, and those of the modules around it, the innermost first."""
-    parts = name.split(".")
-    return [".".join(parts[:n]) for n in range(len(parts), 0, -1)]
-
-
-def _of_torch(model: nn.Module) -> bool | None:
-    """Whether a model that is one of PyTorch's own takes items first; None where it is none of these."""
-    if not type(model).__module__.startswith("torch.nn"):
-        return None
-    said = {m.batch_first for m in model.modules() if isinstance(m, nn.MultiheadAttention)}
-    return None if len(said) != 1 else bool(said.pop())
 
 
 class _Examination:
@@ -328,9 +96,9 @@ class _Examination:
         model: nn.Module,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
-        run: _Run,
+        run: ModelRun,
         default: torch.device | None,
-        apart: _Apart,
+        apart: Apart,
         *,
         causal: bool | None,
         strict: bool,
@@ -441,7 +209,7 @@ class _Examination:
             for group in self.likes(fact.among):
                 for seen, value, usual, count in odd_ones(group, fact.of):
                     follows = fact.follows and any(finding.where == seen.name for finding in self.findings)
-                    if follows or (fact.good and value) or not _told(name, seen, value, usual):
+                    if follows or (fact.good and value) or not may_be_a_mistake(name, seen, value, usual):
                         continue
                     cause, text, evidence = fact.explain(seen, value, usual)
                     self.find(seen, name, cause, text, f"{evidence}; {count} of {len(group)} layers do otherwise")
@@ -570,12 +338,12 @@ class _Examination:
             kind = type(self.modules[name]).__name__
             self.unwatched.append(f"{name} ({kind}): it mixes tokens, and no attention was heard in it")
 
-    def again(self, check: str, how: str, inputs: Inputs | None) -> _Run | None:
+    def again(self, check: str, how: str, inputs: Inputs | None) -> ModelRun | None:
         """Hear the model again; None where there are no such inputs, or other calls, or where it does not run."""
         if inputs is None:
             return None
         try:
-            run = _hear(self.model, *inputs, self.default, self.apart.axis)
+            run = hear_model(self.model, *inputs, self.default, self.apart.axis)
         except Exception as error:
             self.open.append(Open(check, f"the model to run {how}: {brief(error)}"))
             return None
@@ -612,7 +380,7 @@ class _Examination:
         if count < len(calls):
             self.all_padding(padding)
 
-    def leaks(self, padding: Padding, run: _Run) -> list[tuple[Seen, Call, bool]]:
+    def leaks(self, padding: Padding, run: ModelRun) -> list[tuple[Seen, Call, bool]]:
         """Of each call that may see the tokens: whether a real one sees padding."""
         mask = padding.real.to("cpu", torch.bool)
         items, tokens = mask.shape

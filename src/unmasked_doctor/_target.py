@@ -18,7 +18,7 @@ from torch.overrides import TorchFunctionMode
 
 from unmasked._checks import flag
 from unmasked._private import uncompiled_function, uncompiled_module
-from unmasked_doctor._call import Form
+from unmasked_doctor._form import Form
 
 __all__ = ["INPUTS", "Inputs", "Options", "Target", "WrongShape", "is_triangle", "restored", "with_article"]
 

@@ -17,7 +17,7 @@ from unmasked_doctor._listen.hear import Facts
 from unmasked_doctor._listen.wires import Wires
 from unmasked_doctor._report import Standing
 
-__all__ = ["FACTS", "Seen", "odd_ones", "tiled"]
+__all__ = ["FACTS", "Seen", "may_be_a_mistake", "odd_ones", "tiled"]
 
 Difference = tuple[str | None, str, str]  # a cause, what is told, and the evidence
 
@@ -390,3 +390,16 @@ FACTS: dict[str, Fact] = {
         None, "where all tokens are the same, its scores depend on more than the distance",
         "those of the others depend on it alone"), follows=True, good=True),
 }  # fmt: skip
+
+
+def may_be_a_mistake(name: str, seen: Seen, value: Any, usual: Any) -> bool:
+    """Whether a difference can be a mistake: norms on one side alone, keys that are fewer, a mask of the same sizes."""
+    if name == "norms":
+        return bool(usual == (True, True) and value[0] != value[1])
+    if name == "keys":
+        return bool(value < usual and seen.call.query.size(-2) > value and usual % value)
+    if name == "causal":
+        return not seen.ahead or bool(value)  # which is told by itself
+    if name == "mask":
+        return bool(value.shown.shape == usual.shown.shape)
+    return True

@@ -16,12 +16,12 @@ from pathlib import Path
 from ..formulas import find
 from ..keep.files import relative
 from ..keep.shelf import Shelf
+from ..keep.watch import files_of
 from ..pages.page import Page, PageError, find_pages, inside, is_page, read
 from ..pages.prose import Prose
 from ..runs.cache import Cache
 from ..runs.server import run, warm
 from ..runs.steps import Outcome, Task
-from ..runs.watch import files_of
 from ..settings import Settings, SettingsError, matches
 from . import docstrings, equations
 from .cells import in_code, in_data, options

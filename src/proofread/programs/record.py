@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .._private import tensor_version, torch_settings
-from ..runs.generators import LIBRARIES, Generators, unseeded
+from .generators import LIBRARIES, Generators, unseeded
 from .names import first_reads, only_defines, uses
 from .source import Source
 

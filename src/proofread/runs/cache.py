@@ -21,10 +21,10 @@ from ..keep.environment import changed as change
 from ..keep.environment import environment
 from ..keep.files import digest, folder_of, seal, sha, unsealed, write
 from ..keep.installed import installed
+from ..keep.watch import MISSING, files_of, state
 from ..programs import Snippet
 from ..programs.trial import Trial
 from .steps import Machine, Outcome, Raised, Result, Task
-from .watch import MISSING, files_of, state
 
 _KEYS = {"page", "parts", "files", "asked", "installed", "began", "seconds", "machine", "results", "snippets"}
 _KEPT = 3  # runs of a page: those of the branches that a writer goes to and fro between

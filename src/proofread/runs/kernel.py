@@ -32,20 +32,20 @@ from .._private import end_display
 from ..formulas.libraries import used
 from ..keep.environment import cpuinfo
 from ..keep.installed import EVERYTHING
+from ..keep.watch import Watch
 from ..lazy_import import when_imported
 from ..pages.numbers import Value
 from ..processes.captured_output import CapturedOutput
 from ..processes.control import as_script
 from ..programs import Recorder, make
+from ..programs.generators import Event, Generators, unseeded
 from ..programs.trial import Trial, run
 from ..settings import Settings
 from ..syntax import module
 from . import comparisons, exact_equality
-from .generators import Event, Generators, unseeded
 from .import_tracker import questions
 from .preload import VARIABLES
 from .steps import Machine, Output, Raised, Result, Step, Task
-from .watch import Watch
 
 _MOST = 1_023  # bits of a whole number, as a float has room for
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from ..keep.files import digest, sha
+from .files import digest, sha
 
 _ENGINE = os.path.dirname(os.path.dirname(__file__)) + os.sep
 _PREFIXES = tuple(

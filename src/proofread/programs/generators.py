@@ -11,8 +11,8 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal, NamedTuple
 
+from ..keep.watch import Watch, asks
 from ..lazy_import import when_imported
-from .watch import Watch, asks
 
 PYTHON, TORCH, NUMPY = LIBRARIES = "Python's", "torch's", "NumPy's"
 
