@@ -159,7 +159,7 @@ def test_the_benchmark_of_long_tasks_tells_of_each_page_how_long_they_are(site: 
     assert int(rows[0][0]) > int(rows[1][0]) > 0
 
 
-# The first heading in the window, and where it stands. A reload restores the offset before all above it is drawn, and so
+# The first heading in the window, and where it stands. A reload restores the offset before all above it is drawn, and
 # may miss by a line or two.
 IN_VIEW = """() => {
     const heading = [...document.querySelectorAll(":is(h2, h3)[id]")].find(h => h.getBoundingClientRect().top >= 0);
