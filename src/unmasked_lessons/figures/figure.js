@@ -22,10 +22,22 @@ export function write(element, text) {
   else if (node.data !== text) node.data = text
 }
 
+// How high figures were when their page was left: a reload restores the reader's place before it draws them again.
+const heights = (() => {
+  try {
+    return sessionStorage
+  } catch {
+    return {} // of a browser that keeps nothing
+  }
+})()
+
 // Draws each figure of a module, once its data and the styles are there. A figure that cannot be drawn stays as it was.
 export async function figures(name, draw) {
   const found = [...document.querySelectorAll(`[data-live="${name}"]`)]
   if (!found.length) return
+  const key = (place) => `${location.pathname} ${name} ${place} ${innerWidth}`
+  found.forEach((figure, place) => (figure.style.minHeight = heights[key(place)] ?? ""))
+  addEventListener("pagehide", () => found.forEach((figure, place) => (heights[key(place)] = `${figure.getBoundingClientRect().height}px`)))
   await styled()
   for (const figure of found) {
     const data = figure.dataset.json && (await (await fetch(figure.dataset.json)).json())
@@ -38,6 +50,8 @@ export async function figures(name, draw) {
     } catch (error) {
       figure.replaceChildren(...last)
       throw error
+    } finally {
+      figure.style.minHeight = ""
     }
   }
 }
