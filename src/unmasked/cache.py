@@ -152,8 +152,9 @@ class KVCache:
             TypeError: a dtype is not that of the cache.
             ValueError: a shape or device is not that of the cache, the cache is full, or a gradient is asked for.
         """
-        seen = self._seen(key, value)
-        self._write(key, value)
+        both = self._joined(key, value)
+        seen = self._seen(both)
+        self._write(both)
         return seen
 
     def peek(
@@ -168,7 +169,7 @@ class KVCache:
         Returns:
             keys and values, (batch, kv_heads, keys, head_dim): copies.
         """
-        return self._peek(key, value)
+        return self._peek(self._joined(key, value))
 
     def crop(self, length: int | Int[Tensor, "batch"]) -> None:
         """Forget all tokens but the first ``length``: drafts that were refused, padding, or everything.
@@ -301,34 +302,39 @@ class KVCache:
         """How many tokens before it the next query sees, after so many."""
         return length if self.window is None else min(length, self.window - 1)
 
-    # Below, ``new`` is a key and a value, or one tensor of both, side by side on the axis of heads.
+    # Below, ``both`` are new keys and values, side by side as they are kept: (batch, 2 * kv_heads, tokens, head_dim).
 
-    def _seen(self, *new: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the result of `append` before anything is written: `_write` fills in the new tokens."""
-        tokens, (length, held, _) = self._new_tokens(*new), self._counts.shape
-        if tokens != 1 and length + tokens > self._slots:
-            return self._peek(*new)
-        key, value = self._halves(self._memory.narrow(2, 0, min(held + tokens, self._slots)))
+    def _joined(self, key: Tensor, value: Tensor) -> Tensor:
+        """Lay keys and values side by side, if they are alike."""
+        alike = isinstance(key, Tensor) and isinstance(value, Tensor) and not (key.is_nested or value.is_nested)
+        alike = alike and key.layout is value.layout is torch.strided and key.shape == value.shape and key.dim() == 4
+        alike = alike and key.dtype == value.dtype and key.device == value.device
+        if not alike or key.requires_grad or value.requires_grad:
+            self._refuse(key, value)
+        return torch.cat([key, value], dim=1)
+
+    def _halves(self, both: Tensor) -> tuple[Tensor, Tensor]:
+        key, value = both.split_with_sizes([self._kv_heads] * 2, dim=1)  # chunk calls it, after more Python
         return key, value
 
-    def _peek(self, *new: Tensor) -> tuple[Tensor, Tensor]:
+    def _seen(self, both: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the result of `append` before anything is written: `_write` fills in the new tokens."""
+        tokens, (length, held, _) = self._new_tokens(both), self._counts.shape
+        if tokens != 1 and length + tokens > self._slots:
+            return self._peek(both)
+        return self._halves(self._memory.narrow(2, 0, min(held + tokens, self._slots)))
+
+    def _peek(self, both: Tensor) -> tuple[Tensor, Tensor]:
         """Return the result of `peek`."""
-        tokens = self._new_tokens(*new)
-        both = new[0] if len(new) == 1 else torch.cat(new, dim=1)
+        tokens = self._new_tokens(both)
         if self._seqlens is not None:
             places = self._positions(tokens)[:, None, :, None].expand_as(both)
-            both = self._memory[:, :, : self.length + tokens].scatter(2, places, both)
-        else:
-            past = self._needed(self.length)
-            start = (self.length - past) % self._slots
-            end = min(start + past, self._slots)
-            kept = self._memory[:, :, start:end], self._memory[:, :, : past - (end - start)]
-            both = torch.cat([*kept, both], dim=2)
-        key, value = self._halves(both)
-        return key, value
-
-    def _halves(self, both: Tensor) -> tuple[Tensor, ...]:
-        return both.split_with_sizes([self._kv_heads] * 2, dim=1)  # Tensor.split and chunk call it, after more Python
+            return self._halves(self._memory[:, :, : self.length + tokens].scatter(2, places, both))
+        past = self._needed(self.length)
+        start = (self.length - past) % self._slots
+        end = min(start + past, self._slots)
+        kept = self._memory[:, :, start:end], self._memory[:, :, : past - (end - start)]
+        return self._halves(torch.cat([*kept, both], dim=2))
 
     def _positions(self, tokens: int) -> Tensor:
         """Where so many new tokens stand: (tokens,), or (batch, tokens) where sequences have different lengths."""
@@ -361,38 +367,32 @@ class KVCache:
             return masks.combine(allowed, window), False
         return allowed, True
 
-    def _write(self, *new: Tensor) -> None:
+    def _write(self, both: Tensor) -> None:
         """Store new tokens that `_seen` has checked."""
-        tokens, (length, held, _) = new[0].size(2), self._counts.shape
-        memory = (self._memory,) if len(new) == 1 else self._halves(self._memory)
-        kept = min(tokens, self._slots)  # the first would only be overwritten
-        start = (length + tokens - kept) % self._slots
-        end = min(start + kept, self._slots)
-        for stored, part in zip(memory, new, strict=True):
-            if self._seqlens is not None:
-                stored.scatter_(2, self._positions(tokens)[:, None, :, None].expand_as(part), part)
-            elif end - start == tokens:
-                stored.narrow(2, start, kept).copy_(part)
-            else:  # around the ring
-                last = part[:, :, tokens - kept :]
-                stored[:, :, start:end] = last[:, :, : end - start]
-                stored[:, :, : start + kept - end] = last[:, :, end - start :]
+        tokens, (length, held, _) = both.size(2), self._counts.shape
         if self._seqlens is not None:
+            self._memory.scatter_(2, self._positions(tokens)[:, None, :, None].expand_as(both), both)
             self._seqlens = self._seqlens + tokens
+        else:
+            kept = min(tokens, self._slots)
+            both = both if kept == tokens else both[:, :, tokens - kept :]  # the first would only be overwritten
+            start = (length + tokens - kept) % self._slots
+            end = min(start + kept, self._slots)
+            if end - start == kept:
+                self._memory.narrow(2, start, kept).copy_(both)
+            else:  # around the ring
+                self._memory[:, :, start:] = both[:, :, : end - start]
+                self._memory[:, :, : start + kept - end] = both[:, :, end - start :]
         self._counts = self._counts.new_empty(length + tokens, min(held + tokens, self._slots), 0)
 
-    def _new_tokens(self, *new: Tensor) -> int:
+    def _new_tokens(self, both: Tensor) -> int:
         """How many tokens there are, if they fit in every way."""
-        memory, first = self._memory, new[0]
-        shape = first.shape if isinstance(first, Tensor) and not first.is_nested else torch.Size()
+        memory, shape = self._memory, both.shape
         batch, heads, _, head_dim = memory.shape
-        fits = len(shape) == 4 and (shape[0], shape[1] * len(new), shape[3]) == (batch, heads, head_dim)
-        for each in new if fits else ():
-            alike = isinstance(each, Tensor) and not each.is_nested and each.layout is torch.strided
-            alike = alike and each.shape == shape and each.dtype == memory.dtype and each.device == memory.device
-            fits = fits and alike and not each.requires_grad
-        if not fits:
-            self._refuse(*(first.chunk(2, dim=-3) if len(new) == 1 else new))
+        fits = len(shape) == 4 and shape[0] == batch and shape[1] == heads and shape[3] == head_dim
+        fits = fits and both.dtype == memory.dtype and both.device == memory.device
+        if not fits or both.requires_grad:
+            self._refuse(*both.chunk(2, dim=-3))
         tokens = shape[2]
         if self.length + tokens > self.max_tokens:
             raise ValueError(

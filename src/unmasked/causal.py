@@ -191,25 +191,23 @@ class CausalSelfAttention(nn.Module):
         heads = [self.num_heads, 2 * self.num_kv_heads]
         # Tensor.split calls it, after more Python than a small layer takes for its products.
         query, both = split_heads(qkv(x), sum(heads)).split_with_sizes(heads, dim=-3)
-        new: tuple[Tensor, ...] = (both,)  # keys and values, side by side as a cache keeps them
+        if cache is None or self.rotary is not None:
+            key, value = both.chunk(2, dim=-3)
         if positions is not None:
             require_positions(positions, x, self.rotary)
         if self.rotary is not None:
             if positions is None:
                 positions = torch.arange(tokens, device=x.device) if cache is None else cache._positions(tokens)
-            key, value = both.chunk(2, dim=-3)
             query, key = (turned(self.rotary, each, positions) for each in (query, key))
-            new = key, value
+            both = both if cache is None else torch.cat([key, value], dim=-3)
         is_causal = True
-        if cache is None:
-            key, value = new if len(new) == 2 else both.chunk(2, dim=-3)
-        else:
-            key, value = (cache._peek if need_weights else cache._seen)(*new)
+        if cache is not None:
+            key, value = (cache._peek if need_weights else cache._seen)(both)
             allowed, is_causal = cache._masked(allowed, tokens, key.size(-2), in_order=need_weights)
         if allowed is not None or sinks is not None:  # all else was made here, or is checked by now
             _check(query, key, value, allowed=allowed, sinks=sinks)
         if cache is not None and not need_weights:
-            cache._write(*new)
+            cache._write(both)
         return _attend(
             query,
             key,
