@@ -338,8 +338,9 @@ class KVCache:
 
     def _positions(self, tokens: int) -> Tensor:
         """Where so many new tokens stand: (tokens,), or (batch, tokens) where sequences have different lengths."""
-        counted = torch.arange(tokens, device=self._memory.device)
-        return counted + (self.length if self._seqlens is None else self._seqlens[:, None])
+        start = self.length if self._seqlens is None else 0
+        counted = torch.arange(start, start + tokens, device=self._memory.device)
+        return counted if self._seqlens is None else counted + self._seqlens[:, None]
 
     def _masked(self, allowed: Tensor | None, tokens: int, keys: int, *, in_order: bool) -> tuple[Tensor | None, bool]:
         """Bring a mask of all tokens so far to the keys that new tokens get, before they are written.

@@ -188,11 +188,11 @@ class CausalSelfAttention(nn.Module):
                 raise TypeError(f"cache is a {type(cache).__name__}; make one with layer.cache(batch, max_tokens)")
             past = cache.length
         require_room(tokens, past, self.context_length)
-        heads = [self.num_heads, 2 * self.num_kv_heads]
-        # Tensor.split calls it, after more Python than a small layer takes for its products.
+        heads, halves = [self.num_heads, 2 * self.num_kv_heads], [self.num_kv_heads] * 2
+        # Tensor.split and chunk call it, after more Python than a small layer takes for its products.
         query, both = split_heads(qkv(x), sum(heads)).split_with_sizes(heads, dim=-3)
         if cache is None or self.rotary is not None:
-            key, value = both.chunk(2, dim=-3)
+            key, value = both.split_with_sizes(halves, dim=-3)
         if positions is not None:
             require_positions(positions, x, self.rotary)
         if self.rotary is not None:

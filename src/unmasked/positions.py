@@ -430,7 +430,8 @@ def _yarns_factor(rope: Mapping[str, Any]) -> float:
 
 
 def _pairs(pairing: str) -> tuple[tuple[int, int], int]:
-    choice("pairing", pairing, *_PAIRINGS)
+    if not isinstance(pairing, str) or pairing not in _PAIRINGS:
+        choice("pairing", pairing, *_PAIRINGS)
     return _PAIRINGS[pairing]
 
 
