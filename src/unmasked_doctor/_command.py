@@ -79,10 +79,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _examined(options: argparse.Namespace) -> Report | ModelReport:
-    given = argparse.Namespace(**vars(options))
     if options.model:
         model = _made(_load(options.target), options)
-        _refuse_unused(given, options, _OF_A_LAYER, "a whole model is examined with --model, which does not use it")
+        _refuse_unused(options, _OF_A_LAYER, "a whole model is examined with --model, which does not use it")
         inputs = _load(options.model)
         return diagnose_model(
             model,
@@ -92,13 +91,9 @@ def _examined(options: argparse.Namespace) -> Report | ModelReport:
             strict=options.strict,
         )
     if options.call is not None:
-        unused = ("inputs", "key_dim")
-        _refuse_unused(given, options, unused, "--call tells it")
-        target = _made(_load(options.target), options)
-        call, sizes = _call(options), {"embed_dim": None, "inputs": None, "key_dim": None}
-    else:
-        target = _made(_load(options.target), options)
-        call, sizes = None, _found(target, options)
+        _refuse_unused(options, ("inputs", "key_dim"), "--call tells it")
+    target = _made(_load(options.target), options)
+    call, sizes = (None, _found(target, options)) if options.call is None else (_call(options), {})
     return diagnose(
         target,
         call,
@@ -121,11 +116,11 @@ _OF_A_LAYER = (
 )  # fmt: skip
 
 
-def _refuse_unused(given: argparse.Namespace, options: argparse.Namespace, names: Sequence[str], why: str) -> None:
+def _refuse_unused(options: argparse.Namespace, names: Sequence[str], why: str) -> None:
     """Refuse an option that would change nothing; what made the target has used its own."""
     used = getattr(options, "used", ())
     for name in names:
-        value = getattr(given, name)
+        value = getattr(options, name)
         if name in used or value is None or value == [] or (value is False and name != "causal"):
             continue
         flag = f"--no-{name}" if value is False else f"--{name.replace('_', '-')}"

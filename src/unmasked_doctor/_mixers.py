@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from unmasked_doctor._promises import evaluated, floats, moved, other
+from unmasked_doctor._asker import evaluated, floats, other, share_moved
 
 __all__ = ["mixers"]
 
@@ -109,7 +109,7 @@ def _mixes(module: nn.Module, call: Call, before: Tensor | None, lengths: Collec
     if along is None:
         return None
     rest = torch.tensor([n for n in range(count) if n != at])
-    if not moved(before, after, along, rest):
+    if not share_moved(before, after, along, rest):
         return False
     again = next(floats(module(*args, **kwargs)), None)  # which is the same, or else that tells nothing
-    return None if again is None or moved(before, again, along, rest) else True
+    return None if again is None or share_moved(before, again, along, rest) else True

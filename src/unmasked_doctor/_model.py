@@ -13,10 +13,10 @@ from torch import Tensor, nn
 from unmasked import _modes
 from unmasked._checks import flag
 from unmasked._private import uncompiled_module
+from unmasked_doctor._asker import Apart, Asker, Given, Padding, share_moved
 from unmasked_doctor._listen.calls import Call
 from unmasked_doctor._mixers import mixers
 from unmasked_doctor._model_run import Inputs, ModelRun, hear_model
-from unmasked_doctor._promises import Apart, Asker, Given, Padding, moved
 from unmasked_doctor._report import Finding, Layer, ModelReport, Open, Standing
 from unmasked_doctor._subject import brief
 from unmasked_doctor._target import with_article
@@ -105,7 +105,7 @@ class _Examination:
     ):
         self.apart, self.asker, self.causal, self.strict = apart, apart.asker, causal, strict
         self.model, self.args, self.kwargs, self.run, self.default = model, args, kwargs, run, default
-        self.modules = dict(uncompiled_module(model).named_modules())
+        self.modules = apart.asker.modules
         self.findings: list[Finding] = []
         self.cautions: list[Finding] = []
         self.passed: list[str] = []
@@ -503,7 +503,7 @@ class _Examination:
         causal = [seen for seen in reached if seen.causal]
         if all(x.is_floating_point() for x in (decoded or self.asker.given.content()).values()):
             now = run.calls[next(n for n, seen in enumerate(self.seen) if seen is reached[0])].call
-            if moved(reached[0].call.query, now.query, 2, torch.arange(half)):
+            if share_moved(reached[0].call.query, now.query, 2, torch.arange(half)):
                 self.open.append(Open(check, "inputs one of whose axes is that of tokens, such as ids"))
                 return
         if not self.causal and (not causal or len(causal) < 0.75 * len(reached)):
@@ -513,7 +513,7 @@ class _Examination:
             y = after.get(name)
             if x is None or y is None or x.dim() < 3 or x.size(axis) != tokens or not x.is_floating_point():
                 continue
-            share = moved(x, y, axis, early)
+            share = share_moved(x, y, axis, early)
             known = known or share is not None
             if share is not None and share > 1e-3:
                 text = "earlier outputs move when later tokens change, though every call of attention is causal"

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from unmasked import _generators
 from unmasked._private import uncompiled_module
+from unmasked_doctor._asker import evaluated
 from unmasked_doctor._listen.calls import Call, Match, laid, matches_in
 from unmasked_doctor._listen.hear import Event, heard
 from unmasked_doctor._listen.wires import wires_of
@@ -56,16 +56,11 @@ def hear_model(
         with contextlib.nullcontext() if default is None else default:
             return model(*args, **kwargs)
 
-    run, modes, stack = ModelRun(), [(module, module.training) for module in model.modules()], [""]
+    run, stack = ModelRun(), [""]
     modules = dict(uncompiled_module(model).named_modules())
     items = next((x.size(axis) for x in (*args, *kwargs.values()) if isinstance(x, Tensor) and x.dim() > axis), 1)
-    try:
-        model.eval()
-        with _generators.forked(), torch.no_grad(), _followed(modules, run, stack):
-            run.events, _ = heard(forward, where=lambda: stack[-1])
-    finally:
-        for module, mode in modes:
-            module.training = mode
+    with evaluated(model), _followed(modules, run, stack):
+        run.events, _ = heard(forward, where=lambda: stack[-1])
     counted: Counter[str] = Counter()
     used: set[int] = set()
     for match in matches_in(run.events):
@@ -92,7 +87,7 @@ def hear_model(
         kernel = "eager" if native and soft.kernel == "written out" else soft.kernel
         run.calls.append(
             Seen(
-                heads_at, place, call, soft.facts[0], kernel, native, wires_of(run.events, call, heads_at),
+                heads_at, place, call, soft.facts[0], kernel, native, wires,
                 kin=place.partition(" [")[0], whole=_whole(modules.get(heads_at)), **_said(modules, heads_at),
             )
         )  # fmt: skip

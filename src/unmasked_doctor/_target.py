@@ -175,7 +175,7 @@ class Target:
         if self.copied:
             self._materialize()
             for thing in self.modules.values():
-                _draw(thing)
+                draw(thing)
         for name, tensor, owner in _named(things):
             self.tensors[name], self.owners[name] = tensor, owner
         if not self.copied:
@@ -476,7 +476,7 @@ class _Detached(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-def _draw(module: nn.Module) -> None:
+def draw(module: nn.Module) -> None:
     """Draw what is learned anew; of a frozen module, everything but masks; and not what another number goes with.
 
     A parametrized weight is kept, since what is kept beside it, as by spectral_norm, was made of it.

@@ -191,12 +191,11 @@ def cases(sizes: list[int], items: list[int], only: str = "") -> list[Case]:
     return [Case(kind, size, n) for kind in kinds() if re.search(only, kind) for size in sizes for n in items]
 
 
-def examined(case: Case) -> Any:
-    """The report on one model; None where it could not be made or does not run."""
+def examined(model: Any, inputs: dict[str, Any]) -> Any:
+    """The report on one model."""
     from unmasked_doctor import diagnose_model
 
     with quiet():
-        model, inputs = running(case)
         return diagnose_model(model, inputs)
 
 
@@ -220,7 +219,7 @@ def main() -> int:
     chosen = cases(options.sizes, options.items, options.only)
     if options.sample is not None:
         chosen = random.Random(options.seed).sample(chosen, min(options.sample, len(chosen)))
-    accused, failed, skipped, right = [], [], {}, set()
+    accused, failed, skipped, made = [], [], {}, set()
     signal.signal(signal.SIGALRM, too_long)
     for case in chosen:
         if case.kind in skipped:
@@ -234,8 +233,7 @@ def main() -> int:
             skipped[case.kind] = f"{type(error).__name__}: {str(error).strip().splitlines()[:1]}"
             continue
         try:
-            with quiet():
-                report = importlib.import_module("unmasked_doctor").diagnose_model(model, inputs)
+            report = examined(model, inputs)
         except Exception:
             failed.append(case)
             print(f"FAILED {case}\n{traceback.format_exc()}", flush=True)
@@ -245,15 +243,13 @@ def main() -> int:
         taken = time.perf_counter() - begun
         told = f"{case}: {report.verdict}, {len(report.layers)} calls, {taken:.1f} s"
         print(f"{'ok' if report.ok else 'ACCUSED':8} {told}", flush=True)
-        right.add(case.kind)
+        made.add(case.kind)
         if not report.ok:
             accused.append(case)
         if options.verbose and (not report.ok or report.cautions):
             for finding in (*report.findings, *report.cautions):
                 print(f"    {finding.where}: {finding.cause}: {finding.told} | {finding.evidence}", flush=True)
-    print(
-        f"\n{len(right)} models examined, {len(accused)} cases accused, {len(failed)} failed, {len(skipped)} not made"
-    )
+    print(f"\n{len(made)} models examined, {len(accused)} cases accused, {len(failed)} failed, {len(skipped)} not made")
     for case in (*accused, *failed):
         print(f"  {case}")
     for kind, reason in skipped.items():

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from unmasked_doctor._report import Finding, Outcome, Pair
 from unmasked_doctor._subject import Subject
-from unmasked_doctor._target import _draw as draw
+from unmasked_doctor._target import draw
 from unmasked_doctor.probes import moved
 
 __all__ = ["ALONE", "FUTURE", "MASK", "broken", "prepared", "with_pairs"]
@@ -104,8 +104,7 @@ def broken(subject: Subject) -> Iterator[Pair]:
     sizes = (subject.items, subject.tokens)
     others = (subject.items + 1, subject.fixed or subject.tokens + 2)
     told: set[str] = set()
-    for place in range(len(list(_changes(subject, *sizes)))):
-        change, again = (list(_changes(subject, *each))[place] for each in (sizes, others))
+    for change, again in zip(_changes(subject, *sizes), _changes(subject, *others), strict=True):
         if change.promise in told:
             continue
         try:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from unmasked import _generators
 
-__all__ = ["Answers", "Apart", "Asker", "Given", "Padding", "evaluated", "moved", "other"]
+__all__ = ["Answers", "Apart", "Asker", "Given", "Padding", "evaluated", "other", "share_moved"]
 
 # What an argument is called that says something of the tokens, and is none of them.
 _ABOUT = re.compile(
@@ -124,7 +124,7 @@ def floats(output: Any) -> Iterator[Tensor]:
             yield from floats(getattr(output, name))
 
 
-def moved(before: Tensor, after: Tensor, axis: int, at: Tensor) -> float | None:
+def share_moved(before: Tensor, after: Tensor, axis: int, at: Tensor) -> float | None:
     """By how much the largest of these rows moved, as a share of the largest number; None where they have no such."""
     if before.shape != after.shape or before.dim() <= axis or before.size(axis) <= int(at.max()) or not before.numel():
         return None
@@ -242,7 +242,7 @@ class Asker:
                     continue
                 if axis == 0 and (more is None or len(more.outputs) <= number or _grows(x, more.outputs[number])):
                     continue
-                share = moved(x, y, axis, rest)
+                share = share_moved(x, y, axis, rest)
                 known = known or share is not None
                 if share and not self.still(given, before):
                     return None  # what changes from call to call tells nothing
@@ -254,14 +254,14 @@ class Asker:
         """Whether the model gives the same again."""
         again = self.once(given)
         return again is not None and not any(
-            x.dim() and moved(x, y, 0, torch.arange(x.size(0))) for x, y in _pairs(before, again)
+            x.dim() and share_moved(x, y, 0, torch.arange(x.size(0))) for x, y in _pairs(before, again)
         )
 
     def first(self, before: Answers, after: Answers, axis: int, at: Tensor, count: int) -> str:
         """The first module whose output moved there."""
         for name, x in before.modules.items():
             y = after.modules.get(name)
-            if y is not None and x.dim() > axis + 1 and x.size(axis) == count and moved(x, y, axis, at):
+            if y is not None and x.dim() > axis + 1 and x.size(axis) == count and share_moved(x, y, axis, at):
                 return name
         return ""
 
@@ -274,7 +274,7 @@ class Asker:
             return None
         for x, y in _pairs(before, after):
             if x.dim() > axis + 1 and x.shape == y.shape:
-                return bool(moved(x.roll(1, axis), y, axis, torch.arange(x.size(axis))))
+                return bool(share_moved(x.roll(1, axis), y, axis, torch.arange(x.size(axis))))
         return None
 
     def counts(self, parameters: Mapping[str, Tensor]) -> dict[str, bool] | None:
@@ -310,7 +310,7 @@ class Asker:
         for x, y in _pairs(before, after):
             if x.dim() > 2 and x.shape == y.shape and x.shape[:2] == real.shape:
                 rows = real.flatten().nonzero().flatten()
-                return bool(moved(x.flatten(0, 1), y.flatten(0, 1), 0, rows))
+                return bool(share_moved(x.flatten(0, 1), y.flatten(0, 1), 0, rows))
         return False
 
     def paddings(self) -> Iterator[Padding]:
@@ -342,7 +342,7 @@ class Asker:
                     if before is None or after is None or not before.outputs or not after.outputs:
                         continue
                     x, y = before.outputs[0], after.outputs[0]
-                    if x.dim() and moved(x, y, 0, torch.arange(x.size(0))) == 0.0:
+                    if x.dim() and share_moved(x, y, 0, torch.arange(x.size(0))) == 0.0:
                         yield self._hidden(name, _some(idle), sense, dtype)
                         break
 
