@@ -1,6 +1,8 @@
-"""Is my attention right? `diagnose` tries any module or function, and names what is wrong as the museum does.
+"""Is my attention right? `diagnose` tries any module or function: which promises it breaks, and how it differs.
 
-An examination goes through these modules, and the first that is sure names the mistake:
+A broken promise is shown by calls, and `_ask` asks for it. What a step does otherwise than the textbook is seen by
+`_judge`: it names the cause of a broken promise, or stays a difference that a design may mean. An examination goes
+through these modules:
 
 - `_target` copies the target, `_subject` finds sizes that all differ and the precision in which it computes.
 - `_listen` records the products and softmaxes of a forward pass, and brings those of a call into one layout.
@@ -16,6 +18,7 @@ from unmasked_doctor._diagnose import diagnose
 from unmasked_doctor._judge.equal import attend as attend  # which its page shows
 from unmasked_doctor._model import diagnose_model
 from unmasked_doctor._report import (
+    STEPS,
     Finding,
     Given,
     Layer,
@@ -29,6 +32,7 @@ from unmasked_doctor._report import (
 )
 
 __all__ = [
+    "STEPS",
     "Finding",
     "Given",
     "Layer",

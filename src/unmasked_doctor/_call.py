@@ -381,9 +381,8 @@ def _told(run: Callable[..., Any], form: Form) -> tuple[Form, dict[str, Any]]:
     if "h" in query.axes:
         options["num_heads"] = query.given.size(query.axes.index("h"))
     others = [leaf for leaf in form.leaves if leaf.role == "other"]
-    options["positions"] = any(
-        leaf.table is not None or (set(leaf.axes) & {*"nm"} and _EXTRA.search(leaf.name)) for leaf in others
-    )
+    placed = (leaf.table is not None or (set(leaf.axes) & {*"nm"} and _EXTRA.search(leaf.name)) for leaf in others)
+    options["positions"] = True if any(placed) else None
     told = [f"{leaf.name} as it was passed" for leaf in others]
     if mask is not None and mask.fill is None and mask.hides:
         told.append(f"True hides in {mask.name}")

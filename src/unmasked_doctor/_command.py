@@ -1,7 +1,8 @@
 """The doctor as a command: ``python -m unmasked doctor file.py:Class --embed-dim ...``.
 
-It exits with zero if nothing is wrong; with one if there is a finding, or if less is known than --at-least says; with
-two if it cannot do what it is asked, or if the target does not run.
+It exits with zero if nothing is wrong; with one if a promise is broken, if a difference from the textbook was not
+accepted by --but, or if less is known than --at-least says; with two if it cannot do what it is asked, or if the target
+does not run.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ import torch
 from torch import nn
 
 from unmasked_doctor import INPUTS, ModelReport, Report, diagnose, diagnose_model, reaches
+from unmasked_doctor._report import STEPS, known
 from unmasked_doctor._subject import Subject, runs
 from unmasked_doctor._target import Options
 
@@ -79,6 +81,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _examined(options: argparse.Namespace) -> Report | ModelReport:
+    known(options.but)
     if options.model:
         model = _made(_load(options.target), options)
         _refuse_unused(options, _OF_A_LAYER, "a whole model is examined with --model, which does not use it")
@@ -121,7 +124,7 @@ def _refuse_unused(options: argparse.Namespace, names: Sequence[str], why: str) 
     used = getattr(options, "used", ())
     for name in names:
         value = getattr(options, name)
-        if name in used or value is None or value == [] or (value is False and name != "causal"):
+        if name in used or value is None or value == [] or (value is False and name not in ("causal", "positions")):
             continue
         flag = f"--no-{name}" if value is False else f"--{name.replace('_', '-')}"
         words = " ".join(value) if isinstance(value, list) else "" if isinstance(value, bool) else str(value)
@@ -198,7 +201,8 @@ def _code(report: Report | ModelReport, options: argparse.Namespace) -> int:
     if any(finding.check == "it runs" and finding.cause is None for finding in report.findings):
         return 2  # nothing was examined
     least = options.at_least
-    return 0 if report.ok and (least is None or reaches(report.verdict, least)) else 1
+    well = least is None or reaches(report.verdict, least)
+    return 0 if well and all(each.accepted(options.but) for each in report.named) else 1
 
 
 def _width() -> int:
@@ -252,7 +256,17 @@ def _parser() -> argparse.ArgumentParser:
     doctor.add_argument("--tokens-first", action="store_true", help="its tensors are (tokens, batch, features)")
     doctor.add_argument("--with", dest="arguments", metavar="ARGS", help='how it is made: "12, num_heads=3"')
     doctor.add_argument("--weights", nargs="*", default=[], metavar="ROLE=NAME", help="query=a.weight key=b.weight ...")
-    doctor.add_argument("--positions", action="store_true", help="it adds positions to its tokens")
+    doctor.add_argument(
+        "--positions", action=argparse.BooleanOptionalAction, help="whether it adds positions to its tokens"
+    )
+    doctor.add_argument(
+        "--but",
+        nargs="+",
+        default=[],
+        metavar="NAME",
+        help=f"differences that are meant, by their step ({', '.join(STEPS)}), and mistakes that are known, by their "
+        "name in the museum",
+    )
     doctor.add_argument("--strict", action="store_true", help="cautions are findings")
     doctor.add_argument("--at-least", choices=("followed", "equal"), help="exit with 1 where less is known")
     doctor.add_argument("--json", action="store_true", help="the report as JSON")

@@ -13,7 +13,7 @@ from unmasked import _generators, _modes
 from unmasked._checks import flag
 from unmasked_doctor._ask.kept import caches, keeps_nothing
 from unmasked_doctor._ask.numbers import TRAINING, numbers
-from unmasked_doctor._ask.promises import with_pairs
+from unmasked_doctor._ask.promises import settled, with_pairs
 from unmasked_doctor._ask.questions import behaviour, leaves_inputs
 from unmasked_doctor._ask.structure import structure
 from unmasked_doctor._ask.used import GRADIENTS
@@ -38,14 +38,18 @@ def diagnose(
     inputs: Inputs | None = None,
     batch_first: bool = True,
     weights: Mapping[str, Any] | None = None,
-    positions: bool = False,
+    positions: bool | None = None,
     strict: bool = False,
     tokens: int | None = None,
     key_dim: int | tuple[int, int] | None = None,
     cache: str | None = None,
     training: bool = False,
 ) -> Report:
-    """Examine an attention module or function: what holds of it, what does not, and which mistake explains it.
+    """Examine an attention module or function: which promises it breaks, and where it differs from the textbook.
+
+    A promise is broken where calls show it: a later token is seen though causal=True, an item reaches another one, what
+    a mask hides is seen, a cache changes the output. Only that makes ``report.ok`` false. Where a step is another than
+    the textbook's, and no promise is broken, the report names a difference, which a design may mean.
 
     The target is copied, and the copy examined where its parameters are, in evaluation mode, in float64, with
     parameters drawn anew, since those of a fresh module (biases of zero) hide mistakes. Neither the target nor a global
@@ -67,7 +71,8 @@ def diagnose(
         weights: Where each weight is, if names do not tell: by "query", "key", "value", "out" or "qkv", and the same
             with "_bias", a parameter's name, a parameter or a view of one, (out, in), or an nn.Linear. Their order
             then counts: another is a mistake.
-        positions: Whether it adds positions to its tokens, or turns queries and keys by them, so that order matters.
+        positions: Whether it adds positions to its tokens, or turns queries and keys by them, so that order matters;
+            False if the order of its tokens must not count; None if that is not known.
         strict: Count as findings what PyTorch's own functions do too: NaN for a query that may see nothing, weights
             that are returned after dropout.
         tokens: The number of tokens that it was built for, if it takes no other.
@@ -78,7 +83,8 @@ def diagnose(
             evaluation.
 
     Returns:
-        The report: ``report.ok``, findings with their causes, and ``report.verdict``: how well it is known.
+        The report: ``report.ok``, findings and differences with their causes, and ``report.verdict``: how well it is
+        known.
 
     Raises:
         TypeError: target cannot be called, or a flag is neither True nor False.
@@ -123,7 +129,8 @@ def diagnose(
         if call is not None:
             with torch.no_grad():
                 form, found = understood(target, call, batch_first=batch_first)
-            told |= {"form": form} | {name: told[name] or value for name, value in found.items() if name != "inputs"}
+            found_alone = {name: value for name, value in found.items() if told.get(name) is None}
+            told |= {"form": form} | found_alone
             told["inputs"] = found["inputs"]
         elif told["inputs"] in INPUTS:
             told["form"] = reordered(target, told["inputs"], batch_first=batch_first)
@@ -145,10 +152,10 @@ def diagnose(
 def _report(name: str, outcomes: list[Outcome], *, strict: bool) -> Report:
     every = [each for each in outcomes if isinstance(each, Finding)]
     cautions = [each for each in every if each.caution and not strict]
-    findings = sorted((each for each in every if each not in cautions), key=lambda each: each.how == "open")
+    named = sorted((each for each in every if each not in cautions), key=lambda each: each.how == "open")
     passed = [each.check for each in outcomes if isinstance(each, Passed)]
     unclear = {each.check for each in outcomes if isinstance(each, Open)}
-    unused = GRADIENTS in unclear or any(each.check == GRADIENTS and each.caution for each in every)
+    unused = GRADIENTS in unclear or any(each.check == GRADIENTS and each.step for each in every)
     followed: Standing = "open"
     if EQUALITY in passed:
         followed = "equal"
@@ -158,17 +165,22 @@ def _report(name: str, outcomes: list[Outcome], *, strict: bool) -> Report:
         followed = "open"
     return Report(
         name,
-        tuple(findings),
+        tuple(each for each in named if not each.step),
+        tuple(each for each in named if each.step),
         tuple(cautions),
         tuple(dict.fromkeys(passed)),
         tuple(each for each in outcomes if isinstance(each, Open)),
-        standing_of(findings, followed),
+        standing_of(named, followed),
         tuple(dict.fromkeys(each.choice for each in outcomes if isinstance(each, Given))),
     )
 
 
-def _findings(outcomes: Iterable[Outcome]) -> list[Finding]:
+def _named(outcomes: Iterable[Outcome]) -> list[Finding]:
     return [each for each in outcomes if isinstance(each, Finding) and not each.caution]
+
+
+def _broken(outcomes: Iterable[Outcome]) -> list[Finding]:
+    return [each for each in _named(outcomes) if not each.step]
 
 
 def _examine(subject: Subject) -> list[Outcome]:
@@ -180,7 +192,7 @@ def _examine(subject: Subject) -> list[Outcome]:
         if not running:
             return outcomes
         outcomes.append(still(subject))
-        if _findings(outcomes):
+        if _named(outcomes):
             outcomes.append(Open("every other check of its outputs", "outputs that do not change from call to call"))
         elif narrow := precise(subject):
             outcomes += narrow
@@ -191,21 +203,22 @@ def _examine(subject: Subject) -> list[Outcome]:
 
 
 def _outputs(subject: Subject) -> list[Outcome]:
+    """Follow its steps, ask for each promise by calls, and let the steps name what breaks one."""
     outcomes: list[Outcome] = [leaves_inputs(subject)]
     inside = look(subject)
     whole = list(compared(subject, inside))
-    text = {each.told for each in _findings(whole)}
+    text = {each.told for each in _named(whole)}
     seen = [each for each in inside.outcomes if not (isinstance(each, Finding) and each.told in text)]
     equal = Passed(EQUALITY) in whole and not inside.findings
-    outcomes += [*seen, *whole]
     if subject.causal is None and inside.right:
         subject = subject.knowing(inside.causal)
-    if not _findings(outcomes):
-        outcomes += behaviour(subject, equal=equal)
-        if not _findings(outcomes):
-            outcomes += keeps_nothing(subject)
+    if subject.positions is None and inside.placeless:
+        subject = subject.knowing(subject.causal, positions=False)
+    outcomes += settled([*seen, *whole], list(behaviour(subject, equal=equal)))
+    if not _named(outcomes):
+        outcomes += keeps_nothing(subject)
     outcomes += caches(subject)
-    outcomes += numbers(subject, _findings(outcomes), equal=equal)
+    outcomes += numbers(subject, _named(outcomes), equal=equal)
     outcomes = with_pairs(subject, outcomes)
     return [_hinted(each) if subject.target.called_with("is_causal") else each for each in outcomes]
 

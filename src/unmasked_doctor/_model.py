@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -13,6 +14,7 @@ from torch import Tensor, nn
 from unmasked import _modes
 from unmasked._checks import flag
 from unmasked._private import uncompiled_module
+from unmasked_doctor._ask.promises import BREAK
 from unmasked_doctor._asker import Apart, Asker, Given, Padding, share_moved
 from unmasked_doctor._listen.calls import Call
 from unmasked_doctor._mixers import mixers
@@ -20,10 +22,12 @@ from unmasked_doctor._model_run import Inputs, ModelRun, hear_model
 from unmasked_doctor._report import Finding, Layer, ModelReport, Open, Standing
 from unmasked_doctor._subject import brief
 from unmasked_doctor._target import with_article
-from unmasked_doctor._unlike import FACTS, Seen, may_be_a_mistake, odd_ones, tiled
+from unmasked_doctor._unlike import FACTS, Seen, may_be_a_mistake, odd_ones, step_of, tiled
 
 __all__ = ["diagnose_model"]
 
+ITEMS, FUTURE, PADDED = "no item reaches another", "no output sees later tokens", "padding"
+_BY_LAYERS = (ITEMS, FUTURE, PADDED)  # promises that a layer may break
 _CROSS = re.compile(r"(?i)cross|enc_?dec|encoder_attn|src_attn|encdec")
 
 
@@ -32,12 +36,12 @@ def diagnose_model(
 ) -> ModelReport:
     """Examine every attention of a whole model: what each layer computes, and which layer has a mistake.
 
-    The model runs a few times, in evaluation mode and with its own parameters; it is left as it was. Each call of
-    attention is heard, fused or written out, with its queries, keys, values, weights and masks, and with the layers
-    that it reads and that read it. What is wrong in itself is found in any layer; what only its likes do otherwise, in
-    one layer of three or more that have the same place in the model, and parameters of the same shapes. And the model
-    is asked, by inputs that differ in one thing, whether an item reaches another one, whether a causal model sees
-    later tokens, and whether padding is seen.
+    The model runs a few times, in evaluation mode and with its own parameters; it is left as it was. By inputs that
+    differ in one thing it is asked for its promises: that no item reaches another one, that a causal model sees no
+    later tokens, that padding is hidden. Each call of attention is heard, fused or written out, with its queries, keys,
+    values, weights and masks, and with the layers that it reads and that read it. So the layer is named that breaks a
+    promise, and the one that differs: from the textbook, or from its likes, which are three or more layers that have
+    the same place in the model, and parameters of the same shapes.
 
     Args:
         model: The model: of transformers, of PyTorch's layers, or your own.
@@ -49,7 +53,8 @@ def diagnose_model(
         strict: Count as findings what PyTorch's own functions do too, such as NaN for an item that is all padding.
 
     Returns:
-        The report: ``report.ok``, ``report.verdict``, ``report.layers``, and what could not be watched.
+        The report: ``report.ok``, ``report.differences``, ``report.verdict``, ``report.layers``, and what could not be
+        watched.
 
     Raises:
         TypeError: model is no module, inputs are none of these, or a flag is neither True nor False.
@@ -106,8 +111,9 @@ class _Examination:
         self.apart, self.asker, self.causal, self.strict = apart, apart.asker, causal, strict
         self.model, self.args, self.kwargs, self.run, self.default = model, args, kwargs, run, default
         self.modules = apart.asker.modules
-        self.findings: list[Finding] = []
+        self.findings: list[Finding] = []  # broken promises, and steps that differ
         self.cautions: list[Finding] = []
+        self.padding_seen = ""  # the argument whose padding moves outputs of real tokens
         self.passed: list[str] = []
         self.open: list[Open] = []
         missed = run.missed.items()
@@ -125,18 +131,21 @@ class _Examination:
             for seen in self.seen:
                 self.alone(seen)
             self.among_others()
+            self.padded()
             self.stale()
             self.unused()
             self.information()
         self.items()
         self.silent()
         self.mixing()
+        self.settle()
         layers = tuple(self.layer(seen) for seen in self.seen)
         self.findings.sort(key=lambda finding: finding.how == "open")
         return ModelReport(
             type(self.model).__name__,
             layers,
-            tuple(self.findings),
+            tuple(each for each in self.findings if not each.step),
+            tuple(each for each in self.findings if each.step),
             tuple(self.cautions),
             tuple(self.passed),
             tuple(self.open),
@@ -145,10 +154,26 @@ class _Examination:
         )
 
     def find(self, seen: Seen | None, check: str, cause: str | None, text: str, evidence: str, **more: Any) -> None:
-        where = "" if seen is None else seen.name
-        known = [finding for finding in self.findings if finding.where == where]
-        if not any(finding.told == text or (cause and finding.cause == cause) for finding in known):
-            self.findings.append(Finding(check, cause, text, evidence, where=where, **more))
+        """Note a broken promise, or a step that differs; the same of one layer once."""
+        found = Finding(check, cause, text, evidence, where="" if seen is None else seen.name, **more)
+        known = [each for each in self.findings if (each.where, bool(each.step)) == (found.where, bool(found.step))]
+        if not any(each.told == text or (cause and each.cause == cause) for each in known):
+            self.findings.append(found)
+
+    def settle(self) -> None:
+        """Let the steps that decide what a token sees name the broken promises: those of its layer, or else all."""
+        promises = [each for each in self.findings if not each.step and each.check in _BY_LAYERS]
+        steps = [each for each in self.findings if each.step in BREAK]
+        for promise in promises:
+            able = [each for each in steps if each.check == PADDED or promise.check != PADDED]
+            reasons = [each for each in able if each.where == promise.where] or able
+            if reasons:
+                self.findings = [each for each in self.findings if each is not promise and each not in reasons]
+                shown = f"{promise.told}: {promise.evidence}"
+                self.findings += [replace(each, check=promise.check, step="", evidence=shown) for each in reasons]
+                steps = [each for each in steps if each not in reasons]
+            elif any(each.check in _BY_LAYERS and each not in promises for each in self.findings):
+                self.findings.remove(promise)  # by what was named already
 
     # One layer
 
@@ -164,42 +189,42 @@ class _Examination:
         ]
         firsts = [role for role, tokens in wires.tokens.items() if tokens == "the first item"]
         view = "each head reads just what view(batch, heads, tokens, head_dim) gives it"
-        rows: list[tuple[object, str, str | None, str, str, Standing]] = [
-            (call.weights.isnan().any() and not (blind | ~call.weights.isnan().any(-1)).all(), "weights", None,
+        rows: list[tuple[object, str, str, str | None, str, str, Standing]] = [
+            (call.weights.isnan().any() and not (blind | ~call.weights.isnan().any(-1)).all(), "", "weights", None,
              "some of its weights are not numbers", "in a row, some are NaN and others are not", "followed"),
-            (call.over == "queries" and not seen.sums, "weights", "softmax-over-queries",
+            (call.over == "queries" and not seen.sums, "softmax", "weights", "softmax-over-queries",
              "the softmax runs over the queries: the weights of a query do not sum to one, those of a key do", row,
              "followed"),
-            (call.dropout, "dropout", "dropout-in-eval",
+            (call.dropout, "", "dropout", "dropout-in-eval",
              f"weights are dropped with probability {call.dropout:g} though the model is in evaluation mode",
              f"its call has dropout_p {call.dropout:g}", "followed"),
-            (wires.viewed, "heads", "view-without-transpose",
+            (wires.viewed, "layout", "heads", "view-without-transpose",
              f"the heads of its {' and '.join(wires.viewed)} are split by a view alone: a head reads the features of "
              "other tokens", view, "followed"),
-            (firsts, "tokens", "only-first-item", f"every item has the {' and '.join(firsts)} of the first one",
-             "each head reads rows of the first item", "followed"),
-            (strays and not wires.viewed and len(strays) < len(wires.tokens), "tokens", None,
+            (firsts, "layout", "tokens", "only-first-item",
+             f"every item has the {' and '.join(firsts)} of the first one", "each head reads rows of the first item", "followed"),
+            (strays and not wires.viewed and len(strays) < len(wires.tokens), "layout", "tokens", None,
              f"its {' and '.join(strays)} is read of other tokens than its own", "by the rows of the layer before it",
              "followed"),
-            (wires.merge == "viewed", "heads", "merge-without-transpose",
+            (wires.merge == "viewed", "layout", "heads", "merge-without-transpose",
              "its heads are merged without transposing back: an output mixes the features of other tokens",
              "each row that the next layer reads is just what reshape without transpose gives", "followed"),
-            (seen.ones, "masks", "boolean-mask-added",
+            (seen.ones, "mask", "masks", "boolean-mask-added",
              "what is added to the scores has only zeros and ones: a mask that hides nothing",
              "the scores differ from the products by 0 or 1", "open"),
-            (sorted(sides.values()) == ["plain", "turned"], "positions", None,
+            (sorted(sides.values()) == ["plain", "turned"], "positions", "positions", None,
              f"positions turn its {which} and not its {other}: scores depend on more than the distance",
              f"the {other} is what its layer gave", "open"),
-            (seen.ahead and not self.backward(), "causal", "mask-polarity",
+            (seen.ahead and not self.backward(), "mask", "causal", "mask-polarity",
              "its queries see later tokens, and none of the earlier", "all weights on earlier tokens are zero",
              "followed"),
-            (wires.own and _CROSS.search(seen.name), "sources", None,
+            (wires.own and _CROSS.search(seen.name), "inputs", "sources", None,
              "its name says that it attends to another sequence, and its keys are made of its own",
              "keys and queries are made of one tensor", "open"),
         ]  # fmt: skip
-        for holds, check, cause, text, evidence, how in rows if seen.finite else ():
+        for holds, step, check, cause, text, evidence, how in rows if seen.finite else ():
             if holds:
-                self.find(seen, check, cause, text, evidence, how=how)
+                self.find(seen, check, cause, text, evidence, how=how, step=step)
 
     # One layer among those of its place
 
@@ -212,14 +237,15 @@ class _Examination:
                     if follows or (fact.good and value) or not may_be_a_mistake(name, seen, value, usual):
                         continue
                     cause, text, evidence = fact.explain(seen, value, usual)
-                    self.find(seen, name, cause, text, f"{evidence}; {count} of {len(group)} layers do otherwise")
+                    evidence = f"{evidence}; {count} of {len(group)} layers do otherwise"
+                    self.find(seen, name, cause, text, evidence, step=step_of(name))
         if any(len(group) >= 3 for group in self.groups.values()):
             self.passed.append("each layer compared with its likes")
         other = [seen for seen in self.seen if tiled(seen.wires.reads.get("key"))]
         if other and len(other) > len(self.seen) / 2:
             text = "its key heads are repeated in the order 0 1 0 1; those of published models are in the order 0 0 1 1"
             evidence = f"so in {len(other)} of {len(self.seen)} calls; right, if the checkpoint was trained so"
-            self.cautions.append(Finding("heads", "repeat-for-repeat-interleave", text, evidence))
+            self.find(None, "heads", "repeat-for-repeat-interleave", text, evidence, step="heads")
 
     def likes(self, among: str) -> list[list[Seen]]:
         """The calls that are compared with each other."""
@@ -248,10 +274,10 @@ class _Examination:
 
     def items(self) -> None:
         """Tell whether an item reaches another one; a layer that was found may be the reason."""
-        check = "no item reaches another"
+        check = ITEMS
         if self.apart.known and not self.apart.share:
             self.passed.append(check)
-        elif self.apart.share and not self.apart.forgotten and not self.findings:
+        elif self.apart.share and not self.apart.forgotten:
             evidence = (
                 f"of two inputs that differ in one item alone, the others' outputs differ by {self.apart.share:.2g}"
             )
@@ -285,7 +311,7 @@ class _Examination:
                     evidence = (
                         f"by the root of the mean square; the others differ by at most {2 ** float(rest.max()):.2g}"
                     )
-                    self.find(group[at], "quantization", None, text, evidence)
+                    self.find(group[at], "quantization", None, text, evidence, step="scale")
 
     def unused(self) -> None:
         """Find the parameter that counts in the likes of a layer, and not in it."""
@@ -318,7 +344,7 @@ class _Examination:
                         f"no output changes with it; {len(group) - len(idle)} of {len(group)} layers do otherwise"
                     )
                     cause = "missing-out-proj" if re.search(r"(?i)out|o_proj|c_proj|\.?proj\.", name) else None
-                    self.find(seen, "parameters", cause, told, evidence, how="followed")
+                    self.find(seen, "parameters", cause, told, evidence, how="followed", step="parameters")
 
     def mixing(self) -> None:
         """List what mixes tokens and is no attention that was heard."""
@@ -370,15 +396,22 @@ class _Examination:
             named = padding.name in self.asker.given.tensors() or re.search("attention|pad", padding.name)
             if named and self.asker.sees(padding):
                 text = f"no layer hides what {padding.name} says is padding"
-                self.find(None, "padding", "padding-ignored", text, "the weights of padded tokens are not zero")
+                self.find(None, PADDED, "padding-ignored", text, "the weights of padded tokens are not zero")
             else:
                 self.open.append(Open("padding is hidden", f"an argument that hides tokens: {padding.name} hides none"))
         elif count:
             self.leaking(padding, calls)
+            self.padding_seen = padding.name if self.asker.sees(padding) else ""
         else:
             self.passed.append("padding is hidden")
         if count < len(calls):
             self.all_padding(padding)
+
+    def padded(self) -> None:
+        """Tell that padding is seen, where a layer was found that sees it."""
+        if self.padding_seen and any(each.check == PADDED for each in self.findings):
+            text = f"outputs of real tokens move where only tokens change that {self.padding_seen} hides"
+            self.find(None, PADDED, None, text, "two inputs that differ in padding alone", how="followed")
 
     def leaks(self, padding: Padding, run: ModelRun) -> list[tuple[Seen, Call, bool]]:
         """Of each call that may see the tokens: whether a real one sees padding."""
@@ -415,15 +448,15 @@ class _Examination:
                 text = (
                     f"{padding.name} is repeated for heads in the order of another layout: items hide what others pad"
                 )
-                self.find(
-                    seen, "padding", None, text, "the heads of an item hide the padding of another", how="followed"
-                )
+                evidence = "the heads of an item hide the padding of another"
+                self.find(seen, PADDED, None, text, evidence, how="followed", step="mask")
         rates = Counter(seen.place for seen, _, leaks in calls if leaks)
         for seen, _, leaks in calls:
             likes = [other for other, *_ in calls if other.place == seen.place]
             if leaks and len(likes) == 2 and rates[seen.place] == 1:
                 text = f"it attends to padding, which {padding.name} hides in the other layer"
-                self.find(seen, "padding", "padding-ignored", text, "its weights are not zero where tokens are padding")
+                evidence = "its weights are not zero where tokens are padding"
+                self.find(seen, PADDED, "padding-ignored", text, evidence, step="mask")
 
     def all_padding(self, padding: Padding) -> None:
         """Hide all of an item, and look for what is no number."""
@@ -466,7 +499,7 @@ class _Examination:
 
     def information(self) -> None:
         """Change the later tokens, and see whether earlier outputs move though the model is causal."""
-        check = "no output sees later tokens"
+        check = FUTURE
         square = [seen for seen in self.seen if seen.call.query.size(-2) == seen.call.key.size(-2) > 2]
         if self.causal is False or not (square and (self.causal or any(seen.causal for seen in square))):
             return
@@ -523,12 +556,9 @@ class _Examination:
                     text = "earlier outputs move when later tokens change, though "
                     text += "causal=True was asked" if self.causal else "most of its calls of attention are causal"
                 dense = seen is not None and bool((seen.call.weights > 0).all())
-                if not self.findings or self.causal:  # one of which may be the reason
-                    evidence = (
-                        f"of two inputs that differ from token {half} on, an earlier output differs by {share:.2g}"
-                    )
-                    self.find(seen, check, "no-causal-mask" if dense else None, text,
-                              f"{evidence} of the largest, first in {name!r}", how="followed")  # fmt: skip
+                evidence = f"of two inputs that differ from token {half} on, an earlier output differs by {share:.2g}"
+                self.find(seen, check, "no-causal-mask" if dense else None, text,
+                          f"{evidence} of the largest, first in {name!r}", how="followed")  # fmt: skip
                 return
         if known:
             self.passed.append(check)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import textwrap
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import groupby
 from typing import Any, Literal
@@ -15,14 +15,43 @@ from torch import Tensor
 from unmasked_doctor import museum
 
 __all__ = [
-    "STANDINGS", "Finding", "Given", "Layer", "ModelReport", "Open", "Outcome", "Pair", "Passed", "Report",
-    "Standing", "reaches", "standing_of",
+    "STANDINGS", "STEPS", "Finding", "Given", "Layer", "ModelReport", "Open", "Outcome", "Pair", "Passed", "Report",
+    "Standing", "known", "reaches", "standing_of",
 ]  # fmt: skip
 
-VERSION = 2  # of what to_dict gives: it changes where a key goes or means something else, not where one comes
+VERSION = 3  # of what to_dict gives: it changes where a key goes or means something else, not where one comes
 
 Standing = Literal["equal", "followed", "open"]
 STANDINGS: tuple[Standing, ...] = ("open", "followed", "equal")  # each says more than the one before
+
+
+# The steps in which attention may differ from the textbook and be meant so, and which designs mean it.
+STEPS: dict[str, str] = {
+    "scale": "muP divides by head_dim, T5 by nothing, and others by numbers that they learn",
+    "softmax": "linear, sigmoid and slot attention divide by other sums",
+    "mask": "some designs hide more, such as a token from itself",
+    "layout": "some designs mix neighboring tokens beside attention",
+    "bias": "a bias may prefer what is far, or differ from item to item",
+    "positions": "some designs turn or scale queries alone, or turn values too",
+    "norms": "some designs normalize one of queries and keys, or over other axes",
+    "heads": "some models are trained with their key heads dealt out in turn, or with heads of their own order",
+    "projections": "some designs let queries, keys and values share a projection",
+    "output": "some designs have no output projection, or merge heads in their own way",
+    "inputs": "arguments may stand in another order",
+    "parameters": "it may be for another call than this one",
+    "dropout": "some designs drop scores, or whole keys",
+    "returned": "some layers return their weights for a plot alone",
+}
+
+
+def known(but: Iterable[str]) -> None:
+    """Refuse what names neither a mistake of the museum nor a step."""
+    for name in but:
+        if name not in museum.ENTRIES and name not in STEPS:
+            raise ValueError(
+                f"but names {name!r}, which is no mistake of unmasked_doctor.museum.ENTRIES, and no step: choose of "
+                f"{', '.join(STEPS)}"
+            )
 
 
 def reaches(verdict: Standing, least: Standing) -> bool:
@@ -65,7 +94,7 @@ class Pair:
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that is wrong.
+    """A broken promise, or a difference from the textbook.
 
     Attributes:
         check: What was asked of the target.
@@ -77,6 +106,7 @@ class Finding:
         also: Slugs of mistakes that would show in the same way.
         where: The module of a model that it was found in, by its qualified name; "" for the target itself.
         caution: Whether PyTorch's own functions, or published models, do it too.
+        step: Of a difference, the step of `STEPS` in which it differs, by which it is accepted; "" of a broken promise.
         pair: Two inputs that show it, where two calls do; None where it is seen in another way.
     """
 
@@ -88,6 +118,7 @@ class Finding:
     also: tuple[str, ...] = ()
     where: str = ""
     caution: bool = False
+    step: str = ""
     pair: Pair | None = field(default=None, compare=False, repr=False)
 
     def show(self) -> str:
@@ -111,6 +142,21 @@ class Finding:
     def causes(self) -> tuple[str, ...]:
         """The cause, and those that would show in the same way."""
         return (*([self.cause] if self.cause else []), *self.also)
+
+    def accepted(self, but: Collection[str]) -> bool:
+        """Tell whether it is meant, or known.
+
+        Args:
+            but: Slugs of the museum, and of differences also names of steps.
+
+        Returns:
+            Whether its cause or its step is among them.
+
+        Examples:
+            >>> Finding("a check", "missing-scale", "what it does", "1 item", step="scale").accepted(["scale"])
+            True
+        """
+        return self.cause in but or (self.step != "" and self.step in but)
 
 
 @dataclass(frozen=True)
@@ -154,7 +200,8 @@ class Report:
 
     Attributes:
         target: The target's name.
-        findings: What is wrong, the surest first.
+        findings: The promises that it breaks, the surest first.
+        differences: Where it differs from the textbook without breaking a promise: a design, or a mistake.
         cautions: What PyTorch's own functions do too, and may surprise; findings, with ``strict=True``.
         passed: The checks that hold.
         inconclusive: The checks that were not decided, and what they need.
@@ -167,6 +214,7 @@ class Report:
 
     target: str
     findings: tuple[Finding, ...] = ()
+    differences: tuple[Finding, ...] = ()
     cautions: tuple[Finding, ...] = ()
     passed: tuple[str, ...] = ()
     inconclusive: tuple[Open, ...] = ()
@@ -176,13 +224,18 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is wrong."""
+        """Whether no promise is broken; it may still differ from the textbook."""
         return not self.findings
 
     @property
+    def named(self) -> tuple[Finding, ...]:
+        """The broken promises, and then the differences."""
+        return (*self.findings, *self.differences)
+
+    @property
     def causes(self) -> tuple[str, ...]:
-        """The slugs of all findings."""
-        return tuple(finding.cause for finding in self.findings if finding.cause)
+        """The slugs of all that is named."""
+        return tuple(finding.cause for finding in self.named if finding.cause)
 
     def __bool__(self) -> bool:
         return self.ok
@@ -198,8 +251,8 @@ class Report:
             width: Columns to wrap it to.
         """
         paint = _Paint(color)
-        lines = [_verdict(self.target, self.findings, _WORDS[self.verdict], self.verdict, paint)]
-        lines += _lines(self.findings, self.cautions, self.inconclusive, self.passed, paint)
+        lines = [_verdict(self.target, self, _WORDS[self.verdict], paint)]
+        lines += _lines(self.named, self.cautions, self.inconclusive, self.passed, paint)
         lines += _choices_line(self.given, paint)
         if self.never_passed:
             lines.append(f"{paint.dim}={paint.off} never passed: {', '.join(self.never_passed)}")
@@ -227,7 +280,7 @@ class Layer:
         scale: What the products of query and key were multiplied by, from the layers on; None if that varies.
         bias: Whether something besides a mask is added to the scores.
         turned: Whether positions turn query and key; None where that could not be told.
-        findings: What is wrong.
+        findings: What is named of it, broken promises and differences.
         verdict: "equal" if PyTorch's own layer made the call; "followed" if it was followed from the layers before it
             to the layer behind it; or else "open".
         given: What was taken as it is.
@@ -276,7 +329,8 @@ class ModelReport:
     Attributes:
         target: The model's name.
         layers: The calls of attention, in their order.
-        findings: What is wrong, the surest first; each says where.
+        findings: The promises that the model breaks, the surest first; each says where.
+        differences: Where a layer differs from the textbook or from its likes, and no promise is broken.
         cautions: What may surprise.
         passed: The checks that hold of all layers.
         inconclusive: The checks that were not decided, and what they need.
@@ -287,6 +341,7 @@ class ModelReport:
     target: str
     layers: tuple[Layer, ...] = ()
     findings: tuple[Finding, ...] = ()
+    differences: tuple[Finding, ...] = ()
     cautions: tuple[Finding, ...] = ()
     passed: tuple[str, ...] = ()
     inconclusive: tuple[Open, ...] = ()
@@ -295,7 +350,7 @@ class ModelReport:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is wrong."""
+        """Whether no promise is broken; a layer may still differ from the textbook, or from its likes."""
         return not self.findings
 
     @property
@@ -311,9 +366,14 @@ class ModelReport:
         return tuple(dict.fromkeys(choice for layer in self.layers for choice in layer.given))
 
     @property
+    def named(self) -> tuple[Finding, ...]:
+        """The broken promises, and then the differences."""
+        return (*self.findings, *self.differences)
+
+    @property
     def causes(self) -> tuple[str, ...]:
-        """The slugs of all findings."""
-        return tuple(finding.cause for finding in self.findings if finding.cause)
+        """The slugs of all that is named."""
+        return tuple(finding.cause for finding in self.named if finding.cause)
 
     def __bool__(self) -> bool:
         return self.ok
@@ -332,8 +392,8 @@ class ModelReport:
         words = "no call of attention was heard" if not self.layers else _WORDS_OF_ALL[self.verdict]
         count = len(self.layers)
         heard = f"{count} call{'s' if count != 1 else ''} of attention"
-        lines = [_verdict(f"{self.target}, {heard}", self.findings, words, self.verdict, paint)]
-        lines += _lines(self.findings, self.cautions, (), (), paint)
+        lines = [_verdict(f"{self.target}, {heard}", self, words, paint)]
+        lines += _lines(self.named, self.cautions, (), (), paint)
         lines += [f"{paint.dim}-{paint.off} {line}" for line in _folded(self.layers)]
         lines += [f"{paint.yellow}?{paint.off} not watched: {place}" for place in self.unwatched]
         lines += _lines((), (), self.inconclusive, self.passed, paint)
@@ -365,12 +425,21 @@ _WORDS_OF_ALL: dict[Standing, str] = {
 _HOW: dict[Standing, str] = {"equal": "", "followed": " (followed)", "open": " (likely)"}
 
 
-def _verdict(target: str, findings: Sequence[Finding], words: str, verdict: Standing, paint: _Paint) -> str:
-    count = len(findings)
-    if count:
-        return f"{target}: {paint.red}{count} finding{'s' if count > 1 else ''}{paint.off}"
-    text = f"{paint.yellow}no finding, but {words}" if verdict == "open" else f"{paint.green}no finding, {words}"
+def _verdict(target: str, report: Report | ModelReport, words: str, paint: _Paint) -> str:
+    broken, others = len(report.findings), len(report.differences)
+    counts = [
+        f"{paint.red}{_counted(broken, 'broken promise')}{paint.off}" if broken else "",
+        f"{paint.yellow}{_counted(others, 'difference')} from the textbook{paint.off}" if others else "",
+    ]
+    if any(counts):
+        return f"{target}: {' and '.join(filter(None, counts))}"
+    is_open = report.verdict == "open"
+    text = f"{paint.yellow}no finding, but {words}" if is_open else f"{paint.green}no finding, {words}"
     return f"{target}: {text}{paint.off}"
+
+
+def _counted(count: int, name: str) -> str:
+    return f"{count} {name}{'s' if count > 1 else ''}"
 
 
 def _choices_line(choices: Sequence[str], paint: _Paint) -> Iterator[str]:
@@ -379,18 +448,20 @@ def _choices_line(choices: Sequence[str], paint: _Paint) -> Iterator[str]:
 
 
 def _lines(
-    findings: Iterable[Finding],
+    named: Iterable[Finding],
     cautions: Iterable[Finding],
     inconclusive: Iterable[Open],
     passed: Sequence[str],
     paint: _Paint,
 ) -> Iterator[str]:
-    marked = [*(("x", paint.red, each) for each in findings), *(("!", paint.yellow, each) for each in cautions)]
-    for mark, color, each in marked:
+    marked = [("~" if each.step else "x", paint.yellow if each.step else paint.red, each) for each in named]
+    for mark, color, each in [*marked, *(("!", paint.yellow, each) for each in cautions)]:
         where = f"{each.where}: " if each.where else ""
-        title = where + (each.cause or "not in the museum") + _HOW[each.how]
+        title = where + (each.cause or each.step or "not in the museum") + _HOW[each.how]
         yield f"{color}{mark} {title}{paint.off}: {each.told}"
         yield f"    {each.evidence}"
+        if each.step and not each.caution:
+            yield f"    if it is meant ({STEPS[each.step]}), accept it by but=[{each.step!r}] or --but {each.step}"
         if each.also:
             yield f"    it could also be {' or '.join(each.also)}"
         if each.cause:
@@ -414,6 +485,7 @@ def _dict(report: Report | ModelReport) -> dict[str, Any]:
         "verdict": report.verdict,
         "given": list(report.given),
         "findings": _dicts(report.findings),
+        "differences": _dicts(report.differences),
         "cautions": _dicts(report.cautions),
         "passed": list(report.passed),
         "inconclusive": [asdict(each) for each in report.inconclusive],

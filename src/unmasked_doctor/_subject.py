@@ -55,6 +55,7 @@ class Because(NamedTuple):
     also: tuple[str, ...] = ()
     open: bool = False
     how: Standing = "open"
+    step: str = ""
 
 
 def explained(rows: Iterable[Because], check: str, evidence: object) -> Finding | Open:
@@ -62,7 +63,7 @@ def explained(rows: Iterable[Because], check: str, evidence: object) -> Finding 
     row = next(row for row in rows if row.fits)
     if row.open:
         return Open(check, f"{row.text}: {evidence}")
-    return Finding(check, row.cause, row.text, str(evidence), how=row.how, also=row.also)
+    return Finding(check, row.cause, row.text, str(evidence), how=row.how, also=row.also, step=row.step)
 
 
 class Subject:
@@ -102,10 +103,11 @@ class Subject:
         """Another copy, as it was before anything was asked."""
         return self.admit(self.target.dtype).with_axes(self.target.mask_axes)
 
-    def knowing(self, causal: bool | None) -> Subject:
-        """Return the same subject, of which it is known whether a token may see a later one."""
+    def knowing(self, causal: bool | None, positions: bool | None = None) -> Subject:
+        """The same, of which it is known whether a token may see a later one, and whether order counts."""
         twin = copy.copy(self)
         twin.causal = causal
+        twin.positions = self.positions if positions is None else positions
         return twin
 
     def release(self) -> None:
@@ -182,9 +184,16 @@ class Subject:
                 if (items, tokens) != (self.items, self.tokens):
                     continue
                 return Open(check, f"the target raised {brief(error)}")
-            if evidence is not None:
+            if evidence is not None and self._confirmed(question):
                 return explained(rows, check, self._least(question) or evidence)
         return Passed(check)
+
+    def _confirmed(self, question: Callable[[int, int], Evidence | None]) -> bool:
+        """Whether another size shows it too, so that no coincidence of sizes does; or is refused."""
+        try:
+            return question(self.items + 1, self.fixed or self.tokens + 2) is not None
+        except Exception:  # as above
+            return True
 
     def _least(self, question: Callable[[int, int], Evidence | None]) -> Evidence | None:
         """The evidence of the smallest sizes that show it."""
@@ -415,7 +424,8 @@ def precise(subject: Subject) -> list[Outcome]:
     bits = min((torch.finfo(e.inputs[0].dtype).bits for e in softmaxes), default=64)
     if bits < 32 and subject.target.copied:
         text = "the softmax is computed in 16 bits, inside of what computes in more"
-        return [Finding("the softmax keeps its precision", None, text, subject.sized(f"it has {bits} bits"))]
+        evidence = subject.sized(f"it has {bits} bits")
+        return [Finding("the softmax keeps its precision", None, text, evidence, step="softmax")]
     if min((torch.finfo(x.dtype).bits for e in events for x in e.inputs if x.is_floating_point()), default=64) < 32:
         return [narrow]
     subject.upcast = any(e.kind == "product" and e.inputs[0].dim() == 3 and e.inputs[0].dtype == torch.float32

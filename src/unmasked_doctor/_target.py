@@ -36,7 +36,7 @@ class Options:
     inputs: Inputs = "x"
     batch_first: bool = True
     weights: Mapping[str, Any] | None = None
-    positions: bool = False
+    positions: bool | None = None
     tokens: int | None = None
     key_dim: int | tuple[int, int] | None = None
     cache: str | None = None
@@ -54,10 +54,11 @@ class Options:
             needed = size is not None or name == "embed_dim" or (name == "key_dim" and isinstance(self.key_dim, tuple))
             if needed and (not isinstance(size, int) or isinstance(size, bool) or size < least):
                 raise ValueError(f"{name} is {getattr(self, name)!r}; it must be a whole number, {least} or more")
-        for name in ("batch_first", "positions", "training"):
+        for name in ("batch_first", "training"):
             flag(name, getattr(self, name))
-        if self.causal is not True and self.causal is not False and self.causal is not None:
-            raise ValueError(f"causal is {self.causal!r}; pass True, False, or None if that is not known")
+        for name in ("causal", "positions"):
+            if not any(getattr(self, name) is value for value in (True, False, None)):
+                raise ValueError(f"{name} is {getattr(self, name)!r}; pass True, False, or None if that is not known")
         if self.key_dim is not None and self.own:
             raise ValueError(
                 f"key_dim is {self.key_dim!r}, and with inputs={self.inputs!r} the keys are of the tokens themselves: "

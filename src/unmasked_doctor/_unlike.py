@@ -17,7 +17,7 @@ from unmasked_doctor._listen.hear import Facts
 from unmasked_doctor._listen.wires import Wires
 from unmasked_doctor._report import Standing
 
-__all__ = ["FACTS", "Seen", "may_be_a_mistake", "odd_ones", "tiled"]
+__all__ = ["FACTS", "Seen", "may_be_a_mistake", "odd_ones", "step_of", "tiled"]
 
 Difference = tuple[str | None, str, str]  # a cause, what is told, and the evidence
 
@@ -390,6 +390,19 @@ FACTS: dict[str, Fact] = {
         None, "where all tokens are the same, its scores depend on more than the distance",
         "those of the others depend on it alone"), follows=True, good=True),
 }  # fmt: skip
+
+
+# The step of `STEPS` in which a layer differs, where another name says more.
+_STEP = {
+    "causal": "mask", "keys": "mask", "padding": "mask", "gain": "scale", "values": "projections",
+    "weights": "softmax", "reads": "heads", "tokens": "layout", "merge": "layout", "sources": "inputs",
+    "biased": "bias", "pairs": "positions",
+}  # fmt: skip
+
+
+def step_of(fact: str) -> str:
+    """The step of attention that a fact is of."""
+    return _STEP.get(fact, fact)
 
 
 def may_be_a_mistake(name: str, seen: Seen, value: Any, usual: Any) -> bool:

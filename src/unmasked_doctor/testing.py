@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Any, Literal
 
-from unmasked_doctor import Report, diagnose, museum, reaches
+from unmasked_doctor import Report, diagnose, reaches
+from unmasked_doctor._report import known
 
 __all__ = ["assert_attention"]
 
@@ -17,11 +18,12 @@ def assert_attention(
     at_least: Literal["followed", "equal"] | None = None,
     **options: Any,
 ) -> Report:
-    """Fail unless the doctor finds nothing wrong with an attention module or function.
+    """Fail unless an attention module or function keeps its promises, and differs from the textbook as is meant.
 
     Args:
         target: A module or a function.
-        but: Slugs of mistakes that it may have: those that are known, and stay.
+        but: What it may do: slugs of mistakes that are known and stay, and steps of `unmasked_doctor.STEPS` in which it
+            is meant to differ, such as "scale".
         at_least: How well it must be known what it computes, to pass: see `Report.verdict`.
         options: As `unmasked.diagnose` takes them: embed_dim, num_heads, causal, inputs and more.
 
@@ -29,9 +31,10 @@ def assert_attention(
         The report, for what else a test may ask of it.
 
     Raises:
-        AssertionError: There is a finding, or less is known than was asked for; its text is the report.
+        AssertionError: A promise is broken, a difference is not accepted, or less is known than was asked for; its text
+            is the report.
         TypeError: ``but`` is a name itself.
-        ValueError: A name in ``but`` is no mistake of the museum, or ``at_least`` is no verdict.
+        ValueError: A name in ``but`` is no mistake of the museum and no step, or ``at_least`` is no verdict.
 
     Examples:
         >>> from unmasked import CausalSelfAttention as MyLayer
@@ -42,13 +45,11 @@ def assert_attention(
     __tracebackhide__ = True
     if isinstance(but, str):
         raise TypeError(f"but is {but!r}; pass a collection of names: [{but!r}]")
-    for slug in but:
-        if slug not in museum.ENTRIES:
-            raise ValueError(f"but names {slug!r}, which is no mistake of unmasked_doctor.museum.ENTRIES")
+    known(but)
     if at_least not in (None, "followed", "equal"):
         raise ValueError(f'at_least is {at_least!r}; choose "followed" or "equal"')
     report = diagnose(target, **options)
     less = at_least is not None and not reaches(report.verdict, at_least)
-    if less or any(finding.cause is None or finding.cause not in but for finding in report.findings):
+    if less or not all(each.accepted(but) for each in report.named):
         raise AssertionError(report.text())
     return report

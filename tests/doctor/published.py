@@ -247,7 +247,7 @@ def main() -> int:
         if not report.ok:
             accused.append(case)
         if options.verbose and (not report.ok or report.cautions):
-            for finding in (*report.findings, *report.cautions):
+            for finding in (*report.named, *report.cautions):
                 print(f"    {finding.where}: {finding.cause}: {finding.told} | {finding.evidence}", flush=True)
     print(f"\n{len(made)} models examined, {len(accused)} cases accused, {len(failed)} failed, {len(skipped)} not made")
     for case in (*accused, *failed):

@@ -65,8 +65,8 @@ def test_nothing_is_found_in_healthy_models_and_every_layer_is_followed(name: st
     model = made(name, how)
     before, generator = copy.deepcopy(model.state_dict()), torch.get_rng_state()
     report = diagnose_model(model, MODELS[name][1])
-    assert (report.findings, report.cautions, report.unwatched) == ((), (), ())
-    assert report.ok
+    assert (report.named, report.cautions, report.unwatched) == ((), (), ())
+    assert not report.named, report
     assert report.verdict != "open"
     assert len(report.layers) == (36 if name == "T5" else 12)
     assert TOLD[name] in text(report)
@@ -156,7 +156,7 @@ def test_a_mistake_in_one_layer_of_twelve_is_named_there(name: str, mistake: str
     finally:
         layer.config = kept
         functions._local_mapping.pop("planted", None)
-    (where,) = {finding.where for finding in report.findings}
+    (where,) = {finding.where for finding in report.named}
     assert re.fullmatch(r".*\.7\..*|h\.7\.attn", where)
     assert cause in report.causes if cause else report.causes == ()
     assert [layer.name for layer in report.layers if layer.findings] == [where]
@@ -175,10 +175,10 @@ def test_a_layer_that_adds_something_else_than_its_likes_is_told_and_none_where_
     torch.manual_seed(0)
     slopes, x = alibi_slopes(3), torch.randn(2, 6, 12)
     report = diagnose_model(nn.Sequential(*(sloped(slopes[:1].expand(3) if n == 3 else slopes) for n in range(5))), x)
-    (finding,) = report.findings
+    (finding,) = report.named
     assert (finding.where, finding.told) == ("3", "it adds something else to its scores")
-    assert diagnose_model(nn.Sequential(*(sloped(slopes) for _ in range(5))), x).ok
-    assert diagnose_model(nn.Sequential(*(sloped(slopes * (n + 1)) for n in range(5))), x).ok
+    assert not diagnose_model(nn.Sequential(*(sloped(slopes) for _ in range(5))), x).named
+    assert not diagnose_model(nn.Sequential(*(sloped(slopes * (n + 1)) for n in range(5))), x).named
 
 
 def turned(of_queries: float = 1.0, of_keys: float = 1.0) -> nn.Module:
@@ -206,11 +206,11 @@ def test_a_layer_whose_keys_are_turned_unlike_its_queries_is_told_and_none_where
     torch.manual_seed(0)
     x = torch.randn(2, 6, 12)
     report = diagnose_model(nn.Sequential(*(turned(1.0, rate if n == 3 else 1.0) for n in range(5))), x)
-    (finding,) = report.findings
+    (finding,) = report.named
     assert (finding.where, finding.check) == ("3", "positions")
     assert finding.told == "where all tokens are the same, its scores depend on more than the distance"
-    assert diagnose_model(nn.Sequential(*(turned(n + 1.0, n + 1.0) for n in range(5))), x).ok
-    assert diagnose_model(nn.Sequential(turned(), turned(), turned(), Placed(), turned()), x).ok
+    assert not diagnose_model(nn.Sequential(*(turned(n + 1.0, n + 1.0) for n in range(5))), x).named
+    assert not diagnose_model(nn.Sequential(turned(), turned(), turned(), Placed(), turned()), x).named
 
 
 def sunk(sink: bool) -> nn.Module:
@@ -224,7 +224,7 @@ def sunk(sink: bool) -> nn.Module:
 def test_layers_with_other_parameters_are_no_likes() -> None:
     torch.manual_seed(0)
     x = torch.randn(2, 6, 12)
-    assert diagnose_model(nn.Sequential(*(sunk(n != 2) for n in range(5))), x).ok
+    assert not diagnose_model(nn.Sequential(*(sunk(n != 2) for n in range(5))), x).named
 
 
 @pytest.mark.filterwarnings("ignore:enable_nested_tensor is True")
@@ -233,12 +233,12 @@ def test_pytorchs_own_layers_are_followed(batch_first: bool) -> None:
     x = torch.randn(2, 5, 12, generator=torch.Generator().manual_seed(0))
     encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(12, 3, 8, batch_first=batch_first), 4)
     report = diagnose_model(encoder, x)
-    assert (report.ok, report.verdict != "open", len(report.layers)) == (True, True, 4)
+    assert (not report.named, report.verdict != "open", len(report.layers)) == (True, True, 4)
     mask = nn.Transformer.generate_square_subsequent_mask(5 if batch_first else 2)
     report = diagnose_model(
         nn.Transformer(12, 3, 4, 4, 8, batch_first=batch_first), {"src": x, "tgt": x, "tgt_mask": mask}
     )
-    assert (report.ok, report.verdict != "open", len(report.layers)) == (True, True, 12)
+    assert (not report.named, report.verdict != "open", len(report.layers)) == (True, True, 12)
     assert [layer.causal for layer in report.layers if "decoder" in layer.name and "self" in layer.name] == [True] * 4
     assert "layers.0.self_attn ... decoder.layers.3.self_attn: causal" in text(report)
 
@@ -250,7 +250,7 @@ def test_what_is_not_heard_is_said_and_nothing_is_decided() -> None:
             return weights / weights.sum(-1, keepdim=True) @ x
 
     report = diagnose_model(nn.Sequential(WrittenAttention()), torch.randn(2, 5, 6))
-    assert (report.ok, report.verdict != "open", report.layers) == (True, False, ())
+    assert (not report.named, report.verdict != "open", report.layers) == (True, False, ())
     assert report.unwatched == ("0 (WrittenAttention): no call of attention was heard in it",)
     assert text(report).startswith("Sequential, 0 calls of attention: no finding, but no call of attention was heard")
 

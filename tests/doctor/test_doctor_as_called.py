@@ -109,8 +109,8 @@ def test_it_tells_what_it_took_and_what_was_never_passed() -> None:
 
 def test_known_orders_and_masks_need_no_call() -> None:
     """By the names of its arguments, or as PyTorch's own layer, whose True hides."""
-    assert diagnose(Turned(), embed_dim=12, inputs="qkv").ok
-    assert diagnose(nn.MultiheadAttention(12, 3, batch_first=True), embed_dim=12, inputs="qkv_allowed").ok
+    assert not diagnose(Turned(), embed_dim=12, inputs="qkv").named
+    assert not diagnose(nn.MultiheadAttention(12, 3, batch_first=True), embed_dim=12, inputs="qkv_allowed").named
 
 
 def test_what_cannot_be_told_is_asked_for() -> None:

@@ -158,7 +158,7 @@ import sys
 sys.path.insert(0, {str(source.parent)!r})
 from {source.stem} import mine
 from unmasked import diagnose
-assert diagnose(mine, embed_dim=12, num_heads=3).ok
+assert not diagnose(mine, embed_dim=12, num_heads=3).named
 sys.exit("torch._dynamo" in sys.modules)
 """
     subprocess.run([sys.executable, "-c", program], check=True)

@@ -59,7 +59,7 @@ SLIPS: dict[str, tuple[str | None, dict[str, Any]]] = {
 def test_right_steps_of_many_kinds_are_settled_together_also_where_their_weights_are_named(weights) -> None:
     weights = weights and {role: f"{name}.weight" for role, name in weights.items()}
     report = MODERN.examine(weights=weights)
-    assert report.ok, report
+    assert not report.named, report
     assert report.verdict != "open"
     assert weights or "equality with the reference, step by step" in report.passed
 
@@ -68,7 +68,7 @@ def test_right_steps_of_many_kinds_are_settled_together_also_where_their_weights
 def test_one_wrong_step_among_them_is_named(slip: str) -> None:
     cause, steps = SLIPS[slip]
     report = MODERN(**steps).examine()
-    finding = report.findings[0]
+    finding = report.named[0]
     assert finding.cause == cause, report
     assert finding.how != "open"
     assert report.verdict != "open"
@@ -77,7 +77,7 @@ def test_one_wrong_step_among_them_is_named(slip: str) -> None:
 @pytest.mark.parametrize("weights", [None, LETTERS])
 def test_either_orientation_of_a_plain_matrix_is_right_and_biases_are_biases(weights) -> None:
     report = diagnose(Matrices(bias=True), embed_dim=24, weights=weights, causal=False)
-    assert report.ok, report
+    assert not report.named, report
     assert report.verdict != "open"
 
 
@@ -85,7 +85,7 @@ def test_matrices_multiplied_both_ways_contradict_what_was_said_of_them() -> Non
     said = Style(Matrices, weights=LETTERS, causal=False)
     both = said(slip="o").examine()
     assert both.causes == ("weight-not-transposed",)
-    assert both.findings[0].how == "open"
+    assert both.named[0].how == "open"
     assert said.examine().verdict != "open"
 
 
@@ -99,11 +99,11 @@ def test_each_of_three_inputs_must_make_its_own() -> None:
 def test_a_mask_of_three_axes_belongs_to_its_item_also_where_four_are_taken() -> None:
     three = Style(Attention, dim=E, heads=H, inputs="qkv_allowed", names=separate("", "_proj"))
     first = three(spread=lambda allowed, heads: allowed[0] if allowed.dim() == 3 else four(allowed))
-    (finding,) = first.examine().findings
+    (finding,) = first.examine().named
     assert finding.cause == "only-first-item"
     assert "(batch, queries, keys)" in finding.told
     right = three.examine()
-    assert right.ok
+    assert not right.named
     assert right.verdict != "open"
 
 
@@ -120,7 +120,7 @@ def test_a_mask_of_three_axes_belongs_to_its_item_also_where_four_are_taken() ->
 )
 def test_what_it_sees_is_told(name: str, told: str) -> None:
     report = examined(WRONG[name])
-    assert told in report.findings[0].told, report
+    assert told in report.named[0].told, report
 
 
 def test_convolutions_leave_it_open_and_masks_made_in_float32_do_not() -> None:
@@ -132,7 +132,7 @@ def test_convolutions_leave_it_open_and_masks_made_in_float32_do_not() -> None:
         sees=lambda at, keys: torch.ones(len(at), len(keys)).tril().bool(),  # which hides nothing of the rest
     )
     report = masked.examine()
-    assert report.ok, report
+    assert not report.named, report
     assert report.verdict != "open"
 
 
@@ -146,7 +146,7 @@ def test_convolutions_leave_it_open_and_masks_made_in_float32_do_not() -> None:
 def test_queries_hidden_where_keys_are_padding_and_groups_dealt_out_in_turn_are_left_open(name: str, told: str) -> None:
     assert WRONG[name].twin.examine().verdict != "open"
     report = examined(WRONG[name])
-    assert (report.ok, report.verdict) == (True, "open")
+    assert (not report.named, report.verdict) == (True, "open")
     assert told in report.text()
 
 

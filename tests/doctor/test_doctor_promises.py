@@ -61,7 +61,7 @@ CASES: dict[str, tuple[Any, dict[str, Any], str]] = {
 def test_what_a_finding_shows_runs_and_prints_the_difference(name: str) -> None:
     target, options, though = CASES[name]
     report = diagnose(target, embed_dim=12, **options)
-    shown = [finding for finding in report.findings if finding.pair is not None]
+    shown = [finding for finding in report.named if finding.pair is not None]
     assert shown, report
     pair = shown[0].pair
     assert pair is not None
@@ -78,7 +78,7 @@ def test_a_scale_breaks_no_promise_and_shows_its_evidence() -> None:
     def unscaled(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         return (q @ k.transpose(1, 2)).softmax(-1) @ v
 
-    (finding,) = diagnose(unscaled, embed_dim=12, causal=False, inputs="qkv").findings
+    (finding,) = diagnose(unscaled, embed_dim=12, causal=False, inputs="qkv").named
     assert finding.cause == "missing-scale"
     assert finding.pair is None
     assert finding.show() == f"# {finding.evidence}"

@@ -77,14 +77,14 @@ RIGHT = {
 @pytest.mark.parametrize("seed", range(3))
 def test_right_code_that_was_accused_is_not(name: str, seed: int) -> None:
     report = RIGHT[name].examine(seed)
-    assert report.ok, report
+    assert not report.named, report
 
 
 def test_where_nobody_said_whether_it_is_causal_a_window_into_the_future_is_asked_about() -> None:
     ahead = Attention(E, H, sees=lambda at, keys: keys <= at[:, None] + 1)
     report = diagnose(ahead, embed_dim=E)
     told = "each query sees all tokens before it and 1 after it: pass causal=True if that is too many"
-    assert (report.ok, report.verdict) == (True, "open")
+    assert (not report.named, report.verdict) == (True, "open")
     assert told in [each.needs for each in report.inconclusive]
     assert not diagnose(ahead, embed_dim=E, causal=True).ok
 
@@ -100,14 +100,14 @@ def test_the_width_of_a_head_is_not_taken_for_the_length_of_a_window() -> None:
 @pytest.mark.parametrize("style", [STEPS(causal=True), STEPS(inputs="x_allowed")], ids=["its own", "given"])
 def test_of_a_mask_of_the_other_polarity_nothing_else_is_said_where_a_token_then_sees_nothing(style: Style) -> None:
     report = style(show=lambda s, allowed: s.masked_fill(allowed, -math.inf)).examine()
-    assert [finding.cause for finding in report.findings] == ["mask-polarity"]
+    assert [finding.cause for finding in report.named] == ["mask-polarity"]
 
 
 def test_what_does_not_run_is_told_with_its_line() -> None:
     def fails(x: Tensor) -> Tensor:
         return x[:, 99]
 
-    (finding,) = diagnose(fails, embed_dim=E).findings
+    (finding,) = diagnose(fails, embed_dim=E).named
     line = fails.__code__.co_firstlineno + 1
     assert finding.evidence.endswith(f", at line {line} of test_doctor_sound.py")
 
@@ -129,7 +129,7 @@ def test_what_is_changed_in_place_is_followed() -> None:
 def test_what_is_right_by_some_checkpoints_is_a_caution_and_open(style: Style, cause: str) -> None:
     report = style.examine()
     assert [caution.cause for caution in report.cautions] == [cause]
-    assert (report.ok, report.verdict) == (True, "open")
+    assert (not report.named, report.verdict) == (True, "open")
 
 
 # Wrong, and once said to be decided
@@ -208,9 +208,9 @@ WRONG: dict[str, tuple[Style, str]] = {
 def test_wrong_code_is_found_or_left_open_and_never_settled(name: str) -> None:
     style, told = WRONG[name]
     report = style.examine()
-    assert not report.ok or report.verdict == "open", report
+    assert report.named or report.verdict == "open", report
     if told:
-        assert any(told in finding.told for finding in report.findings), report
+        assert any(told in finding.told for finding in report.named), report
 
 
 # What it promises
@@ -224,7 +224,7 @@ def test_three_words_say_how_well_it_is_known() -> None:
     assert [each.verdict for each in (equal, followed, unknown)] == ["equal", "followed", "open"]
     assert followed.given == ("how places turn queries and keys",)
     assert "taken as given: how places turn queries and keys" in re.sub(r"\s+", " ", followed.text())
-    (finding,) = examined(STRANGERS["gpt-no-scale"]).findings
+    (finding,) = examined(STRANGERS["gpt-no-scale"]).named
     assert (finding.cause, finding.how) == ("missing-scale", "equal")
 
 
@@ -312,10 +312,10 @@ def test_one_wrong_layer_of_a_model_is_found_in_its_place(cause: str | None, tol
     names = separate("", "_proj")
     wrong, *right = (Attention(E, H, names, residual=True, **each) for each in (slip, {}, {}, {}))
     report = diagnose_model(nn.Sequential(right[0], wrong, right[1]), x)
-    assert {finding.where for finding in report.findings} == {"1"}, report
-    assert any(finding.cause == cause and told in finding.told for finding in report.findings), report
+    assert {finding.where for finding in report.named} == {"1"}, report
+    assert any(finding.cause == cause and told in finding.told for finding in report.named), report
     healthy = diagnose_model(nn.Sequential(*right), x)
-    assert (healthy.ok, healthy.verdict) == (True, "followed"), healthy
+    assert (not healthy.named, healthy.verdict) == (True, "followed"), healthy
 
 
 def test_cross_attention_that_reads_its_own_tokens_is_unlike_its_name() -> None:
@@ -332,5 +332,5 @@ def test_cross_attention_that_reads_its_own_tokens_is_unlike_its_name() -> None:
 
     inputs = (torch.randn(2, 6, E), torch.randn(2, 6, E))
     own = {"taken": lambda x, memory, _: (x, x, x)}
-    assert diagnose_model(Decoder({}, {}, {}), inputs).ok
-    assert {f.where for f in diagnose_model(Decoder({}, own, {}), inputs).findings} == {"cross_attn.1"}
+    assert not diagnose_model(Decoder({}, {}, {}), inputs).named
+    assert {f.where for f in diagnose_model(Decoder({}, own, {}), inputs).named} == {"cross_attn.1"}

@@ -31,7 +31,7 @@ def there(request: pytest.FixtureRequest) -> Iterator[torch.device]:
 
 
 def verdict(report: Report) -> tuple[Any, ...]:
-    told = [(finding.check, finding.cause, finding.told) for finding in (*report.findings, *report.cautions)]
+    told = [(finding.check, finding.cause, finding.told) for finding in (*report.named, *report.cautions)]
     return report.ok, told, report.passed, [each.check for each in report.inconclusive]
 
 
@@ -101,7 +101,7 @@ TARGETS |= {name: (case.make, case.call) for name, case in (RIGHT | WRONG).items
 @pytest.mark.parametrize("name", LAYERS)
 def test_layers_get_the_verdict_that_they_get_on_the_cpu(name: str, there: torch.device) -> None:
     report = same_verdict(there, LAYERS[name])
-    assert report.ok, report
+    assert not report.named, report
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -125,7 +125,7 @@ def test_functions_and_their_weights_are_examined_there(there: torch.device) -> 
         return out(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
 
     report = diagnose(attend, embed_dim=12, weights={"qkv": qkv, "out": out.weight, "out_bias": out.bias}, num_heads=3)
-    assert report.ok, report
+    assert not report.named, report
     assert "equality with the reference" in report.passed
 
 
@@ -135,7 +135,7 @@ def test_matrices_are_known_by_where_they_lie_there(there: torch.device) -> None
         (WRONG["one-layer-in-the-list"].style, "query and key are made by one layer"),
     ):
         report = same_verdict(there, (style.make, style.call))
-        assert any(told in finding.told for finding in report.findings), report
+        assert any(told in finding.told for finding in report.named), report
 
 
 def test_a_mask_on_another_device_is_told(there: torch.device) -> None:
@@ -143,8 +143,8 @@ def test_a_mask_on_another_device_is_told(there: torch.device) -> None:
         return torch.ones(len(at), len(keys), dtype=torch.bool).tril()
 
     module = Attention(12, 3, sees=here, **SDPA)
-    assert diagnose(module, embed_dim=12, causal=True).ok
-    (finding,) = diagnose(module.to(there), embed_dim=12, causal=True).findings
+    assert not diagnose(module, embed_dim=12, causal=True).named
+    (finding,) = diagnose(module.to(there), embed_dim=12, causal=True).named
     assert "it does not run where its parameters are: a tensor of its own, such as a mask, is on anoth" in finding.told
     assert "same device" in finding.evidence
 
@@ -152,7 +152,7 @@ def test_a_mask_on_another_device_is_told(there: torch.device) -> None:
 def test_a_model_is_examined_there(there: torch.device) -> None:
     layers = (nn.TransformerEncoderLayer(12, 3, batch_first=True, device=there) for _ in range(2))
     report = diagnose_model(nn.Sequential(*layers), torch.randn(2, 5, 12, device=there))
-    assert report.ok, report
+    assert not report.named, report
 
 
 def test_probes_take_what_is_there(there: torch.device) -> None:
@@ -169,6 +169,6 @@ def test_probes_take_what_is_there(there: torch.device) -> None:
 def test_the_gpus_generator_is_left_as_it_was() -> None:
     layer = nn.MultiheadAttention(12, 3, dropout=0.3, batch_first=True, device="cuda")
     before = torch.cuda.get_rng_state()
-    assert diagnose(layer, embed_dim=12, inputs="qkv", training=True).ok
+    assert not diagnose(layer, embed_dim=12, inputs="qkv", training=True).named
     assert probes.changes_from_call_to_call(nn.Dropout(), torch.ones(2, 3, 4, device="cuda")) is not None
     assert torch.equal(torch.cuda.get_rng_state(), before)

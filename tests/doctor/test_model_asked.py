@@ -68,7 +68,7 @@ def examined(name: str, wrong: str) -> ModelReport:
 @pytest.mark.parametrize("name", DESIGNS)
 def test_a_design_is_not_accused(name: str) -> None:
     report = examined(name, "")
-    assert (report.findings, report.cautions, report.unwatched) == ((), (), ()), report.text()
+    assert (report.named, report.cautions, report.unwatched) == ((), (), ()), report.text()
     assert report.verdict == "followed"
 
 
@@ -76,7 +76,7 @@ def test_a_design_is_not_accused(name: str) -> None:
 def test_the_wrong_layer_of_a_design_is_found(name: str, wrong: str) -> None:
     report = examined(name, wrong)
     at = 1 if name.startswith("two layers") else 2
-    assert {finding.where.rpartition(".")[0] for finding in report.findings} == {f"blocks.{at}"}, report.text()
+    assert {finding.where.rpartition(".")[0] for finding in report.named} == {f"blocks.{at}"}, report.text()
     cause = DESIGNS[name][2][wrong]
     assert cause is None or cause in report.causes, report.text()
 
@@ -90,9 +90,9 @@ def test_batch_first_forgotten_is_found(options: dict[str, bool]) -> None:
     report = diagnose_model(Forgetful(batch_first=False, **options), IDS)
     assert report.causes == ("batch-first-forgotten",), report.text()
     assert {layer.heads for layer in report.layers} == {3}
-    assert "pass batch_first=False" in report.findings[0].evidence
+    assert "pass batch_first=False" in report.named[0].evidence
     right = diagnose_model(Forgetful(batch_first=True, **options), IDS)
-    assert right.ok
+    assert not right.named
     assert "no item reaches another" in right.passed
 
 
@@ -103,7 +103,7 @@ def test_tokens_first_is_no_mistake_where_positions_or_the_caller_say_so() -> No
         (Forgetful(batch_first=False, places=False), False),
     ):
         report = diagnose_model(model, IDS.T.contiguous(), batch_first=said)
-        assert report.ok, report.text()
+        assert not report.named, report.text()
         assert "no item reaches another" in report.passed
 
 
@@ -124,16 +124,16 @@ def test_an_item_that_reaches_another_is_told_with_its_layer_and_pairs_of_items_
     torch.manual_seed(0)
     blocks = stacked(3, 0, "")
     report = diagnose_model(Model([*blocks[:2], Centered(), blocks[2]]), IDS)
-    (finding,) = report.findings
+    (finding,) = report.named
     assert (finding.check, finding.cause) == ("no item reaches another", None)
     assert "first in 'blocks.2'" in finding.evidence
-    assert diagnose_model(Paired(), IDS).ok
+    assert not diagnose_model(Paired(), IDS).named
 
 
 def test_one_item_is_asked_with_another_one() -> None:
     torch.manual_seed(0)
     report = diagnose_model(decoder(""), IDS[:1])
-    assert report.ok
+    assert not report.named, report
     assert "no item reaches another" in report.passed
 
 
@@ -143,9 +143,9 @@ def test_one_item_is_asked_with_another_one() -> None:
 def test_causal_is_asked_where_it_was_asked_for() -> None:
     torch.manual_seed(0)
     encoder = Model(stacked(3, 0, ""))
-    assert diagnose_model(encoder, IDS).ok
+    assert not diagnose_model(encoder, IDS).named
     report = diagnose_model(encoder, IDS, causal=True)
-    assert [(f.where, f.cause) for f in report.findings] == [("blocks.0.mixer", "no-causal-mask")]
+    assert [(f.where, f.cause) for f in report.named] == [("blocks.0.mixer", "no-causal-mask")]
     assert "no output sees later tokens" in diagnose_model(decoder(""), IDS, causal=True).passed
 
 
@@ -154,7 +154,7 @@ def test_a_decoder_that_sees_the_future_alone_is_found_and_a_pair_of_readers_is_
     report = diagnose_model(Model([Block(Mixer(sees=causal, wrong="future")) for _ in range(3)]), IDS)
     assert report.causes == ("mask-polarity",) * 3
     both = [Block(Mixer(sees=causal, wrong=wrong)) for wrong in ("", "future") * 2]
-    assert diagnose_model(Model(both), IDS).ok
+    assert not diagnose_model(Model(both), IDS).named
 
 
 # What no attention mixes, and what all padding gives
@@ -164,7 +164,7 @@ def test_what_mixes_tokens_without_attention_is_listed_and_the_verdict_is_open()
     torch.manual_seed(0)
     mixers = [Mixer(sees=causal), Running(), Mixer(sees=causal), Convolved()]
     report = diagnose_model(Model([Block(mixer) for mixer in mixers]), IDS)
-    assert (report.ok, report.verdict) == (True, "open")
+    assert (not report.named, report.verdict) == (True, "open")
     assert report.unwatched == (
         "blocks.1.mixer (Running): it mixes tokens, and no attention was heard in it",
         "blocks.3.mixer (Convolved): it mixes tokens, and no attention was heard in it",
@@ -182,12 +182,12 @@ def test_an_item_that_is_all_padding_and_gives_nan_is_a_caution_and_a_finding_if
     torch.manual_seed(0)
     model = Model(stacked(2, 0, "", hidden=-torch.inf))
     report = diagnose_model(model, IDS)
-    assert report.ok
+    assert not report.named, report
     assert [caution.cause for caution in report.cautions] == ["fully-masked-row"]
     assert diagnose_model(model, IDS, strict=True).causes == ("fully-masked-row",)
     assert "an item that is all padding gives numbers" in diagnose_model(Model(stacked(2, 0, "")), IDS).passed
     spread = diagnose_model(Model([*stacked(2, 0, "", hidden=-torch.inf), Leaking()]), IDS)
-    assert [finding.told for finding in spread.findings] == ["an item that is all padding, by pad, makes others NaN"]
+    assert [finding.told for finding in spread.named] == ["an item that is all padding, by pad, makes others NaN"]
 
 
 @pytest.mark.parametrize("option", ["causal", "batch_first", "strict"])
@@ -223,6 +223,6 @@ def test_a_model_without_positions_and_without_a_mask_sees_later_tokens() -> Non
         (Words(), torch.randint(9, (2, 6))),
     ):
         report = diagnose_model(model, inputs, causal=True)
-        assert "no output sees later tokens" in [finding.check for finding in report.findings]
+        assert "no output sees later tokens" in [finding.check for finding in report.named]
         alike = diagnose_model(model, inputs[:, :1].expand_as(inputs).clone(), causal=True)
         assert "no output sees later tokens" not in alike.passed, "nothing was asked"

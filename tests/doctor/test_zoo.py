@@ -71,14 +71,14 @@ def shown(report: Report, style: Style) -> str:
 @pytest.mark.parametrize("name", [name for name in RIGHT if name in JUDGED])
 def test_a_right_module_is_not_accused(name: str) -> None:
     report = examined(RIGHT[name])
-    assert report.ok, shown(report, RIGHT[name].style)
+    assert not report.named, shown(report, RIGHT[name].style)
 
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", [name for name in TWINS if name in JUDGED])
 def test_the_right_twin_of_a_wrong_module_is_not_accused(name: str) -> None:
     report = TWINS[name].examine()
-    assert report.ok, shown(report, TWINS[name])
+    assert not report.named, shown(report, TWINS[name])
 
 
 def test_no_stranger_stands_there_twice_or_has_a_slip_that_changes_nothing() -> None:
@@ -92,10 +92,10 @@ def test_no_stranger_stands_there_twice_or_has_a_slip_that_changes_nothing() -> 
 def test_a_wrong_module_is_found_and_named(name: str) -> None:
     report = examined(WRONG[name])
     source = shown(report, WRONG[name].style)
-    assert report.ok is (name in UNSEEN), source
+    assert (not report.named) is (name in UNSEEN), source
     cause = OTHERWISE.get(name, WRONG[name].cause)
-    assert report.ok or cause is None or report.causes == (cause,), source
-    assert all(finding.evidence for finding in report.findings), source
+    assert not report.named or cause is None or report.causes == (cause,), source
+    assert all(finding.evidence for finding in report.named), source
 
 
 def test_few_are_not_found_or_named_otherwise() -> None:

@@ -83,7 +83,7 @@ def trained(subject: Subject, *, equal: bool = False) -> Iterator[Outcome]:
     evidence = f"{len(drawn)} draws: their mean is off by {gap[sure].max().item():.2g}, more than chance allows"
     if any(facts.dropout for event in events if event.kind == "softmax" for facts in event.facts):
         text = "its mean over dropout is not what it computes in evaluation: dropout stands before the softmax"
-        yield Finding(check, None, text, evidence, how="followed")
+        yield Finding(check, None, text, evidence, how="followed", step="dropout")
         return
     tokens = expected[0] - expected[0].mean(0)  # without what the last bias adds to all of them
     less = drawn.mean(0) - drawn.mean(0).mean(0)
@@ -92,7 +92,8 @@ def trained(subject: Subject, *, equal: bool = False) -> Iterator[Outcome]:
         text = (
             f"its output in training is on average {share:.2f} times what it is in evaluation: what dropout keeps is "
         )
-        yield Finding(check, None, f"{text}not divided by the share that it keeps", evidence, how="followed")
+        text += "not divided by the share that it keeps"
+        yield Finding(check, None, text, evidence, how="followed", step="dropout")
     else:
         yield Open(check, f"whether a norm or a nonlinearity behind dropout may move the mean: {evidence}")
 

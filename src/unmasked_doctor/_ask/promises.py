@@ -17,11 +17,13 @@ from unmasked_doctor._subject import Subject
 from unmasked_doctor._target import draw
 from unmasked_doctor.probes import moved
 
-__all__ = ["ALONE", "FUTURE", "MASK", "broken", "prepared", "with_pairs"]
+__all__ = ["ALONE", "BREAK", "FUTURE", "MASK", "ORDER", "broken", "prepared", "settled", "with_pairs"]
 
 ALONE = "batch items independent"
 FUTURE = "no leak from the future, in value and gradient"
 MASK = "mask polarity, and padding respected"
+ORDER = "permutation equivariance"
+BREAK = ("mask", "softmax", "layout")  # steps that decide which tokens an output depends on
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,7 @@ class _Change:
         named: What is changed, in words.
         though: What was asked for.
         allowed: Who may see whom, (tokens, tokens); None for everything.
+        turned: Whether the tokens are put in another order instead, in which their outputs must come too.
     """
 
     promise: str
@@ -45,13 +48,18 @@ class _Change:
     named: str
     though: str
     allowed: Tensor | None = None
+    turned: bool = False
 
     @property
     def line(self) -> str:
+        if self.turned:
+            return "second = first.roll(1, 1)"
         times = f"{self.factor} * " if self.factor != 1 else ""
         return f"second[{self.at}] = {times}first[{self.at}].flip(-1)"
 
     def made(self, first: Tensor) -> Tensor:
+        if self.turned:
+            return first.roll(1, 1)
         second, place = first.clone(), tuple(slice(None) if each == ":" else int(each) for each in self.at.split(", "))
         second[place] = self.factor * first[place].flip(-1)
         return second
@@ -76,13 +84,41 @@ def prepared(target: nn.Module, dtype: torch.dtype = torch.float64) -> nn.Module
     return asked
 
 
+def settled(steps: list[Outcome], asked: list[Outcome]) -> list[Outcome]:
+    """Let steps that differ from the textbook name the promise that calls show to be broken.
+
+    Args:
+        steps: What was seen within.
+        asked: What calls showed.
+
+    Returns:
+        All outcomes. Where a promise is broken, the steps that decide on which tokens an output depends take its place;
+        without a broken promise, and of other steps, they stay differences.
+
+    Examples:
+        >>> seen = Finding("equality", "no-causal-mask", "no query is kept from later keys", "seen", step="mask")
+        >>> shown = Finding(FUTURE, None, "every token sees every other", "2 tokens")
+        >>> [(each.check == FUTURE, each.cause, each.step) for each in settled([seen], [shown])]
+        [(True, 'no-causal-mask', '')]
+        >>> settled([seen], [Passed(FUTURE)])[0].step
+        'mask'
+    """
+    broken = next((each for each in asked if isinstance(each, Finding) and not (each.caution or each.step)), None)
+
+    reasons = [each for each in steps if isinstance(each, Finding) and not each.caution and each.step in BREAK]
+    if broken is None or not reasons:
+        return [*steps, *asked]
+    shown = [replace(each, check=broken.check, evidence=broken.evidence, step="") for each in reasons]
+    return [*shown, *(each for each in steps if each not in reasons), *(each for each in asked if each is not broken)]
+
+
 def with_pairs(subject: Subject, outcomes: list[Outcome]) -> list[Outcome]:
     """Give findings the pair of inputs that shows them.
 
     A finding takes the pair of its own check. What is found alone takes any pair, since nothing else is known
     that could have made it.
     """
-    findings = [each for each in outcomes if isinstance(each, Finding) and not each.caution]
+    findings = [each for each in outcomes if isinstance(each, Finding) and not (each.caution or each.step)]
     if not findings:
         return outcomes
     pairs = list(broken(subject))
@@ -121,6 +157,9 @@ def _changes(subject: Subject, items: int, tokens: int) -> Iterator[_Change]:
     every, last = torch.ones(items, tokens, dtype=torch.bool), tokens - 1
     before, other = every.clone(), every.clone()
     before[:, last], other[items - 1] = False, False
+    if subject.positions is False and not subject.causal and subject.options.own and not subject.options.masked:
+        though = "no token has a position"
+        yield _Change(ORDER, "", 1, every, "the order of their tokens", though, turned=True)
     for factor in (1, 100, -100):
         large = f", {abs(factor)} times as large" if factor != 1 else ""
         yield _Change(ALONE, f"{items - 1}", factor, other, f"item {items - 1}{large}", "items are independent")
@@ -136,6 +175,7 @@ def _pair(subject: Subject, change: _Change, items: int, tokens: int) -> Pair | 
     first = subject.noise(items, tokens)
     second = change.made(first)
     one, two = (subject.target(x, allowed=change.allowed) for x in (first, second))
+    two = two.roll(-1, 1) if change.turned else two
     reached = moved(two, one) & change.kept
     if not reached.any() or not two[change.kept].isfinite().all():  # what overflows is no evidence
         return None
@@ -169,6 +209,7 @@ def _code(subject: Subject, change: _Change, first: Tensor, item: int, token: in
     lines.append(f"asked = prepared(target, {dtype})" if module else "asked = target")
     lines.append("generator = torch.Generator().manual_seed(0)")
     lines.append(f"first = torch.randn({tuple(first.shape)}, generator=generator, dtype=torch.float64).to({dtype})")
-    lines += ["second = first.clone()", change.line]
-    lines.append(f"print((call(second) - call(first))[{item}, {token}].abs().max().item())")
+    lines += [change.line] if change.turned else ["second = first.clone()", change.line]
+    again = "call(second).roll(-1, 1)" if change.turned else "call(second)"
+    lines.append(f"print(({again} - call(first))[{item}, {token}].abs().max().item())")
     return "\n".join(lines)

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from unmasked_doctor import probes
-from unmasked_doctor._ask.promises import ALONE, FUTURE, MASK
+from unmasked_doctor._ask.promises import ALONE, FUTURE, MASK, ORDER
 from unmasked_doctor._listen.hear import heard
 from unmasked_doctor._report import Finding, Open, Outcome, Passed
 from unmasked_doctor._subject import Because, Subject, explained
@@ -59,7 +60,7 @@ def behaviour(subject: Subject, *, equal: bool) -> Iterator[Outcome]:
     for asked, question in questions:
         for outcome in question(subject) if asked else ():
             yield outcome
-            if isinstance(outcome, Finding):
+            if isinstance(outcome, Finding) and not outcome.step:
                 return
 
 
@@ -96,12 +97,27 @@ def _reached(subject: Subject, allowed: Tensor) -> _Seen:
     sure = ~before.isnan().any(-1, keepdim=True).expand_as(allowed)
     if own:  # a token's output may notice the token itself, whether it attends to itself or not
         sure = sure & ~torch.eye(queries, dtype=torch.bool)
+        sure = sure & allowed.any(1)[..., None]  # and what is hidden from all is padding, whose own output is nobody's
     return _Seen(before, torch.stack(columns, -1), sure)
 
 
 def obeys_its_mask(subject: Subject) -> Iterator[Outcome]:
-    """Change each key under several masks, and see which outputs notice."""
-    items, tokens, axes = subject.items, subject.tokens, subject.target.mask_axes
+    """Change each key under several masks, and see which outputs notice.
+
+    What is hidden and seen breaks a promise, at two sizes; what may be seen and is not is a difference.
+    """
+    outcome = _obeyed(subject, subject.items, subject.tokens)
+    if isinstance(outcome, Finding) and not outcome.step and not subject.fixed:
+        with contextlib.suppress(Exception):  # a size that it does not take
+            again = _obeyed(subject, subject.items + 1, subject.tokens + 2)
+            outcome = outcome if isinstance(again, Finding) else again
+    yield outcome
+    if isinstance(outcome, Passed) and subject.target.mask_axes == 4:
+        yield from _of_three_axes(subject)
+
+
+def _obeyed(subject: Subject, items: int, tokens: int) -> Outcome:
+    axes = subject.target.mask_axes
     everything = torch.ones(items, tokens, tokens, dtype=torch.bool)
     open_ = _reached(subject, everything)
     padding = everything.clone()
@@ -111,14 +127,13 @@ def obeys_its_mask(subject: Subject) -> Iterator[Outcome]:
         seen = _reached(subject, allowed)
         if not differs(seen.before, open_.before):
             evidence = subject.sized("with some keys hidden, every output is as with none hidden")
-            yield Finding("padding respected", "padding-ignored", "the mask changes nothing", evidence)
-            return
+            return Finding("padding respected", "padding-ignored", "the mask changes nothing", evidence)
         should = open_.reached & allowed
         if bool((seen.reached[seen.sure] != should[seen.sure]).any()):
-            yield explained(_why_not_obeyed(open_, seen, allowed), MASK, _shown(subject, seen, should))
-            return
-    yield from _of_three_axes(subject) if axes == 4 else ()
-    yield Passed(MASK)
+            found = explained(_why_not_obeyed(open_, seen, allowed), MASK, _shown(subject, seen, should))
+            seen_though_hidden = bool((seen.reached & ~allowed)[seen.sure].any())
+            return found if seen_though_hidden or isinstance(found, Open) else replace(found, step="mask")
+    return Passed(MASK)
 
 
 def _of_three_axes(subject: Subject) -> Iterator[Outcome]:
@@ -212,7 +227,7 @@ def _why_it_misses(subject: Subject) -> Iterator[Because]:
     reach = _reach(subject, subject.noise(subject.items, subject.tokens))
     text = "a token sees the first ones and not itself: where its queries are a block, they count from its beginning"
     blind = ~reach.diagonal() & reach[:, 0]
-    yield Because("top-left-causal", text, bool(reach[0, 0] and blind[1:].any()))
+    yield Because("top-left-causal", text, bool(reach[0, 0] and blind[1:].any()), step="mask")
     yield Because(None, "whether earlier tokens may be out of sight, as in a sliding window", open=True)
 
 
@@ -250,22 +265,24 @@ def _has_no_order(subject: Subject) -> Iterator[Outcome]:
         yield Open("leaks from the future", "whether no token may see a later one: pass causal=True or False")
     if subject.positions or (subject.causal is None and probes.sees_the_future(f, x) is None):
         return
+    unsaid = subject.positions is None
 
     def why() -> Iterator[Because]:
         text = "no output sees a later token: it is causal, and causal=False was given"
-        yield Because(None, text, probes.sees_the_future(f, x) is None)
+        yield Because(None, text, probes.sees_the_future(f, x) is None, step="mask")
         text = "the order of its keys counts where they differ, and not where they are alike: what is summed block by "
-        yield Because("weights-not-normalized", f"{text}block is not brought to one size", _ordered_by_scores(subject))
+        text += "block is not brought to one size"
+        yield Because("weights-not-normalized", text, _ordered_by_scores(subject), step="softmax")
         alike = f(x[:, :1].expand_as(x).clone())  # equal tokens may have equal outputs, wherever they are
         text = "whether its scores depend on positions: pass positions=True if they do"
-        yield Because(None, text, not differs(alike, alike[:, :1].expand_as(alike)), open=True)
+        text += ", positions=False if the order of its tokens must not count" if unsaid else ""
+        yield Because(None, text, unsaid or not differs(alike, alike[:, :1].expand_as(alike)), open=True)
         text = "its outputs depend on the order of the tokens (if it adds positions, pass positions=True)"
         also: tuple[str, ...] = ("view-without-transpose", "swapped-view")
         also += () if subject.causal is False else ("boolean-mask-added", "mask-after-softmax")
         yield Because("merge-without-transpose", text, also=also)
 
-    order = "permutation equivariance"
-    yield subject.ask(order, lambda b, t: probes.breaks_equivariance(f, subject.noise(b, t)), why())
+    yield subject.ask(ORDER, lambda b, t: probes.breaks_equivariance(f, subject.noise(b, t)), why())
 
 
 def _ordered_by_scores(subject: Subject) -> bool:
@@ -319,7 +336,8 @@ def _why_no_average(subject: Subject) -> Iterator[Because]:
     """Tell what weights are divided by; what counts beside the keys, as a sink does, shows among equal keys too."""
     cause = "weights-not-normalized"
     text = "the more copies of a token there are, the larger is its output: weights are not divided by their sum"
-    yield Because(cause, text, _grows(subject), ("mask-after-softmax", "softmax-over-queries"))
+    also = ("mask-after-softmax", "softmax-over-queries")
+    yield Because(cause, text, _grows(subject), also, step="softmax")
     text = "whether something beside its tokens counts in the sum, as sinks or learned keys do, or a mixing of heads"
     yield Because(None, text, open=True)
 

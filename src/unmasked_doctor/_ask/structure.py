@@ -66,4 +66,4 @@ def _repeated(subject: Subject) -> Iterator[Outcome]:
                     text = f"the list holds one module {len(held)} times: what should be heads of their own share "
                     evidence = f"{full!r}, of {type(held[0]).__name__}"
                     check, alone = "heads have their own weights", len(held) != subject.num_heads
-                    yield Finding(check, None, f"{text}weights", evidence, caution=alone)
+                    yield Finding(check, None, f"{text}weights", evidence, caution=alone, step="heads")

@@ -40,7 +40,7 @@ def trainable(subject: Subject) -> Iterator[Outcome]:
         yield Finding(GRADIENTS, "gradient-cut", "a gradient is cut off", str(cut))
         return
     if cut is not None:  # the output does not move along the parameter
-        yield Finding(GRADIENTS, "gradient-cut", "a parameter is not used", str(cut), caution=True)
+        yield Finding(GRADIENTS, "gradient-cut", "a parameter is not used", str(cut), step="parameters")
     lost = [*_lost(subject, grads), *(_unread(subject, grads) if subject.fixed else ())]
     yield from lost
     if cut is None and not lost:
@@ -62,7 +62,7 @@ def _idle_heads(subject: Subject, grads: Mapping[str, Tensor | None]) -> Iterato
                 called = "rows" if linear else "columns"
                 text = f"some heads are not used: nothing depends on the {called} of a layer that make them"
                 evidence = subject.sized(f"{int(idle.sum())} of {len(idle)} {called} of {name} get no gradient")
-                yield Finding("every head is used", None, text, evidence)
+                yield Finding("every head is used", None, text, evidence, step="parameters")
                 return
 
 
@@ -86,5 +86,5 @@ def _lost(subject: Subject, grads: Mapping[str, Tensor | None]) -> Iterator[Outc
         meant = grad is not None and ("sink" in name.lower() or (role_of(name) == "value" and grad.dim() == 1))
         if meant and grad is not None and grad.numel() and grad.abs().max().item() <= _NOTHING * size:
             text = f"{name} goes into the computation and has no effect on what it gives"
-            yield Finding(GRADIENTS, None, text, subject.sized("its gradient is zero"))
+            yield Finding(GRADIENTS, None, text, subject.sized("its gradient is zero"), step="parameters")
             return

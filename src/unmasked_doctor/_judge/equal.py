@@ -285,7 +285,7 @@ def _stated_maps(subject: Subject) -> tuple[dict[str, Tensor], set[str]]:
 
 def _ordered(subject: Subject, maps: Maps) -> Finding | None:
     """Name what is otherwise than was said; the first row that fits does."""
-    heads, (stated, loose) = maps.heads, _stated_maps(subject)
+    heads, (stated, loose), said = maps.heads, _stated_maps(subject), subject.options.weights is not None
     actual = {role: getattr(maps, role)[:, :-1] for role in stated}
     if "out" in actual:
         actual["out"] = actual["out"][:, : maps.value.size(0)]
@@ -298,7 +298,8 @@ def _ordered(subject: Subject, maps: Maps) -> Finding | None:
         return bool((one - factor * two).abs().max() <= limit * one.abs().max())
 
     def finding(cause: str | None, text: str, how: Standing = "equal") -> Finding:
-        return Finding(EQUALITY, cause, text, subject.sized("read off what goes in and what comes out"), how=how)
+        evidence, step = subject.sized("read off what goes in and what comes out"), "" if said else "projections"
+        return Finding(EQUALITY, cause, text, evidence, how=how, step=step)
 
     turned = [r for r in actual if not same(actual[r], stated[r]) and same(actual[r], stated[r].mT)]
     wrong = [r for r in actual if not same(actual[r], stated[r]) and not (r in turned and r in loose)]
@@ -324,4 +325,4 @@ def _ordered(subject: Subject, maps: Maps) -> Finding | None:
                 text = f"the heads are merged in the order {order}, which averaged weights cannot tell"
                 return finding("averaged-weights-parity", text)
     text = f"what makes its {' and '.join(wrong)} is not what weights= says"
-    return finding(None, text) if subject.options.weights else None
+    return finding(None, text) if said else None

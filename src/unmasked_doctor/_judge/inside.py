@@ -52,6 +52,7 @@ class Inside:
         run: The run in which all was seen.
         view: The view in which it ran.
         scale: By what its products are multiplied, for each head.
+        placeless: Whether neither queries, keys, values nor scores know of places, in whatever order they are laid out.
     """
 
     outcomes: list[Outcome] = field(default_factory=list)
@@ -61,6 +62,7 @@ class Inside:
     run: Run | None = None
     view: View | None = None
     scale: Tensor | None = None
+    placeless: bool = False
 
     @property
     def findings(self) -> list[Finding]:
@@ -135,6 +137,8 @@ def _judge(view: View, inside: Inside) -> None:
         inside.add(turning(view, same.call))
         inside.made = Made(view, same)
         inside.add(projections(inside.made, scores, clear=not inside.findings))
+    if any(each.step == "layout" for each in inside.findings) and not scores.biased:
+        inside.placeless = _knows_no_places(view.run(view.case(view.subject.items, same=True)))
     if view.longer and not inside.findings:
         view = replace(view, longer=0)  # what is as many may be taken for what is not
         square = view.run(view.case(view.subject.items))
@@ -219,7 +223,8 @@ def _memory(base: Run) -> Iterator[Outcome]:
     own, values = call.tokens_own
     if int(own.sum()) == int(values.sum()) == keys and not torch.equal(own, values):
         text = "keys and values that no token makes stand at different places: each key has another token's value"
-        yield Finding("equality with the reference", None, text, "seen where other tokens change them", how="followed")
+        evidence = "seen where other tokens change them"
+        yield Finding("equality with the reference", None, text, evidence, how="followed", step="layout")
     yield Given("keys that no token makes")
 
 
@@ -240,21 +245,23 @@ def _places(view: View, base: Run, other: Run) -> Iterator[Outcome]:
         items, heads, tokens, _ = before.shape
         flat = [x.reshape(items, tokens, 1, -1).transpose(1, 2) for x in (before, after)]
         if items > 1 and name != "query" and view.near(before[1:], before[:1].expand_as(before[1:])):
-            yield view.wrong("only-first-item", f"every item's queries meet the first item's {name}s")
+            yield view.wrong("layout", "only-first-item", f"every item's queries meet the first item's {name}s")
             return
         if heads > 1 and not elsewhere(*flat):
             spread.append(name)
         elif name != "value" and (_even(before) or _even(before - before.mean(2, keepdim=True))):
-            yield view.wrong(None, "queries and keys are normalized over the tokens, not over the features")
+            yield view.wrong("layout", None, "queries and keys are normalized over the tokens, not over the features")
             return
         elif name == "key" and not elsewhere(*(x.mT.reshape(x.shape) for x in (before, after))):
-            yield view.wrong(None, "keys are reshaped where they should be transposed: a key is made of several tokens")
+            yield view.wrong(
+                "layout", None, "keys are reshaped where they should be transposed: a key is made of several tokens"
+            )
             return
         else:
             yield unclear(f"a token's {name} depends on other tokens")
     if spread:
         text = f"a view alone splits {' and '.join(spread)} into heads: a head takes whole tokens"
-        yield view.wrong("view-without-transpose", text)
+        yield view.wrong("layout", "view-without-transpose", text)
 
 
 def _misplaced(view: View, base: Run, other: Run) -> Iterator[Outcome]:
@@ -268,7 +275,7 @@ def _misplaced(view: View, base: Run, other: Run) -> Iterator[Outcome]:
         if view.near(before, before[:, :, :1].expand_as(before)) and source.size(1) == before.size(2):
             if not view.near(before[:1].expand_as(before), before):  # it is no parameter
                 text = f"all tokens of an item have the same {name}: their {PLURAL[name]} are made of one"
-                yield view.wrong(None, text)
+                yield view.wrong("layout", None, text)
                 return
             continue
         which = moved(before, after)
@@ -277,7 +284,7 @@ def _misplaced(view: View, base: Run, other: Run) -> Iterator[Outcome]:
             stands[name] = places[0]
     if {"key", "value"} <= stands.keys() and stands["key"] != stands["value"]:
         text = "keys and values stand in different orders: a token's value is weighed by another token's key"
-        yield view.wrong(None, text)
+        yield view.wrong("layout", None, text)
 
 
 def _even(x: Tensor) -> bool:
@@ -309,7 +316,7 @@ def _sources(view: View, base: Run) -> Iterator[Outcome]:
             called = {"query": "its tokens", "key": "its context"} if len(inputs) == 2 else {}
             one, another = (called.get(name, f"what it is given as {name}") for name in (names[0], right))
             text = f"its {PLURAL[role]} are made of {one}, not of {another}"
-            yield view.wrong("wrong-value" if role == "value" else None, text)
+            yield view.wrong("inputs", "wrong-value" if role == "value" else None, text)
         else:
             yield unclear(f"of what its {PLURAL[role]} are made: of {' and '.join(names) or 'no input'}")
 
@@ -330,7 +337,7 @@ def _tables(view: View, base: Run) -> Iterator[Outcome]:
         by_head = (other.scores - base.call.scores).nan_to_num().abs().amax((0, 2, 3)) > 1e-6
         if by_head.sum() > 1 and view.near(other.product, base.call.product):
             text = f"a column of {name}, which has one for each head, reaches several heads: viewed, not permuted"
-            yield view.wrong("view-without-transpose", text)
+            yield view.wrong("bias", "view-without-transpose", text)
             return
 
 
@@ -375,14 +382,14 @@ def _merging(view: View, base: Run) -> Iterator[Outcome]:
         places = [list(divmod(1, items))[::-1], list(divmod(items, count))]  # of one in a view as the other
         if which.nonzero().tolist() in [[place] for place in places]:
             text = "a view exchanges batch and tokens of what attention gives: outputs are those of other items"
-            yield view.wrong("batch-and-tokens-swapped", text)
+            yield view.wrong("layout", "batch-and-tokens-swapped", text)
         else:
             yield unclear("a token's context reaches other items")
     elif not tokens <= {1}:
         text = "a token's context reaches other tokens' outputs"
         if len(base.calls) == 1 and tokens == {(h * count + 1) // heads for h in range(heads)}:
             text = "the heads are merged without transposing back: a token's output is read off other tokens"
-            yield view.wrong("merge-without-transpose", text)
+            yield view.wrong("layout", "merge-without-transpose", text)
         else:
             yield unclear(text)
     yield from _blurred(view, base)
@@ -390,7 +397,7 @@ def _merging(view: View, base: Run) -> Iterator[Outcome]:
         for places in call.index[0, :, 1]:  # of one head
             alone = view.run(base.case, {call.place: _put(places)})
             if not bool(moved(base.output, alone.output).any()):
-                yield view.wrong(None, "what one of the heads gives reaches no output")
+                yield view.wrong("output", None, "what one of the heads gives reaches no output")
                 return
 
 
@@ -405,7 +412,9 @@ def _blurred(view: View, base: Run) -> Iterator[Outcome]:
         if heads > 1 and event.kind != "softmax" and taken.dim() > 1 and taken.size(-1) == heads * dim:
             parts = taken.unflatten(-1, (heads, dim))
             if view.near(parts, parts[..., :1, :].expand_as(parts)):
-                yield view.wrong(None, "the heads' outputs are averaged and repeated, where they belong side by side")
+                yield view.wrong(
+                    "output", None, "the heads' outputs are averaged and repeated, where they belong side by side"
+                )
             return
 
 
@@ -425,11 +434,24 @@ def _passing(view: View, base: Run, other: Run, *, clear: bool) -> Iterator[Outc
         return
     if heads > 1 and not others and tokens | {1} == {n % count for n in range(heads, 2 * heads)} | {1}:
         text = "what comes to the heads beside attention is split by a view alone: other tokens reach in"
-        yield view.wrong("view-without-transpose", text)
+        yield view.wrong("layout", "view-without-transpose", text)
     elif not others and 1 not in tokens and clear:
-        yield view.wrong(None, "what passes by beside attention comes to other tokens' outputs, and not to its own")
+        yield view.wrong(
+            "layout", None, "what passes by beside attention comes to other tokens' outputs, and not to its own"
+        )
     else:
         yield unclear("a token reaches other tokens beside attention")
+
+
+def _knows_no_places(same: Run) -> bool:
+    """Whether tokens that are all the same make no more numbers than one token does, wherever these are laid."""
+    for role in ROLES if same.calls else ():
+        x = getattr(same.call, role)
+        limit = 1e-9 * max(x.abs().max().item(), 1e-3)
+        for numbers in x.flatten(1).sort(-1).values:
+            if int((numbers.diff() > limit).sum()) + 1 > numbers.numel() // x.size(2):
+                return False
+    return bool(same.calls)
 
 
 def _returned(view: View, base: Run) -> Iterator[Outcome]:
@@ -447,7 +469,9 @@ def _returned(view: View, base: Run) -> Iterator[Outcome]:
     if any(view.near(returned, x) for x in rows):
         return
     if any(view.near(returned.mT, x) for x in rows):
-        yield view.wrong(None, "the weights that it returns are transposed: rows are keys, and columns queries")
+        yield view.wrong(
+            "returned", None, "the weights that it returns are transposed: rows are keys, and columns queries"
+        )
     else:
         yield Given("what it returns beside its output")
 
@@ -484,7 +508,7 @@ def _strays(view: View, base: Run) -> Iterator[Outcome]:
     shifted = view.subject.causal and all(there == [here + 1] for here, there in strays)  # so that none sees itself
     if strays and not shifted:
         text = "what attention gives for a token comes out at others: its outputs stand at other places than its tokens"
-        yield view.wrong(None, text, "open")
+        yield view.wrong("layout", None, text, "open")
 
 
 def _reached(view: View, base: Run, place: int, where: Tensor) -> list[list[int]]:
@@ -507,9 +531,9 @@ def _chains(view: View, base: Run) -> Iterator[Outcome]:
             continue
         roles = role_of(first), role_of(second)
         if one.data_ptr() == two.data_ptr() and one.shape == two.shape:
-            yield view.wrong(None, f"{second} is applied twice: to what it gave itself")
+            yield view.wrong("projections", None, f"{second} is applied twice: to what it gave itself")
             return
         if roles in (("query", "key"), ("query", "value"), ("key", "value"), ("value", "key")):
             text = f"{second} is applied to what {first} gave, not to the tokens: {PLURAL[roles[1]]} are made"
-            yield view.wrong(None, f"{text} of the {roles[0]}")
+            yield view.wrong("projections", None, f"{text} of the {roles[0]}")
             return

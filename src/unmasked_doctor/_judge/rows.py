@@ -30,7 +30,7 @@ def projections(made: Made, scores: Scores, *, clear: bool) -> Iterator[Outcome]
     if (name := _appended(view.target)) and not view.memory:
         if view.target.copied and _shifts(made, name):
             text = "bias_k and bias_v are added to every key and value, not appended as one more"
-            yield view.wrong("bias-kv-as-shift", text)
+            yield view.wrong("projections", "bias-kv-as-shift", text)
         else:
             yield unclear("what bias_k and bias_v are for")
     if clear and not outcomes:
@@ -48,13 +48,17 @@ def _never_used(made: Made) -> Iterator[Outcome]:
     for name in sorted(unused):
         weight = name.removesuffix("bias") + "weight"
         if name.endswith("bias") and weight in tensors.keys() - unused:
-            yield view.wrong("zero-bias-parity", f"{name} is never added, which biases of zero hide")
+            yield view.wrong("parameters", "zero-bias-parity", f"{name} is never added, which biases of zero hide")
         twins = [other for one, two in (("q", "k"), ("k", "q"), ("query", "key"), ("key", "query"))
                  if (other := re.sub(rf"(?<![a-z]){one}(?=_|\d|norm)", two, name)) != name]  # fmt: skip
         if "norm" in name.lower() and any(twin in tensors.keys() - unused for twin in twins):
-            yield view.wrong(None, f"{name} is never used, and its twin is: only one of queries and keys is normalized")
+            yield view.wrong(
+                "norms", None, f"{name} is never used, and its twin is: only one of queries and keys is normalized"
+            )
     if made.flipped:
-        yield view.wrong("weight-not-transposed", f"multiplied by {made.flipped} as it is kept, not by its transpose")
+        yield view.wrong(
+            "projections", "weight-not-transposed", f"multiplied by {made.flipped} as it is kept, not by its transpose"
+        )
 
 
 def _exchanged(made: Made) -> Iterator[Outcome]:
@@ -64,24 +68,24 @@ def _exchanged(made: Made) -> Iterator[Outcome]:
         for other in others:
             if made.left(role) and made.full(role) and torch.equal(made.ids[role], made.ids[other]):
                 text = f"the {other}'s projection passed as the {role}'s, which is never used"
-                yield view.wrong("wrong-value" if role == "value" else None, text)
+                yield view.wrong("projections", "wrong-value" if role == "value" else None, text)
     for one, two in itertools.combinations(ROLES, 2):
         same_rows = made.full(one) and torch.equal(made.ids[one].sort(-1)[0], made.ids[two].sort(-1)[0])
         if same_rows and made.names(one) <= listed(view.target):
             text = f"{one} and {two} are made by one layer, which stands in its list several times: `[layer] * n`"
-            yield view.wrong(None, f"{text} copies none")
+            yield view.wrong("projections", None, f"{text} copies none")
         shared = made.rows(one) & made.rows(two)
         if shared and shared != made.rows(one) and made.full(one) and made.full(two):
-            yield view.wrong(None, f"a part of the {two} is made by rows that make the {one}", "open")
+            yield view.wrong("projections", None, f"a part of the {two} is made by rows that make the {one}", "open")
     for role in ("value", "key", "query"):
         lost = [n for n in sorted(unused) if role_of(n) == role and tensors[n].dim() > 1]
         if lost and made.full(role) and made.names(role) == {""}:
             text = f"the {role} is what the layer before gave, and {lost[0]} is never used"
-            yield view.wrong("wrong-value" if role == "value" else None, text)
+            yield view.wrong("projections", "wrong-value" if role == "value" else None, text)
     for one, two in (("key", "value"), ("query", "key")):
         if two in made.named(one) - made.named(two) and one in made.named(two) - made.named(one):
             text = f"what the names call {one} is used as the {two}, and the other way round"
-            yield view.wrong(None, text, "open")
+            yield view.wrong("projections", None, text, "open")
 
 
 def _appended(target: Target) -> str:
@@ -118,13 +122,13 @@ def _norms(made: Made) -> Iterator[Outcome]:
         over_heads = x.size(1) > 1 and _on_ellipsoid(x.transpose(1, 2))
         wide = 2 * x[0].numel() + 5  # a norm over all heads shows in more items than features
         if over_heads and not normed(same):
-            yield view.wrong(None, "queries and keys are normalized over the heads, not over the features")
+            yield view.wrong("norms", None, "queries and keys are normalized over the heads, not over the features")
             return
         if normed(same) or (len(x) < wide <= 520 and normed(view.run(view.case(wide, same=True)))):
             yield Given("norms of queries and keys")
         elif normed(view.run(changed(same.case, lambda x: 1e4 * x))):
             text = "the norm of queries and keys has so large an epsilon that it does not normalize"
-            yield view.wrong(None, text)
+            yield view.wrong("norms", None, text)
             return
         else:
             yield unclear(f"how its {role} is made")
@@ -155,7 +159,7 @@ def _output(made: Made) -> Iterator[Outcome]:
             lost = [n for n in sorted(unused) if target.tensors[n].dim() == 2 and role_of(n) == "out"]
             if lost:
                 text = f"the output projection is left out: {lost[0]} is never used"
-                yield view.wrong("missing-out-proj", text)
+                yield view.wrong("output", "missing-out-proj", text)
             return
         for name, tensor in target.tensors.items():
             owner = target.owners[name]
@@ -168,17 +172,19 @@ def _output(made: Made) -> Iterator[Outcome]:
             if view.near(y, merged @ matrix.mT + bias, size):
                 if rest is not tokens and bool(rest.any()):
                     text = "what it is given is added to its output twice: a residual around another"
-                    yield view.wrong(None, text)
+                    yield view.wrong("output", None, text)
                 idle = [n for n in sorted(unused) if target.tensors[n].shape == tensor.shape]
                 of = [role for role in ROLES if name in made.names(role)]
                 if idle and of:
                     text = f"{name} makes its {of[0]} and its output, and {idle[0]} is never used"
-                    yield view.wrong(None, text)
+                    yield view.wrong("output", None, text)
                 return
             if call.context.size(1) > 1 and view.near(y, by_feature @ matrix.mT + bias, size):
                 yield unclear("its heads are merged feature by feature")
             elif matrix.size(0) == matrix.size(1) and view.near(y, merged @ matrix + bias, size):
-                yield view.wrong("weight-not-transposed", f"multiplied by {name} as it is kept, not by its transpose")
+                yield view.wrong(
+                    "output", "weight-not-transposed", f"multiplied by {name} as it is kept, not by its transpose"
+                )
 
 
 def _order(made: Made) -> Iterator[Outcome]:
@@ -188,29 +194,31 @@ def _order(made: Made) -> Iterator[Outcome]:
     declared, stated = made.heads, view.subject.num_heads
     several = len(made.same.calls) > 1 and stated is not None and heads % stated == 0  # calls of as many heads each
     if stated and heads != stated and not several and (dim != stated or declared_heads(view.target) == heads):
-        yield view.wrong(None, f"it has {heads} heads of {dim} features, and num_heads={stated} was given", "open")
+        yield view.wrong(
+            "heads", None, f"it has {heads} heads of {dim} features, and num_heads={stated} was given", "open"
+        )
     if declared and heads != declared and dim == declared:
         text = f"the view has heads and head_dim exchanged: there are {heads} heads of {dim} features"
-        yield view.wrong("swapped-view", text)
+        yield view.wrong("heads", "swapped-view", text)
     if heads < 2:
         return
     kinds = {role: made.kind(role) for role in ROLES}
     if made.full("query") and len(set(made.groups("query"))) == 1:
-        yield view.wrong(None, "every head's queries are made of the same rows: the heads are one head")
+        yield view.wrong("heads", None, "every head's queries are made of the same rows: the heads are one head")
     if {"in a row", "apart"} <= {kinds["query"], kinds["key"]}:
         which = "query" if kinds["query"] == "apart" else "key"
         text = f"the {which}'s view has heads and head_dim exchanged: a head takes one feature of every {heads}"
-        yield view.wrong("swapped-view", text)
+        yield view.wrong("heads", "swapped-view", text)
     if not (made.full("key") and made.full("value")):
         return
     key, value = made.ranks("key"), made.ranks("value")
     apart = len(set(key)) == heads and kinds["key"] == kinds["value"] == "in a row"
     if apart and sorted(key) == sorted(value) and key != value:
         text = f"the heads of keys are {key}, those of values {value}: they belong to others"
-        yield view.wrong(None, text, "open")
+        yield view.wrong("heads", None, text, "open")
     if 1 < len(set(key)) == len(set(value)) < heads and key != value:
         text = "a query head's keys and values come from different key heads"
-        yield view.wrong("repeat-for-repeat-interleave", text)
+        yield view.wrong("heads", "repeat-for-repeat-interleave", text)
 
 
 def _shared(made: Made) -> Iterator[Outcome]:
@@ -222,8 +230,7 @@ def _shared(made: Made) -> Iterator[Outcome]:
     right, dealt = [h * count // heads for h in range(heads)], [h % count for h in range(heads)]
     if ranks == dealt and made.call.copied:  # right, if the checkpoint was trained so
         text = "the heads of keys and values are dealt out in turn: neighbors among the query heads share none"
-        yield view.wrong("repeat-for-repeat-interleave", text, caution=True)
-        yield unclear("whether it was trained with its key heads dealt out in turn, as few models are")
+        yield view.wrong("heads", "repeat-for-repeat-interleave", text)
         return
     by_row = made.ranks("query") if made.full("query") else right
     placed = [ranks[by_row.index(row)] for row in range(heads)] if len(set(by_row)) == heads else right
@@ -272,7 +279,7 @@ def _scales(made: Made, fit: Fit, total: Tensor, *, learned: bool) -> Iterator[t
     different = unclear("its heads divide scores by different numbers")
     yield not view.near(total, torch.full_like(total, one)), None if learned else different
     text = "the scores have the other sign: what is most alike is seen the least"
-    yield one < 0 and not learned, view.wrong(None, text)
+    yield one < 0 and not learned, view.wrong("scale", None, text)
     none = near(1.0)
     few = none and dim < call.value.size(-1)  # as in SAGAN, which has no scale by design
     yield few, unclear("whether queries of fewer features than values go without a scale")
@@ -283,7 +290,7 @@ def _scales(made: Made, fit: Fit, total: Tensor, *, learned: bool) -> Iterator[t
     text = "whether scores go without a scale, as queries and keys are cast to float32 for them"
     yield none and view.subject.upcast, unclear(text)  # as in GPT-Neo, whose scores are large
     yield none and made.begins_small(), unclear("whether scores go without a scale, which smaller weights begin with")
-    yield none, view.wrong("missing-scale", "the scores are not divided by the root of head_dim")
+    yield none, view.wrong("scale", "missing-scale", "the scores are not divided by the root of head_dim")
     heads, _, keys = call.scores.shape[1:]
     sizes = {view.subject.embed_dim: "embed_dim", heads: "num_heads", dim * heads: "all heads"}
     sizes |= {keys: "the number of keys", call.scores.size(0): "the batch"}
@@ -295,10 +302,10 @@ def _scales(made: Made, fit: Fit, total: Tensor, *, learned: bool) -> Iterator[t
     numbers += [(c**-0.5, f"divided by the root of {c:g}, a part of a head") for c in parts]
     for number, how in numbers:
         text = f"the scores are {how}, not divided by the root of {dim}"
-        yield near(number), view.wrong("wrong-d-in-scale", text)
+        yield near(number), view.wrong("scale", "wrong-d-in-scale", text)
     yield learned, None
     yield any(near(v) for c in kept for v in (c, c**-0.5, 1 / c)), Given("a scale of its own")
     root = one**-2
     text = f"the scores are divided by the root of {round(root)}, none of its sizes: a name read from outside"
-    yield abs(root - round(root)) < 1e-5 * root and root < 1e6, view.wrong("global-d-k", text)
+    yield abs(root - round(root)) < 1e-5 * root and root < 1e6, view.wrong("scale", "global-d-k", text)
     yield True, unclear(f"the scores are multiplied by {one:.4g}")

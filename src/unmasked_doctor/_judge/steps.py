@@ -387,10 +387,10 @@ class Row:
     fits: Callable[[Scores], bool]
     cause: str | None = None
 
-    def outcome(self, scores: Scores) -> Iterator[Outcome]:
+    def outcome(self, step: str, scores: Scores) -> Iterator[Outcome]:
         text = self.text.format(s=scores)
         if self.kind == "wrong":
-            yield scores.view.wrong(self.cause, text)
+            yield scores.view.wrong(step, self.cause, text)
         elif self.kind == "choice":
             yield Given(text)
         elif self.kind == "open":
@@ -402,11 +402,13 @@ class Stage:
     """A step of the weights.
 
     Attributes:
+        step: Its name.
         rows: What it may do, of which the first that fits is reported.
         stops: The kinds of rows after which later steps cannot be judged.
         asked: Whether it is judged at all.
     """
 
+    step: str
     rows: tuple[Row, ...]
     stops: tuple[Kind, ...] = ()
     asked: Callable[[Scores], bool] = lambda s: True
@@ -513,12 +515,12 @@ ADDED = (
 
 # Judged in this order.
 STAGES = (
-    Stage(SOFTMAX, stops=("wrong", "open")),
-    Stage(SCORES, stops=("wrong", "open")),
-    Stage(HIDDEN, stops=("wrong",), asked=lambda s: s.hidden is not None),
-    Stage(WINDOW, asked=lambda s: s.windowed),
-    Stage(WEIGHTS),
-    Stage(ADDED),
+    Stage("softmax", SOFTMAX, stops=("wrong", "open")),
+    Stage("mask", SCORES, stops=("wrong", "open")),
+    Stage("mask", HIDDEN, stops=("wrong",), asked=lambda s: s.hidden is not None),
+    Stage("mask", WINDOW, asked=lambda s: s.windowed),
+    Stage("softmax", WEIGHTS),
+    Stage("bias", ADDED),
 )
 
 
@@ -527,6 +529,6 @@ def judged(scores: Scores) -> Iterator[Outcome]:
     for stage in STAGES:
         row = next((row for row in stage.rows if row.fits(scores)), None) if stage.asked(scores) else None
         if row is not None:
-            yield from row.outcome(scores)
+            yield from row.outcome(stage.step, scores)
             if row.kind in stage.stops:
                 return

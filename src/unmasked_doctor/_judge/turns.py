@@ -26,7 +26,7 @@ def turning(view: View, call: Call) -> Iterator[Outcome]:
         elif _turned_back(view, call):
             yield Given("values turned with their places, and outputs turned back")
         else:
-            yield view.wrong(None, "values are turned with their places, as queries and keys may be")
+            yield view.wrong("positions", None, "values are turned with their places, as queries and keys may be")
         return
     centred = [x - x.mean(0) for x in (call.query, call.key)]
     if centred[0].size(-1) == centred[1].size(-1) and q is not None and k is not None and _still(q) and _still(k):
@@ -53,8 +53,7 @@ def turning(view: View, call: Call) -> Iterator[Outcome]:
         text = (
             "features are weighed after queries and keys are turned, as by a norm: scores know more than the distance"
         )
-        yield view.wrong("norm-after-rope", text, caution=True)
-        yield unclear("whether it was trained with its norms behind the turn, as few models are")
+        yield view.wrong("positions", "norm-after-rope", text)
         return
     text = "a query and a key at one place are turned differently: scores depend on more than the distance"
     cause = None
@@ -66,7 +65,7 @@ def turning(view: View, call: Call) -> Iterator[Outcome]:
         cause, text = "rope-pairing", "the angles are those of one pairing, and the pairs those of the other"
     elif view.near(q, k) and not _still(q @ q.mT):
         cause, text = "rope-in-bfloat16", "the angles, or their sines and cosines, are rounded as in 16 bits"
-    yield view.wrong(cause, text)
+    yield view.wrong("positions", cause, text)
 
 
 def _by_distance(view: View, products: Tensor) -> bool:

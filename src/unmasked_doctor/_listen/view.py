@@ -111,9 +111,10 @@ class View:
             case = replace(case, allowed=None if case.allowed is None else torch.ones_like(case.allowed))
         return case
 
-    def wrong(self, cause: str | None, text: str, how: Standing = "followed", **more: Any) -> Finding:
+    def wrong(self, step: str, cause: str | None, text: str, how: Standing = "followed", **more: Any) -> Finding:
+        """What a step does otherwise; whether that breaks a promise is asked by calls."""
         evidence = self.subject.sized("seen in what its own forward pass multiplies")
-        return Finding(EQUALITY, cause, text, evidence, how=how, **more)
+        return Finding(EQUALITY, cause, text, evidence, how=how, step=step, **more)
 
     def constants(self, *words: str) -> list[float]:
         """Numbers that its modules keep as attributes, whose names have one of these words."""

@@ -40,6 +40,7 @@ class Style:
         self.taken = {k: v for k, v in options.items() if k in named or (free and k not in TOLD)}
         assert not options.keys() - self.taken.keys() - TOLD.keys(), f"{family} does not take all of {[*options]}"
         self.call = {TOLD[k]: v for k, v in (named | options).items() if k in TOLD and v is not None}
+        self.call.setdefault("positions", False)  # whose authors know
 
     def __call__(self, **options: Any) -> "Style":
         """The same in another style, or with a slip."""
