@@ -202,7 +202,8 @@ class _Examination:
              f"the heads of its {' and '.join(wires.viewed)} are split by a view alone: a head reads the features of "
              "other tokens", view, "followed"),
             (firsts, "layout", "tokens", "only-first-item",
-             f"every item has the {' and '.join(firsts)} of the first one", "each head reads rows of the first item", "followed"),
+             f"every item has the {' and '.join(firsts)} of the first one", "each head reads rows of the first item",
+             "followed"),
             (strays and not wires.viewed and len(strays) < len(wires.tokens), "layout", "tokens", None,
              f"its {' and '.join(strays)} is read of other tokens than its own", "by the rows of the layer before it",
              "followed"),

@@ -457,7 +457,7 @@ def _lines(
     marked = [("~" if each.step else "x", paint.yellow if each.step else paint.red, each) for each in named]
     for mark, color, each in [*marked, *(("!", paint.yellow, each) for each in cautions)]:
         where = f"{each.where}: " if each.where else ""
-        title = where + (each.cause or each.step or "not in the museum") + _HOW[each.how]
+        title = where + (each.cause or each.step or each.check) + _HOW[each.how]
         yield f"{color}{mark} {title}{paint.off}: {each.told}"
         yield f"    {each.evidence}"
         if each.step and not each.caution:

@@ -260,7 +260,7 @@ def test_the_models_report_goes_to_json_and_names_are_public() -> None:
     model = nn.TransformerEncoder(nn.TransformerEncoderLayer(12, 2, 8, batch_first=True), 2)
     report = diagnose_model(model, (torch.randn(2, 5, 12),))
     told = json.loads(json.dumps(report.to_dict()))
-    assert (told["version"], told["ok"], told["verdict"]) == (2, True, "equal")
+    assert (told["version"], told["ok"], told["verdict"]) == (3, True, "equal")
     assert [layer["name"] for layer in told["layers"]] == told["watched"] == list(report.watched)
     assert repr(report) == report.text()
     assert "\033[32m" in report.text(color=True)

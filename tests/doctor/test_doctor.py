@@ -141,7 +141,7 @@ STRANGE = {
 def test_classes_that_it_has_never_seen_are_judged_too(make, wrong: str) -> None:
     report = diagnose(make(wrong), embed_dim=E, **STRANGE[make][0])
     assert report.causes == ((wrong,) if wrong else ()), report
-    assert bool(report.named) == wrong
+    assert bool(report.named) == bool(wrong)
     if not wrong:
         assert "equality with the reference" in report.passed
 
@@ -249,7 +249,7 @@ def test_the_same_report_comes_every_time() -> None:
         ({"causal": 0}, ValueError, "causal is 0; pass True, False, or None if that is not known"),
         *(
             ({name: "no"}, TypeError, f"{name} is 'no', a str; it must be True or False")
-            for name in ("batch_first", "positions", "strict", "training")
+            for name in ("batch_first", "strict", "training")
         ),
         ({"key_dim": 2.5, "inputs": "qkv"}, ValueError, "key_dim is 2.5; it must be a whole number, 1 or more"),
         ({"key_dim": (3, -1), "inputs": "qkv"}, ValueError, "key_dim is (3, -1); it must be a whole number, 1 or more"),
@@ -310,25 +310,34 @@ def test_tied_weights_are_not_blamed() -> None:
 def test_the_report_prints_and_goes_to_json() -> None:
     report = examples.WRONG["missing-scale"].examine()
     text = report.text()
-    assert text.startswith("MissingScale: 1 finding\nx missing-scale: ")
+    assert text.startswith("MissingScale: 1 difference from the textbook\n~ missing-scale: ")
     assert "museum/computation/#missing-scale" in text
     assert repr(report) == text
-    assert "\033[31m" in report.text(color=True)
+    assert "accept it by but=['scale'] or --but scale" in " ".join(text.split())
+    assert "\033[33m" in report.text(color=True)
     told = json.loads(json.dumps(report.to_dict()))
-    assert told["ok"] is False
-    assert told["findings"][0]["cause"] == "missing-scale"
-    assert told["findings"][0]["link"] == "museum/computation/#missing-scale"
-    assert not report
+    assert (told["ok"], told["findings"]) == (True, [])
+    assert told["differences"][0]["cause"] == "missing-scale"
+    assert told["differences"][0]["step"] == "scale"
+    assert told["differences"][0]["link"] == "museum/computation/#missing-scale"
+    assert report
+    broken = examples.WRONG["merge-without-transpose"].examine()
+    assert not broken
+    assert broken.text().startswith("MergeWithoutTranspose: 1 broken promise\nx merge-without-transpose: ")
+    assert "\033[31m" in broken.text(color=True)
     assert examples.RIGHT["PyTorch's function"].examine()
 
 
 def test_the_test_helper_fails_with_the_report_and_lets_known_mistakes_be() -> None:
     target, options = examples.WRONG["missing-scale"].make(), {"embed_dim": 12}
-    with pytest.raises(AssertionError, match="x missing-scale: the scores are not divided"):
+    with pytest.raises(AssertionError, match="~ missing-scale: the scores are not divided"):
         assert_attention(target, **options)
     assert assert_attention(target, but=["missing-scale"], **options).named
-    with pytest.raises(ValueError, match="but names 'scale', which is no mistake"):
-        assert_attention(target, but=["scale"], **options)
+    assert assert_attention(target, but=["scale"], **options).differences
+    with pytest.raises(AssertionError, match="~ missing-scale"):
+        assert_attention(target, but=["softmax", "norm-after-rope"], **options)
+    with pytest.raises(ValueError, match=r"but names 'scales', which is no mistake .* and no step: choose of scale, "):
+        assert_attention(target, but=["scales"], **options)
 
 
 class Keeps(Attention):
@@ -490,7 +499,7 @@ def test_what_attends_to_nothing_is_a_finding(causal: bool | None) -> None:
     assert finding.told == "no output depends on another token: nothing attends"
 
 
-def test_a_backward_pass_that_fails_is_a_finding_and_an_unused_parameter_a_caution() -> None:
+def test_a_backward_pass_that_fails_breaks_a_promise_and_an_unused_parameter_is_a_difference() -> None:
     def overwritten(x: Tensor) -> Tensor:
         weights = (x @ x.mT / 12**0.5).softmax(-1)
         weights *= 1.0
@@ -501,8 +510,9 @@ def test_a_backward_pass_that_fails_is_a_finding_and_an_unused_parameter_a_cauti
     module = nn.MultiheadAttention(12, 3, batch_first=True)
     module.norm = nn.LayerNorm(12)
     report = diagnose(module, embed_dim=12, inputs="qkv")
-    assert not report.named, report
-    assert any("norm.weight" in caution.evidence for caution in report.cautions)
+    assert report.ok, report
+    assert [each.step for each in report.differences] == ["parameters"]
+    assert "norm.weight" in report.differences[0].evidence
 
 
 def test_what_is_causal_though_it_was_said_not_to_be_is_told_so() -> None:

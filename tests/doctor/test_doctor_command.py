@@ -73,8 +73,10 @@ def source(tmp_path: Path) -> Path:
         ("{}:make", [], 0, "Mine: no finding"),
         ("{}:mine", [], 0, "Mine: no finding"),
         ("{}:of", ["--with", "'right'"], 0, "Mine: no finding"),
-        ("{}:of", ["--with", "config='wrong'"], 1, "x missing-scale"),
-        ("{}:of", ["--with", "'wrong'", "--color"], 1, "\033[31mx missing-scale"),
+        ("{}:of", ["--with", "config='wrong'"], 1, "~ missing-scale"),
+        ("{}:of", ["--with", "'wrong'", "--color"], 1, "\033[33m~ missing-scale"),
+        ("{}:of", ["--with", "'wrong'", "--but", "scale"], 0, "Mine: 1 difference from the textbook"),
+        ("{}:of", ["--with", "'wrong'", "--but", "heads"], 1, "Mine: 1 difference from the textbook"),
         ("{}:Sized", [], 0, "Sized: no finding"),
         ("{}:Sized", ["--tokens", "5"], 0, "Sized: no finding"),  # which has a default, and is not asked for
         ("{}:Odd", [], 0, "Odd: no finding, but equality with attention was not settled"),
@@ -187,13 +189,13 @@ def test_the_json_has_a_version_and_the_keys_that_its_page_documents(
 ) -> None:
     main(["doctor", f"{source}:of", *SIZES, "--with", "'wrong'", "--json"])
     told = json.loads(capsys.readouterr().out)
-    assert told["version"] == 2
+    assert told["version"] == 3
     assert list(told) == [
-        "version", "target", "ok", "verdict", "given", "findings", "cautions", "passed", "inconclusive",
-        "never_passed",
+        "version", "target", "ok", "verdict", "given", "findings", "differences", "cautions", "passed",
+        "inconclusive", "never_passed",
     ]  # fmt: skip
-    assert list(told["findings"][0]) == [
-        "check", "cause", "told", "evidence", "how", "also", "where", "caution", "link", "pair",
+    assert list(told["differences"][0]) == [
+        "check", "cause", "told", "evidence", "how", "also", "where", "caution", "step", "link", "pair",
     ]  # fmt: skip
     main(["doctor", f"{source}:Odd", *SIZES, "--json"])
     told = json.loads(capsys.readouterr().out)

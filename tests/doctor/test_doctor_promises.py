@@ -78,7 +78,7 @@ def test_a_scale_breaks_no_promise_and_shows_its_evidence() -> None:
     def unscaled(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         return (q @ k.transpose(1, 2)).softmax(-1) @ v
 
-    (finding,) = diagnose(unscaled, embed_dim=12, causal=False, inputs="qkv").named
+    (finding,) = diagnose(unscaled, embed_dim=12, causal=False, inputs="qkv").differences
     assert finding.cause == "missing-scale"
     assert finding.pair is None
     assert finding.show() == f"# {finding.evidence}"

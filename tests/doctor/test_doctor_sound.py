@@ -126,10 +126,10 @@ def test_what_is_changed_in_place_is_followed() -> None:
         ),
     ],
 )
-def test_what_is_right_by_some_checkpoints_is_a_caution_and_open(style: Style, cause: str) -> None:
+def test_what_is_right_by_some_checkpoints_is_a_difference(style: Style, cause: str) -> None:
     report = style.examine()
-    assert [caution.cause for caution in report.cautions] == [cause]
-    assert (not report.named, report.verdict) == (True, "open")
+    assert report.ok
+    assert [difference.cause for difference in report.differences] == [cause]
 
 
 # Wrong, and once said to be decided

@@ -17,12 +17,13 @@ from unmasked_doctor._subject import Subject
 from unmasked_doctor._target import draw
 from unmasked_doctor.probes import moved
 
-__all__ = ["ALONE", "BREAK", "FUTURE", "MASK", "ORDER", "broken", "prepared", "settled", "with_pairs"]
+__all__ = ["ALONE", "BREAK", "FUTURE", "MASK", "ORDER", "ORDERED", "broken", "prepared", "settled", "with_pairs"]
 
 ALONE = "batch items independent"
 FUTURE = "no leak from the future, in value and gradient"
 MASK = "mask polarity, and padding respected"
 ORDER = "permutation equivariance"
+ORDERED = "the order of its tokens counts"
 BREAK = ("mask", "softmax", "layout")  # steps that decide which tokens an output depends on
 
 
@@ -105,7 +106,14 @@ def settled(steps: list[Outcome], asked: list[Outcome]) -> list[Outcome]:
     """
     broken = next((each for each in asked if isinstance(each, Finding) and not (each.caution or each.step)), None)
 
-    reasons = [each for each in steps if isinstance(each, Finding) and not each.caution and each.step in BREAK]
+    differ = [each for each in steps if isinstance(each, Finding) and not each.caution]
+    asked = [
+        each
+        for each in asked
+        if not (isinstance(each, Finding) and each.step and each.step in {one.step for one in differ})
+    ]
+    decide = ("positions",) if broken is not None and broken.check == ORDERED else BREAK
+    reasons = [each for each in differ if each.step in decide]
     if broken is None or not reasons:
         return [*steps, *asked]
     shown = [replace(each, check=broken.check, evidence=broken.evidence, step="") for each in reasons]

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from unmasked_doctor import probes
-from unmasked_doctor._ask.promises import ALONE, FUTURE, MASK, ORDER
+from unmasked_doctor._ask.promises import ALONE, FUTURE, MASK, ORDER, ORDERED
 from unmasked_doctor._listen.hear import heard
 from unmasked_doctor._report import Finding, Open, Outcome, Passed
 from unmasked_doctor._subject import Because, Subject, explained
@@ -200,7 +200,7 @@ def _why_mixed(subject: Subject) -> Iterator[Because]:
         seen = moved(f(changed(flat[None], place)[0].view_as(x)), before).flatten().nonzero().flatten()
         blocks.append(len(seen) > 0 and bool((seen // len(x) == place // len(x)).all()))
     yield Because(batch, "a view exchanges batch and tokens, and items run into each other", all(blocks), (forgotten,))
-    yield Because(head, "items of the batch reach each other", also=(batch, "only-first-item"))
+    yield Because(None, "items of the batch reach each other", also=(head, batch, "only-first-item"))
 
 
 def _sees_others(subject: Subject) -> Iterator[Outcome]:
@@ -246,7 +246,7 @@ def _why_it_leaks(subject: Subject) -> Iterator[Because]:
     text = "later tokens count, though not as much as earlier ones: the mask adds too little"
     yield Because("boolean-mask-added", text, reach.all(), ("float-mask-of-ones", merged, viewed, after))
     text = "some outputs are read off other tokens, so that later ones get through the mask"
-    yield Because(merged, text, also=(viewed, "swapped-view"))
+    yield Because(None, text, also=(merged, viewed, "swapped-view"))
 
 
 def _last_alone_averages(subject: Subject, x: Tensor) -> bool:
@@ -265,7 +265,6 @@ def _has_no_order(subject: Subject) -> Iterator[Outcome]:
         yield Open("leaks from the future", "whether no token may see a later one: pass causal=True or False")
     if subject.positions or (subject.causal is None and probes.sees_the_future(f, x) is None):
         return
-    unsaid = subject.positions is None
 
     def why() -> Iterator[Because]:
         text = "no output sees a later token: it is causal, and causal=False was given"
@@ -273,14 +272,14 @@ def _has_no_order(subject: Subject) -> Iterator[Outcome]:
         text = "the order of its keys counts where they differ, and not where they are alike: what is summed block by "
         text += "block is not brought to one size"
         yield Because("weights-not-normalized", text, _ordered_by_scores(subject), step="softmax")
-        alike = f(x[:, :1].expand_as(x).clone())  # equal tokens may have equal outputs, wherever they are
-        text = "whether its scores depend on positions: pass positions=True if they do"
-        text += ", positions=False if the order of its tokens must not count" if unsaid else ""
-        yield Because(None, text, unsaid or not differs(alike, alike[:, :1].expand_as(alike)), open=True)
-        text = "its outputs depend on the order of the tokens (if it adds positions, pass positions=True)"
-        also: tuple[str, ...] = ("view-without-transpose", "swapped-view")
+        text = (
+            "whether its scores depend on positions: pass positions=True if they do, or positions=False if the order "
+        )
+        yield Because(None, f"{text}of its tokens must not count", subject.positions is None, open=True)
+        text = "its outputs depend on the order of the tokens, and positions=False says that it must not count"
+        also: tuple[str, ...] = ("merge-without-transpose", "view-without-transpose", "swapped-view")
         also += () if subject.causal is False else ("boolean-mask-added", "mask-after-softmax")
-        yield Because("merge-without-transpose", text, also=also)
+        yield Because(None, text, also=also)
 
     yield subject.ask(ORDER, lambda b, t: probes.breaks_equivariance(f, subject.noise(b, t)), why())
 
@@ -300,7 +299,6 @@ def _has_order(subject: Subject) -> Iterator[Outcome]:
     In a short sequence all may be in one window, and order counts for nothing: so the sequence is a long one. The mask
     of one that sees later tokens may be where the positions count, as in frames: then all outputs are asked.
     """
-    check = "the order of its tokens counts"
     for tokens in [subject.fixed] if subject.fixed else (160, 64, 32, 16):
         if subject.failure(1, tokens) is not None:  # it takes no sequence that long
             continue
@@ -320,9 +318,9 @@ def _has_order(subject: Subject) -> Iterator[Outcome]:
     if seen and not masked and not differs(after[:, -1], before[:, -1]):
         text = "positions=True says that the order of its tokens counts, and it does not: no position reaches the "
         evidence = f"1 item of {x.size(1)} tokens: with all but the last in another order, the last output is the same"
-        yield Finding(check, None, f"{text}scores", evidence)
+        yield Finding(ORDERED, None, f"{text}scores", evidence)
     else:
-        yield Passed(check)
+        yield Passed(ORDERED)
 
 
 # Weights that sum to one

@@ -76,7 +76,7 @@ def very_low(s, allowed):
 
 
 def hides(by_rows):
-    """What hides padding besides: keys that no query may see, or, as a slip, the queries of their places."""
+    """What hides padding besides: keys that no query may see, or the queries of their places."""
 
     def show(s, allowed, value=-torch.inf):
         padding = ~allowed.any(-2)
@@ -238,11 +238,9 @@ wrong(
     spread=lambda a, h: a.repeat_interleave(h, 0) if a.dim() == 3 else a,
 )
 wrong("allowed-transposed", GIVEN(dim=16, heads=2, core=sdpa_float), spread=lambda a, h: four(a).mT)
-wrong(
-    "padding-on-queries",
-    GIVEN(dim=18, heads=2, show=hides(by_rows=False), weigh=nothing_where_all_is_hidden, returns=pair),
-    show=hides(by_rows=True),
-)
+PADDED = GIVEN(dim=18, heads=2, weigh=nothing_where_all_is_hidden, returns=pair)
+right("padding-on-keys", PADDED(show=hides(by_rows=False)))
+right("padding-on-queries-too", PADDED(show=hides(by_rows=True)))  # whose outputs are nobody's
 wrong(
     "padding-broadcast-over-keys",
     GIVEN(norm=nn.LayerNorm, residual=True, show=lambda s, a: hides(by_rows=False)(s, a, -1e30)),
