@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from unmasked_doctor._form import Form, Leaf, mapped, tabled
 
-__all__ = ["Form", "bound", "form_of", "never_passed", "reordered", "understood"]
+__all__ = ["Form", "as_given", "bound", "never_passed", "reordered", "runs_as_given", "understood"]
 _QUERIES = {"q", "query", "queries", "x", "hidden_states", "src", "tgt", "input", "inputs", "tokens", "latents"}
 _KEYS = {"k", "key", "keys"}
 _VALUES = {"v", "value", "values", "val"}
@@ -100,38 +100,37 @@ def _role_by_name(name: str) -> str | None:
     return "query" if plain in _QUERIES else None
 
 
-def understood(target: Callable[..., Any], call: Any, *, batch_first: bool) -> tuple[Form, dict[str, Any]]:
+def runs_as_given(target: Callable[..., Any], form: Form) -> None:
+    """Call a copy of the target as its user does.
+
+    Raises:
+        ValueError: The target refuses the call, or no argument can be tokens.
+    """
+    shapes = ", ".join(f"{leaf.name} {tuple(leaf.given.shape)}" for leaf in form.leaves) or "no tensor"
+    try:
+        _runner(target)(*as_given(form))
+    except Exception as error:  # whatever a stranger's module may raise
+        text = (str(error).strip() or "no text").split("\n")[0]
+        raise ValueError(
+            f"call has {shapes}, and the target refuses them: {type(error).__name__}: {text[:160]}; pass what it runs on"
+        ) from error
+    if not any(leaf.given.is_floating_point() and leaf.given.dim() > 1 for leaf in form.leaves):
+        raise ValueError(
+            f"call has {shapes}, and none of them can be tokens: pass floating tensors, such as (batch, tokens, features)"
+        )
+
+
+def understood(target: Callable[..., Any], form: Form, *, batch_first: bool) -> tuple[Form, dict[str, Any]] | str:
     """Find what a call's tensors are, by trying others of their shapes.
 
     Returns:
-        The form, and the options that it determines: embed_dim, inputs, key_dim, tokens, positions and heads.
-
-    Raises:
-        ValueError: No argument can be tokens, or the target's outputs do not tell which one is.
+        The first reading that runs at two other sizes, and the options that it determines: embed_dim, inputs, key_dim,
+        tokens, positions and heads; or what would tell more.
     """
-    form = bound(target, call)
-    found = form_of(target, form, batch_first)
-    if isinstance(found, str):
-        shapes = ", ".join(f"{leaf.name} {tuple(leaf.given.shape)}" for leaf in form.leaves) or "no tensor"
-        raise ValueError(f"call has {shapes}, and {found}")
-    return found
-
-
-def form_of(target: Callable[..., Any], form: Form, batch_first: bool) -> tuple[Form, dict[str, Any]] | str:
-    """Find the first reading of a call that runs at two other sizes; or say why there is none."""
     run = _runner(target)
-    try:
-        run(*_as_given(form))
-    except Exception as error:  # whatever a stranger's module may raise
-        text = (str(error).strip() or "no text").split("\n")[0]
-        return f"the target refuses them: {type(error).__name__}: {text[:160]}; pass what it runs on"
-    first = None
     for reading in itertools.islice(_readings(form, batch_first), 400):
-        first = first or reading
         if _holds(run, reading, (7, 11, 13)) and _holds(run, reading, (3, 5, 17)):
             return _told(run, reading)
-    if first is None:
-        return "none of them can be tokens: pass floating tensors, such as (batch, tokens, features)"
     for reading in itertools.islice(_readings(form, batch_first), 400):  # built for its own number of tokens
         query, key = reading.leaf("query"), reading.leaf("key")
         assert query is not None
@@ -140,8 +139,8 @@ def form_of(target: Callable[..., Any], form: Form, batch_first: bool) -> tuple[
             settled, options = _told(run, reading)
             return settled, options | {"tokens": tokens}
     return (
-        "its outputs do not tell which are tokens: for other items and tokens none has an output for each token; wrap "
-        "the target in a function of (batch, tokens, features), or pass embed_dim and inputs instead of call"
+        "a call whose outputs tell which are tokens: at other sizes none has an output for each token; wrap the target "
+        "in a function of (batch, tokens, features)"
     )
 
 
@@ -150,7 +149,7 @@ def _count(leaf: Leaf) -> int:
     return int(torch.tensor(shape).prod())
 
 
-def _as_given(form: Form) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def as_given(form: Form) -> tuple[tuple[Any, ...], dict[str, Any]]:
     args = tuple(mapped(v, lambda leaf: leaf.given.clone(), copied=True) for v in form.args)
     return args, {n: mapped(v, lambda leaf: leaf.given.clone(), copied=True) for n, v in form.kwargs.items()}
 

@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
 import torch
+from torch import nn
 
 from unmasked import _generators, _modes
 from unmasked._checks import flag
+from unmasked_doctor._ask.as_called import AsCalled, promises
 from unmasked_doctor._ask.kept import caches, keeps_nothing
 from unmasked_doctor._ask.numbers import TRAINING, numbers
 from unmasked_doctor._ask.promises import settled, with_pairs
 from unmasked_doctor._ask.questions import behaviour, leaves_inputs
 from unmasked_doctor._ask.structure import structure
 from unmasked_doctor._ask.used import GRADIENTS
-from unmasked_doctor._call import never_passed, reordered, understood
+from unmasked_doctor._call import Form, as_given, bound, never_passed, reordered, runs_as_given, understood
 from unmasked_doctor._judge.equal import compared, named
 from unmasked_doctor._judge.inside import look
 from unmasked_doctor._listen.view import EQUALITY
+from unmasked_doctor._model import alone
+from unmasked_doctor._model_run import hear_model
 from unmasked_doctor._report import Finding, Given, Open, Outcome, Passed, Report, Standing, standing_of
 from unmasked_doctor._subject import Subject, precise, runs, still
 from unmasked_doctor._target import INPUTS, Inputs, Options, with_article
@@ -126,12 +131,19 @@ def diagnose(
     told |= {"inputs": inputs or "x", "num_heads": num_heads, "tokens": tokens, "positions": positions}
     flag("batch_first", batch_first)
     with _generators.forked(), _modes.left(), _modes.elsewhere() as default:
+        shown: list[Outcome] | None = None
         if call is not None:
-            with torch.no_grad():
-                form, found = understood(target, call, batch_first=batch_first)
-            found_alone = {name: value for name, value in found.items() if told.get(name) is None}
-            told |= {"form": form} | found_alone
-            told["inputs"] = found["inputs"]
+            form = bound(target, call)
+            with torch.no_grad(), _modes.uncompiled():
+                runs_as_given(target, form)
+                asked = AsCalled(target, form, batch_first=batch_first)
+                shown = list(promises(asked, causal=causal, positions=positions))
+                found = understood(target, form, batch_first=batch_first)
+            if isinstance(found, str):
+                return _as_called(target, form, shown, found, strict=strict)
+            form, read = found
+            told |= {"form": form} | {name: value for name, value in read.items() if told.get(name) is None}
+            told["inputs"] = read["inputs"]
         elif told["inputs"] in INPUTS:
             told["form"] = reordered(target, told["inputs"], batch_first=batch_first)
         options = Options(
@@ -139,14 +151,13 @@ def diagnose(
         )
         subject = Subject(target, options, default)
         try:
-            outcomes = _examine(subject)
+            outcomes = _examine(subject, shown)
         finally:
             subject.release()
-    name = getattr(target, "__name__", type(target).__name__)
     outcomes += [Given(choice) for choice in (options.form.told if options.form else ())]
     passed = {"x": 1, "x_context": 2, "qkv": 3}[options.inputs.removesuffix("_allowed")] + options.masked
     left = never_passed(target, options.form, passed, cache)
-    return replace(_report(name, outcomes, strict=strict), never_passed=left)
+    return replace(_report(_name(target), outcomes, strict=strict), never_passed=left)
 
 
 def _report(name: str, outcomes: list[Outcome], *, strict: bool) -> Report:
@@ -183,26 +194,51 @@ def _broken(outcomes: Iterable[Outcome]) -> list[Finding]:
     return [each for each in _named(outcomes) if not each.step]
 
 
-def _examine(subject: Subject) -> list[Outcome]:
-    """Ask everything that can be asked, in an order in which no answer is told twice."""
+def _as_called(target: Callable[..., Any], form: Form, shown: list[Outcome], why: str, *, strict: bool) -> Report:
+    """Report on a call whose tensors were not told apart: what calls show, and what its softmaxes are seen to do."""
+    steps: list[Outcome] = []
+    if isinstance(target, nn.Module):
+        args, kwargs = as_given(form)
+        with contextlib.suppress(Exception):  # whatever a stranger's module raises
+            steps += [each for seen in hear_model(target, args, kwargs, None).calls for each in alone(seen)]
+    outcomes = settled([replace(each, where="") if isinstance(each, Finding) else each for each in steps], shown)
+    report = _report(_name(target), [*outcomes, Open(EQUALITY, why)], strict=strict)
+    return replace(report, never_passed=never_passed(target, form, 0, None))
+
+
+def _name(target: Callable[..., Any]) -> str:
+    name: str = getattr(target, "__name__", type(target).__name__)
+    return name
+
+
+def _examine(subject: Subject, shown: list[Outcome] | None) -> list[Outcome]:
+    """Ask everything that can be asked, in an order in which no answer is told twice.
+
+    Args:
+        subject: What is asked.
+        shown: What calls as the user makes them showed, which then are the only proof; None to ask by calls here.
+    """
     if subject.options.weights:
         named(subject.target, subject.options.weights)
     with _modes.uncompiled(), torch.no_grad():
         outcomes, running = runs(subject)
+        if not running and shown is not None:  # in a call of its user's it does
+            opened = [Open(each.check, each.evidence) if isinstance(each, Finding) else each for each in outcomes]
+            return [*opened, *shown]
         if not running:
             return outcomes
-        outcomes.append(still(subject))
+        outcomes += [still(subject)] if shown is None else []
         if _named(outcomes):
             outcomes.append(Open("every other check of its outputs", "outputs that do not change from call to call"))
         elif narrow := precise(subject):
             outcomes += narrow
         else:
-            outcomes += _outputs(subject)
+            outcomes += _outputs(subject, shown)
     outcomes += structure(subject)
     return outcomes
 
 
-def _outputs(subject: Subject) -> list[Outcome]:
+def _outputs(subject: Subject, shown: list[Outcome] | None) -> list[Outcome]:
     """Follow its steps, ask for each promise by calls, and let the steps name what breaks one."""
     outcomes: list[Outcome] = [leaves_inputs(subject)]
     inside = look(subject)
@@ -214,8 +250,9 @@ def _outputs(subject: Subject) -> list[Outcome]:
         subject = subject.knowing(inside.causal)
     if subject.positions is None and inside.placeless:
         subject = subject.knowing(subject.causal, positions=False)
-    outcomes += settled([*seen, *whole], list(behaviour(subject, equal=equal)))
-    if not _named(outcomes):
+    asked = list(behaviour(subject, equal=equal)) if shown is None else shown
+    outcomes += settled([*seen, *whole], asked)
+    if shown is None and not _named(outcomes):
         outcomes += keeps_nothing(subject)
     outcomes += caches(subject)
     outcomes += numbers(subject, _named(outcomes), equal=equal)

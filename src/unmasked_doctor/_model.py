@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -24,7 +24,7 @@ from unmasked_doctor._subject import brief
 from unmasked_doctor._target import with_article
 from unmasked_doctor._unlike import FACTS, Seen, may_be_a_mistake, odd_ones, step_of, tiled
 
-__all__ = ["diagnose_model"]
+__all__ = ["alone", "diagnose_model"]
 
 ITEMS, FUTURE, PADDED = "no item reaches another", "no output sees later tokens", "padding"
 _BY_LAYERS = (ITEMS, FUTURE, PADDED)  # promises that a layer may break
@@ -95,6 +95,60 @@ def diagnose_model(
         return _Examination(model, args, kwargs, run, default, apart, causal=causal, strict=strict).report()
 
 
+def alone(seen: Seen, *, backward: bool = False) -> Iterator[Finding]:
+    """Find what is wrong in one call wherever it stands.
+
+    Args:
+        seen: The call.
+        backward: Whether other calls see earlier tokens alone, as in a pair of readers.
+    """
+    call, wires, turns = seen.call, seen.wires, seen.wires.turns
+    row = f"the weights of a query sum to {float(call.weights[0, 0, -1].sum()):.3g}"
+    blind = call.weights.isnan().all(-1)
+    sides = {name: turn.kind for name, turn in turns.items()}
+    which, other = ("query", "key") if sides.get("query") == "turned" else ("key", "query")
+    strays = [role for role, tokens in wires.tokens.items() if tokens == "other tokens" and role not in wires.viewed]
+    firsts = [role for role, tokens in wires.tokens.items() if tokens == "the first item"]
+    view = "each head reads just what view(batch, heads, tokens, head_dim) gives it"
+    rows: list[tuple[object, str, str, str | None, str, str, Standing]] = [
+        (call.weights.isnan().any() and not (blind | ~call.weights.isnan().any(-1)).all(), "", "weights", None,
+         "some of its weights are not numbers", "in a row, some are NaN and others are not", "followed"),
+        (call.over == "queries" and not seen.sums, "softmax", "weights", "softmax-over-queries",
+         "the softmax runs over the queries: the weights of a query do not sum to one, those of a key do", row,
+         "followed"),
+        (call.dropout, "", "dropout", "dropout-in-eval",
+         f"weights are dropped with probability {call.dropout:g} though the model is in evaluation mode",
+         f"its call has dropout_p {call.dropout:g}", "followed"),
+        (wires.viewed, "layout", "heads", "view-without-transpose",
+         f"the heads of its {' and '.join(wires.viewed)} are split by a view alone: a head reads the features of "
+         "other tokens", view, "followed"),
+        (firsts, "layout", "tokens", "only-first-item",
+         f"every item has the {' and '.join(firsts)} of the first one", "each head reads rows of the first item",
+         "followed"),
+        (strays and not wires.viewed and len(strays) < len(wires.tokens), "layout", "tokens", None,
+         f"its {' and '.join(strays)} is read of other tokens than its own", "by the rows of the layer before it",
+         "followed"),
+        (wires.merge == "viewed", "layout", "heads", "merge-without-transpose",
+         "its heads are merged without transposing back: an output mixes the features of other tokens",
+         "each row that the next layer reads is just what reshape without transpose gives", "followed"),
+        (seen.ones, "mask", "masks", "boolean-mask-added",
+         "what is added to the scores has only zeros and ones: a mask that hides nothing",
+         "the scores differ from the products by 0 or 1", "open"),
+        (sorted(sides.values()) == ["plain", "turned"], "positions", "positions", None,
+         f"positions turn its {which} and not its {other}: scores depend on more than the distance",
+         f"the {other} is what its layer gave", "open"),
+        (seen.ahead and not backward, "mask", "causal", "mask-polarity",
+         "its queries see later tokens, and none of the earlier", "all weights on earlier tokens are zero",
+         "followed"),
+        (wires.own and _CROSS.search(seen.name), "inputs", "sources", None,
+         "its name says that it attends to another sequence, and its keys are made of its own",
+         "keys and queries are made of one tensor", "open"),
+    ]  # fmt: skip
+    for holds, step, check, cause, text, evidence, how in rows if seen.finite else ():
+        if holds:
+            yield Finding(check, cause, text, evidence, how=how, where=seen.name, step=step)
+
+
 class _Examination:
     def __init__(
         self,
@@ -155,9 +209,12 @@ class _Examination:
 
     def find(self, seen: Seen | None, check: str, cause: str | None, text: str, evidence: str, **more: Any) -> None:
         """Note a broken promise, or a step that differs; the same of one layer once."""
-        found = Finding(check, cause, text, evidence, where="" if seen is None else seen.name, **more)
+        self.note(Finding(check, cause, text, evidence, where="" if seen is None else seen.name, **more))
+
+    def note(self, found: Finding) -> None:
+        """Add what was found, if the same was not found there."""
         known = [each for each in self.findings if (each.where, bool(each.step)) == (found.where, bool(found.step))]
-        if not any(each.told == text or (cause and each.cause == cause) for each in known):
+        if not any(each.told == found.told or (found.cause and each.cause == found.cause) for each in known):
             self.findings.append(found)
 
     def settle(self) -> None:
@@ -179,53 +236,8 @@ class _Examination:
 
     def alone(self, seen: Seen) -> None:
         """Find what is wrong wherever it stands."""
-        call, wires, turns = seen.call, seen.wires, seen.wires.turns
-        row = f"the weights of a query sum to {float(call.weights[0, 0, -1].sum()):.3g}"
-        blind = call.weights.isnan().all(-1)
-        sides = {name: turn.kind for name, turn in turns.items()}
-        which, other = ("query", "key") if sides.get("query") == "turned" else ("key", "query")
-        strays = [
-            role for role, tokens in wires.tokens.items() if tokens == "other tokens" and role not in wires.viewed
-        ]
-        firsts = [role for role, tokens in wires.tokens.items() if tokens == "the first item"]
-        view = "each head reads just what view(batch, heads, tokens, head_dim) gives it"
-        rows: list[tuple[object, str, str, str | None, str, str, Standing]] = [
-            (call.weights.isnan().any() and not (blind | ~call.weights.isnan().any(-1)).all(), "", "weights", None,
-             "some of its weights are not numbers", "in a row, some are NaN and others are not", "followed"),
-            (call.over == "queries" and not seen.sums, "softmax", "weights", "softmax-over-queries",
-             "the softmax runs over the queries: the weights of a query do not sum to one, those of a key do", row,
-             "followed"),
-            (call.dropout, "", "dropout", "dropout-in-eval",
-             f"weights are dropped with probability {call.dropout:g} though the model is in evaluation mode",
-             f"its call has dropout_p {call.dropout:g}", "followed"),
-            (wires.viewed, "layout", "heads", "view-without-transpose",
-             f"the heads of its {' and '.join(wires.viewed)} are split by a view alone: a head reads the features of "
-             "other tokens", view, "followed"),
-            (firsts, "layout", "tokens", "only-first-item",
-             f"every item has the {' and '.join(firsts)} of the first one", "each head reads rows of the first item",
-             "followed"),
-            (strays and not wires.viewed and len(strays) < len(wires.tokens), "layout", "tokens", None,
-             f"its {' and '.join(strays)} is read of other tokens than its own", "by the rows of the layer before it",
-             "followed"),
-            (wires.merge == "viewed", "layout", "heads", "merge-without-transpose",
-             "its heads are merged without transposing back: an output mixes the features of other tokens",
-             "each row that the next layer reads is just what reshape without transpose gives", "followed"),
-            (seen.ones, "mask", "masks", "boolean-mask-added",
-             "what is added to the scores has only zeros and ones: a mask that hides nothing",
-             "the scores differ from the products by 0 or 1", "open"),
-            (sorted(sides.values()) == ["plain", "turned"], "positions", "positions", None,
-             f"positions turn its {which} and not its {other}: scores depend on more than the distance",
-             f"the {other} is what its layer gave", "open"),
-            (seen.ahead and not self.backward(), "mask", "causal", "mask-polarity",
-             "its queries see later tokens, and none of the earlier", "all weights on earlier tokens are zero",
-             "followed"),
-            (wires.own and _CROSS.search(seen.name), "inputs", "sources", None,
-             "its name says that it attends to another sequence, and its keys are made of its own",
-             "keys and queries are made of one tensor", "open"),
-        ]  # fmt: skip
-        for holds, step, check, cause, text, evidence, how in rows if seen.finite else ():
-            if holds:
-                self.find(seen, check, cause, text, evidence, how=how, step=step)
+        for each in alone(seen, backward=self.backward()):
+            self.note(each)
 
     # One layer among those of its place
 

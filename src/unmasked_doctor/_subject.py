@@ -21,8 +21,9 @@ from unmasked_doctor._report import Finding, Open, Outcome, Passed, Standing
 from unmasked_doctor._target import INPUTS, Options, Target, WrongShape
 from unmasked_doctor.probes import Evidence
 
-__all__ = ["Because", "Case", "Subject", "brief", "explained", "gradients", "precise", "runs", "still"]
+__all__ = ["STILL", "Because", "Case", "Subject", "brief", "explained", "gradients", "precise", "runs", "still"]
 
+STILL = "the same at every call, in evaluation"
 _OUTPUTS = "every other check of its outputs"
 # Of the second difference of its outputs, for steps of _STEP: what float64 and float32 leave at most.
 _STEP, _DOUBLE, _SINGLE = 1e-6, 1e-9, 1e-4
@@ -447,7 +448,7 @@ def precise(subject: Subject) -> list[Outcome]:
 
 def still(subject: Subject) -> Outcome:
     """Ask whether anything is random, or kept: nothing else can be asked of what is."""
-    check = "the same at every call, in evaluation"
+    check = STILL
     random = Because("dropout-in-eval", "its output is random though it is in evaluation mode")
     drawn = subject.ask(check, lambda b, t: probes.changes_from_call_to_call(subject.f, subject.noise(b, t)), [random])
     x, between = (subject.noise(subject.items, subject.tokens, seed) for seed in (0, 9))
