@@ -211,6 +211,8 @@ def _is_mask(leaf: Leaf) -> bool:
     if x.dtype == torch.bool:
         return True
     named = _MASK.search(leaf.name) is not None
+    if not x.is_floating_point() and not x.is_complex() and x.dim() > 1 and not _EXTRA.search(leaf.name):
+        return _binary(x)
     if x.is_floating_point():
         bias = bool(((x == 0) | (x <= -1e4)).all())
         return (bias and (named or bool((x <= -1e4).any()))) or (named and _binary(x))

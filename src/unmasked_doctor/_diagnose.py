@@ -27,7 +27,7 @@ from unmasked_doctor._listen.view import EQUALITY
 from unmasked_doctor._model import alone
 from unmasked_doctor._model_run import hear_model
 from unmasked_doctor._report import Finding, Given, Open, Outcome, Passed, Report, Standing, standing_of
-from unmasked_doctor._subject import Subject, precise, runs, still
+from unmasked_doctor._subject import Subject, brief, precise, runs, still
 from unmasked_doctor._target import INPUTS, Inputs, Options, with_article
 
 __all__ = ["INPUTS", "diagnose"]
@@ -138,7 +138,10 @@ def diagnose(
                 runs_as_given(target, form)
                 asked = AsCalled(target, form, batch_first=batch_first)
                 shown = list(promises(asked, causal=causal, positions=positions))
-                found = understood(target, form, batch_first=batch_first)
+                try:
+                    found = understood(target, form, batch_first=batch_first)
+                except Exception as error:  # whatever a stranger's tensors may lead to
+                    found = f"a call whose tensors can be told apart: trying them raised {brief(error)}"
             if isinstance(found, str):
                 return _as_called(target, form, shown, found, strict=strict)
             form, read = found

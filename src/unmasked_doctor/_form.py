@@ -223,7 +223,7 @@ def tabled(leaves: list[Leaf]) -> list[Leaf]:
     found = list(leaves)
     for at, leaf in enumerate(leaves):
         given, places = leaf.given, [i for i, axis in enumerate(leaf.axes) if axis in "nm"]
-        if leaf.role != "other" or len(places) != 1 or given.size(places[0]) < 3:
+        if leaf.role != "other" or len(places) != 1 or given.size(places[0]) < 3 or not given.numel():
             continue
         if given.is_complex():
             found[at] = _table(leaf, given.angle().movedim(places[0], 0), "complex", given)

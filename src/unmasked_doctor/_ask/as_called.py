@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from unmasked import _generators
 from unmasked_doctor._ask.promises import ALONE, FUTURE, MASK, ORDER, prepared
-from unmasked_doctor._asker import floats, other
+from unmasked_doctor._asker import floats
 from unmasked_doctor._form import Form, Leaf, mapped
 from unmasked_doctor._report import Finding, Open, Outcome, Passed
 from unmasked_doctor._subject import STILL, brief
@@ -32,6 +32,7 @@ _MASK = re.compile(r"(?i)mask|pad|valid|allow|visible|hidden|keep|alive|exist|re
 _NO_MASK = re.compile(r"(?i)prefix|prompt|segment|type|loss|label|random|noise|hidden_?(state|size|dim)")
 _LENGTHS = re.compile(r"(?i)length|lens?$|sizes?$|num_|^n_|counts?$")
 _TOKENS_TOO = {"k", "key", "keys", "v", "value", "values", "val"}  # the queries' own, where they are as many
+_OF_KEYS = re.compile(r"(?i)^(k|v|keys?|values?|val|context|memory|mem|cond.*|enc.*|kv|past.*|cache.*)$|encoder|memory")
 _MOST = 12  # tokens that are changed
 NUMBERS = "finite inputs give finite outputs"
 _SHARE, _SHARE_ROUGH = 1e-7, 2e-3  # of the largest output: what moves less is rounding
@@ -81,11 +82,24 @@ class AsCalled:
         self.leaves = form.leaves
         self.content = [n for n, leaf in enumerate(self.leaves) if _is_content(leaf)]
         self.main = next((n for n in self.content if self.leaves[n].given.dim() > 2), self.content[0])
-        self.packed = next((leaf for leaf in self.leaves if _is_offsets(leaf, self.leaves[self.main].given)), None)
         self.share = _SHARE
         self.run = self._runner()
+        self.main = self._main()
+        self.packed = next((leaf for leaf in self.leaves if _is_offsets(leaf, self.leaves[self.main].given)), None)
 
-    def _runner(self) -> Callable[[list[Tensor]], list[Tensor]]:
+    def _main(self) -> int:
+        """The argument that outputs are of: the first, of queries by their names if there are some, as they are long."""
+        output = self.output
+
+        def fits(n: int) -> bool:
+            x = self.leaves[n].given
+            return x.dim() > 2 and x.dim() == output.dim() and x.shape[:-1] == output.shape[:-1]
+
+        fitting = [n for n in self.content if fits(n)]
+        named = [n for n in fitting if not _OF_KEYS.search(self.leaves[n].name)]
+        return next(iter(named or fitting), self.main)
+
+    def _runner(self) -> Callable[..., list[Tensor]]:
         """A copy of the target that may be called: in float64 where it runs so, or else in its own precision."""
         for make in self._makers():
             run = self._of(make())
@@ -95,26 +109,26 @@ class AsCalled:
                     return run
         raise ValueError("it gives no floating tensor")
 
-    def fresh(self) -> Callable[[list[Tensor]], list[Tensor]]:
+    def fresh(self) -> Callable[..., list[Tensor]]:
         """Another copy, that was never called."""
         return self._of(self._make())
 
     def _makers(self) -> Iterator[Callable[[], Any]]:
         """Ways to copy the target, the most exact first: with parameters drawn anew, or as it is."""
-        target, module = self.target, isinstance(self.target, nn.Module)
+        target = self.target
         held = target.parameters() if isinstance(target, nn.Module) else ()
         own = next((x.dtype for x in held if x.is_floating_point()), torch.float32)
         for self.dtype in (torch.float64, own):
             self.share = _SHARE if self.dtype == torch.float64 else _SHARE_ROUGH
-            yield functools.partial(prepared, target, self.dtype) if module else lambda: target
+            yield functools.partial(prepared, target, self.dtype) if isinstance(target, nn.Module) else lambda: target
         if isinstance(target, nn.Module):
             yield lambda: copy.deepcopy(target).eval()
 
-    def _of(self, target: Any) -> Callable[[list[Tensor]], list[Tensor]]:
+    def _of(self, target: Any) -> Callable[..., list[Tensor]]:
         held = [*target.parameters(), *target.buffers()] if isinstance(target, nn.Module) else []
         device = next((x.device for x in held), torch.device("cpu"))
 
-        def run(tensors: list[Tensor]) -> list[Tensor]:
+        def run(tensors: list[Tensor], seed: int = 0) -> list[Tensor]:
             rest = iter(tensors)
 
             def made(_: Leaf) -> Tensor:
@@ -124,7 +138,7 @@ class AsCalled:
             args = tuple(mapped(value, made, copied=True) for value in self.form.args)
             kwargs = {name: mapped(value, made, copied=True) for name, value in self.form.kwargs.items()}
             with torch.no_grad(), _generators.forked():
-                torch.manual_seed(0)
+                torch.manual_seed(seed)
                 return [x.detach().to("cpu", torch.float64) for x in floats(target(*args, **kwargs))]
 
         return run
@@ -168,7 +182,7 @@ class AsCalled:
             for n, axis in axes.items():
                 if n not in left_out:
                     last = more[n].narrow(axis, self.count - 1, 1)
-                    more[n] = torch.cat([more[n], other(last) if n in self.content else last], axis)
+                    more[n] = torch.cat([more[n], _other(last) if n in self.content else last], axis)
             with contextlib.suppress(Exception):  # whatever a stranger's module raises
                 self.run(more)
                 return more
@@ -256,7 +270,8 @@ class AsCalled:
         def goes_along(leaf: Leaf) -> bool:
             same = leaf.given.shape == x.shape and torch.equal(leaf.given, x)
             named = n == self.main and leaf.name.lower() in _TOKENS_TOO
-            return same or (named and leaf.given.shape[:-1] == x.shape[:-1])
+            kept = x.dim() == leaf.given.dim() != self.leaves[self.main].given.dim() and x.shape == leaf.given.shape
+            return same or kept or (named and leaf.given.shape[:-1] == x.shape[:-1])
 
         return [i for i in self.content if i == n or goes_along(self.leaves[i])]
 
@@ -269,13 +284,37 @@ class AsCalled:
         for i in self.group(n):
             made[i] = made[i].clone()
             row = made[i].select(axis, token)  # whose last axis has features
-            row.copy_(other(row))
+            row.copy_(_other(row))
         return made
+
+    def confirmed(self, output: int, token: int) -> bool:
+        """Whether an output notices a token in another number of items, too; or whether that is refused."""
+        axis, items, placed = self.of_tokens, self.of_items[0], self.placed
+        if self.grown is None or axis is None or items is None or placed is None:
+            return True
+        made = [x.clone() for x in self.grown]
+        for n in self.group(self.main):
+            row = made[n].select(axis, token)
+            row.copy_(_other(row))
+        before, after = (self.run(tensors)[0] for tensors in (self.grown, made))
+        return bool((_gaps(before, after).select(placed, output) > self.share).any())
 
     def token_axis(self, n: int) -> int | None:
         """The axis of tokens of an argument: that of the main one, where it has as many axes."""
         x, main = self.leaves[n].given, self.leaves[self.main].given
-        return self.of_tokens if x.dim() == main.dim() else None
+        if x.dim() == main.dim():
+            return self.of_tokens
+        return next((axis for axis in (2, 1) if x.dim() == 4 and self.longer(n, axis)), None)  # kept keys and values
+
+    def longer(self, n: int, axis: int) -> bool:
+        """Whether it takes one token more along an axis of arguments of one shape."""
+        made = self.given
+        for i in self.group(n):
+            made[i] = torch.cat([made[i], made[i].narrow(axis, 0, 1)], axis)
+        try:
+            return self.run(made)[0].shape == self.output.shape
+        except Exception:  # whatever a stranger's module raises
+            return False
 
     @cached_property
     def reaches(self) -> dict[int, _Reach]:
@@ -299,6 +338,22 @@ class AsCalled:
                 found[n] = _Reach(n, tokens, gap > self.share, gap)
         return found
 
+    def is_padded(self, at: int) -> bool:
+        """Whether whole numbers, as ids of words, count only by being zero, as where zero is padding at one end."""
+        x = self.leaves[at].given
+        if x.is_floating_point() or x.is_complex() or x.dtype == torch.bool or not bool((x == 0).any()):
+            return False
+        if bool(((x == 0) | (x == 1)).all()):
+            return False
+        made = self.given
+        made[at] = torch.where(x != 0, x.roll(1, 1).clamp(min=1), 0)
+        others = self.moved(made)
+        made[at] = x.clamp(min=1)
+        without = self.moved(made)
+        if others is None or without is None:
+            return False
+        return not bool((others > self.share).any()) and bool((without > self.share).any())
+
     def hidings(self, at: int, reach: _Reach) -> Iterator[list[_Hiding]]:
         """For an argument that may hide tokens, each way to read it, for the tokens that were asked about."""
         leaf, (items, outputs, _) = self.leaves[at], reach.moved.shape
@@ -306,6 +361,15 @@ class AsCalled:
         if _NO_MASK.search(leaf.name) or axis is None:
             return
         size = self.leaves[reach.leaf].given.size(axis)
+        if leaf is self.packed:
+            which = torch.bucketize(torch.arange(size), x[1:], right=True)
+            if outputs == size and reach.leaf == self.main:
+                apart = which[:, None] != which[None, reach.tokens]
+                yield [_Hiding(f"{leaf.name} parts sequences", apart[None])]
+            return
+        if tuple(x.shape) == (items, size) and self.is_padded(at):
+            yield [_Hiding(f"0 is padding in {leaf.name}", (x == 0)[:, None, reach.tokens])]
+            return
         if x.dim() == 1 and x.numel() == items and _LENGTHS.search(leaf.name) and not x.is_floating_point():
             if int(x.max()) <= size and int(x.min()) >= 0:
                 yield [_Hiding(f"{leaf.name} counts tokens", (torch.arange(size) >= x[:, None])[:, None, reach.tokens])]
@@ -350,6 +414,11 @@ def _is_offsets(leaf: Leaf, main: Tensor) -> bool:
     return whole and x.dim() == 1 and len(x) > 1 and bool(x[0] == 0) and int(x[-1]) == main.size(0)
 
 
+def _other(x: Tensor) -> Tensor:
+    """Other numbers, made of the same ones."""
+    return 1 - x.flip(-1)
+
+
 def _gaps(before: Tensor, after: Tensor) -> Tensor:
     """By how much each number differs, as a share of the largest; what is NaN in both does not."""
     same = (before == after) | (before.isnan() & after.isnan())
@@ -386,7 +455,7 @@ def _evidence(asked: AsCalled, text: str) -> str:
 
 
 def _repeated(asked: AsCalled) -> Iterator[Outcome]:
-    again = asked.run(asked.given)
+    again = asked.run(asked.given, seed=1)
     if any(
         x.shape != y.shape or bool((_gaps(x, y) > asked.share).any()) for x, y in zip(asked.before, again, strict=True)
     ):
@@ -403,7 +472,8 @@ def _numbers(asked: AsCalled) -> Iterator[Outcome]:
         rows = asked.by_row((~output.isfinite()).to(torch.float64)) > 0
         real = rows & ~_unseen(asked)
         evidence = _evidence(asked, f"{count} of {output.numel()} are not finite")
-        yield Finding(NUMBERS, "fully-masked-row", text, evidence, caution=not bool(real.any()))
+        step = "" if bool(real.any()) else "mask"  # nobody may read what padding gives
+        yield Finding(NUMBERS, "fully-masked-row", text, evidence, step=step)
 
 
 def _unseen(asked: AsCalled) -> Tensor:
@@ -416,6 +486,9 @@ def _unseen(asked: AsCalled) -> Tensor:
     for at in range(len(asked.leaves)):
         for ways in asked.hidings(at, reach):
             own = [way for way in ways if way.hidden.size(1) == 1]
+            blind = [way.hidden.all(-1) for way in ways if way.hidden.size(1) > 1 and bool(way.hidden.all(-1).any())]
+            if blind and not own:  # in the sense that hides less
+                padded = padded | min(blind, key=lambda each: int(each.sum()))
             if own:
                 obeyed = [way for way in own if not bool(_seen(reach, way).any())]
                 way = obeyed[0] if obeyed else min(own, key=lambda each: int(each.hidden.sum()))
@@ -439,7 +512,7 @@ def _masks(asked: AsCalled) -> Iterator[Outcome]:
         for reach in asked.reaches.values():
             for ways in asked.hidings(at, reach):
                 tried += [(way, _seen(reach, way), reach) for way in ways if bool(way.hidden.any())]
-        if not tried or not _MASK.search(leaf.name):
+        if not tried or not (_MASK.search(leaf.name) or leaf is asked.packed or asked.is_padded(at)):
             continue
         if any(not bool(seen.any()) for _, seen, _ in tried):
             yield Passed(MASK)
@@ -459,47 +532,60 @@ def _masks(asked: AsCalled) -> Iterator[Outcome]:
 
 
 def _items(asked: AsCalled) -> Iterator[Outcome]:
-    """Change one item, its tokens and then its masks, and see whether others notice, at two sizes."""
+    """Change one item, its tokens and then its masks, and put the items in another order, at two sizes."""
     axis, count = asked.of_items[0], asked.count
+    if asked.packed is not None:
+        return
     if axis is None or asked.grown is None:
         yield Open(ALONE, "a call that takes one item more, and outputs with an axis of items")
         return
-    shown = []
-    for tensors in (asked.given, asked.grown):
-        before = asked.run(tensors)[0]
-        size, worst, masked = before.size(axis), 0.0, False
-        for at, masks in itertools.product((0, size - 1), (False, True)):
-            made = [x.clone() for x in tensors]
-            for n, x in enumerate(made):
-                rows = asked.rows(n)
-                if rows is None or x.size(rows) != size or size < 2:
-                    continue
-                if n in asked.content and not masks:
-                    x.narrow(rows, at, 1).copy_(other(x.narrow(rows, at, 1)))
-                elif masks and n not in asked.content:
-                    x.narrow(rows, at, 1).copy_(x.narrow(rows, (at + 1) % size, 1))
-            try:
-                after = asked.run(made)[0]
-            except Exception:  # a mask that it refuses
-                continue
-            rest = torch.tensor([n for n in range(size) if n != at])
-            gap = _gaps(before, after).index_select(axis, rest) if after.shape == before.shape and len(rest) else None
-            if gap is not None and float(gap.max()) > max(asked.share, worst):
-                worst, masked = float(gap.max()), masks
-        shown.append((worst, masked))
-    if all(worst for worst, _ in shown):
-        worst, masked = shown[0]
-        what = "mask" if masked else "item"
-        text = f"an item's output depends on another item{chr(39) + 's mask' if masked else ''}"
-        evidence = f"of two calls that differ in one {what} alone, another item's output moves by {worst:.2g}"
-        yield Finding(ALONE, None, text, _evidence(asked, f"{evidence} of the largest, and with {count + 1} items too"))
-    elif count > 1 or shown[1][0] == 0:
+    shown = [dict(_apart(asked, tensors, axis)) for tensors in (asked.given, asked.grown)]
+    both = [what for what in shown[1] if what in shown[0] or count < 2]
+    if both:
+        text = f"an item's output depends on {both[0]}"
+        evidence = f"it moves by {shown[1][both[0]]:.2g} of the largest, with {count + 1} items"
+        yield Finding(ALONE, None, text, _evidence(asked, evidence))
+    else:
         yield Passed(ALONE)
+
+
+def _apart(asked: AsCalled, tensors: list[Tensor], axis: int) -> Iterator[tuple[str, float]]:
+    """What an item's output depends on beside itself, and by how much of the largest it moves."""
+    before = asked.run(tensors)[0]
+    size = before.size(axis)
+    rows = {n: at for n in range(len(tensors)) if (at := asked.rows(n)) is not None and tensors[n].size(at) == size}
+
+    def gap(made: list[Tensor], kept: list[int], expected: Tensor) -> float:
+        try:
+            after = asked.run(made)[0]
+        except Exception:  # a mask that it refuses
+            return 0.0
+        if after.shape != expected.shape or not kept:
+            return 0.0
+        most = float(_gaps(expected, after).index_select(axis, torch.tensor(kept)).max())
+        return most if most > asked.share else 0.0
+
+    for what, content in (("another item", True), ("another item's mask", False)):
+        worst = 0.0
+        for at in (0, size - 1):
+            made = [x.clone() for x in tensors]
+            for n, place in rows.items():
+                if (n in asked.content) == content:
+                    row = made[n].narrow(place, at, 1)
+                    row.copy_(_other(row) if content else tensors[n].narrow(place, (at + 1) % size, 1))
+            worst = max(worst, gap(made, [n for n in range(size) if n != at], before))
+        if worst:
+            yield what, worst
+    turned = [x.roll(1, rows[n]) if n in rows else x for n, x in enumerate(tensors)]
+    if moved := gap(turned, list(range(size)), before.roll(1, axis)):
+        yield "its place in the batch", moved
 
 
 def _future(asked: AsCalled, padded: Tensor) -> Iterator[Outcome]:
     """Ask whether an output notices a later token."""
     reach = asked.reaches.get(asked.main)
+    if reach is not None and len(reach.tokens) < 2:
+        return
     if reach is None or asked.placed is None or reach.moved.size(1) < 2:
         yield Open(FUTURE, "outputs with an axis of tokens, as many as it was given")
         return
@@ -511,6 +597,11 @@ def _future(asked: AsCalled, padded: Tensor) -> Iterator[Outcome]:
         yield Passed(FUTURE)
         return
     item, output, token = leaks.nonzero()[0].tolist()
+    if not asked.confirmed(output, reach.tokens[token]):
+        yield Open(
+            FUTURE, f"other sizes: only of {reach.moved.size(1)} tokens does token {reach.tokens[token]} move it"
+        )
+        return
     text = "later tokens are seen, and causal=True says that none is"
     dense = bool((reach.moved | padded[..., None]).all())
     evidence = (
@@ -542,7 +633,7 @@ def _order(asked: AsCalled) -> Iterator[Outcome]:
 def _kept(asked: AsCalled) -> Iterator[Outcome]:
     """Call it between two equal calls with other tokens, masks and lengths, which must change nothing."""
     check = "calls do not change each other"
-    between = [other(x) if n in asked.content else x for n, x in enumerate(asked.given)]
+    between = [_other(x) if n in asked.content else x for n, x in enumerate(asked.given)]
     turned = list(between)
     for n, x in enumerate(between):
         rows = asked.rows(n)
@@ -574,7 +665,8 @@ def _deaf(asked: AsCalled, padded: Tensor) -> Iterator[Outcome]:
                 for way in ways:
                     unseen = unseen & ~way.hidden.all(1) if way.hidden.size(0) == unseen.size(0) else unseen & False
         lost = unseen.all(0)
-        if bool(lost.any()) and not bool(lost.all()):
+        lost = lost & (~lost).cumsum(0).bool()  # behind a token that is noticed: a window forgets what is before
+        if bool(lost.any()):
             which = ", ".join(str(reach.tokens[n]) for n in lost.nonzero().flatten().tolist())
             name = asked.leaves[reach.leaf].name
             text = f"no output notices some tokens of {name}, which nothing hides"

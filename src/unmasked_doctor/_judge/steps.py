@@ -491,7 +491,7 @@ WINDOW = (
         lambda s: s.ahead > 0 and s.view.subject.causal is None),
     Row("open", "a window shows more tokens on one side than on the other", Scores.lopsided),
     Row("choice", "which tokens its window shows", Scores.window_as_said),
-    Row("open", "its window is not as long as its attribute says, or counts the token itself as well",
+    Row("wrong", "its window is not as long as its attribute says, or counts the token itself as well",
         lambda s: True),
 )  # fmt: skip
 
