@@ -107,17 +107,14 @@ def runs_as_given(target: Callable[..., Any], form: Form) -> None:
         ValueError: The target refuses the call, or no argument can be tokens.
     """
     shapes = ", ".join(f"{leaf.name} {tuple(leaf.given.shape)}" for leaf in form.leaves) or "no tensor"
+    remedy = "pass floating tensors, such as (batch, tokens, features)"
     try:
         _runner(target)(*as_given(form))
     except Exception as error:  # whatever a stranger's module may raise
-        text = (str(error).strip() or "no text").split("\n")[0]
-        raise ValueError(
-            f"call has {shapes}, and the target refuses them: {type(error).__name__}: {text[:160]}; pass what it runs on"
-        ) from error
+        text = f"{type(error).__name__}: {(str(error).strip() or 'no text').splitlines()[0][:160]}"
+        raise ValueError(f"call has {shapes}, and the target refuses them: {text}; pass what it runs on") from error
     if not any(leaf.given.is_floating_point() and leaf.given.dim() > 1 for leaf in form.leaves):
-        raise ValueError(
-            f"call has {shapes}, and none of them can be tokens: pass floating tensors, such as (batch, tokens, features)"
-        )
+        raise ValueError(f"call has {shapes}, and none of them can be tokens: {remedy}")
 
 
 def understood(target: Callable[..., Any], form: Form, *, batch_first: bool) -> tuple[Form, dict[str, Any]] | str:

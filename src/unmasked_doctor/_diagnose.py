@@ -13,7 +13,8 @@ from torch import nn
 
 from unmasked import _generators, _modes
 from unmasked._checks import flag
-from unmasked_doctor._ask.as_called import AsCalled, promises
+from unmasked_doctor._ask.as_called import promises
+from unmasked_doctor._ask.caller import AsCalled
 from unmasked_doctor._ask.kept import caches, keeps_nothing
 from unmasked_doctor._ask.numbers import TRAINING, numbers
 from unmasked_doctor._ask.promises import settled, with_pairs
@@ -199,14 +200,20 @@ def _broken(outcomes: Iterable[Outcome]) -> list[Finding]:
 
 def _as_called(target: Callable[..., Any], form: Form, shown: list[Outcome], why: str, *, strict: bool) -> Report:
     """Report on a call whose tensors were not told apart: what calls show, and what its softmaxes are seen to do."""
+    outcomes = settled(_layers(target, form), shown)
+    report = _report(_name(target), [*outcomes, Open(EQUALITY, why)], strict=strict)
+    return replace(report, never_passed=never_passed(target, form, 0, None))
+
+
+def _layers(target: Callable[..., Any], form: Form) -> list[Outcome]:
+    """What each of its softmaxes does otherwise, as those of a whole model are judged."""
     steps: list[Outcome] = []
     if isinstance(target, nn.Module):
         args, kwargs = as_given(form)
         with contextlib.suppress(Exception):  # whatever a stranger's module raises
-            steps += [each for seen in hear_model(target, args, kwargs, None).calls for each in alone(seen)]
-    outcomes = settled([replace(each, where="") if isinstance(each, Finding) else each for each in steps], shown)
-    report = _report(_name(target), [*outcomes, Open(EQUALITY, why)], strict=strict)
-    return replace(report, never_passed=never_passed(target, form, 0, None))
+            heard = hear_model(target, args, kwargs, None).calls
+            steps += [replace(each, where="") for seen in heard for each in alone(seen) if each.step]
+    return steps
 
 
 def _name(target: Callable[..., Any]) -> str:
@@ -254,7 +261,9 @@ def _outputs(subject: Subject, shown: list[Outcome] | None) -> list[Outcome]:
     if subject.positions is None and inside.placeless:
         subject = subject.knowing(subject.causal, positions=False)
     asked = list(behaviour(subject, equal=equal)) if shown is None else shown
-    outcomes += settled([*seen, *whole], asked)
+    form = subject.options.form
+    steps = _layers(subject.original, form) if shown is not None and form and not inside.seen else []
+    outcomes += settled([*seen, *whole, *steps], asked)
     if shown is None and not _named(outcomes):
         outcomes += keeps_nothing(subject)
     outcomes += caches(subject)

@@ -196,7 +196,7 @@ def test_a_sum_that_grows_with_every_copy_is_a_finding() -> None:
 
 def test_scores_that_depend_on_positions_are_asked_for() -> None:
     biased = Style(Attention, dim=E, causal=False, show=lambda s, allowed: s + near(s) / 2 + places(s) / 3)
-    report = asked(acting, biased)
+    report = asked(acting, biased, positions=None)
     assert not report.named
     assert "pass positions=True if they do" in str(report.inconclusive)
 

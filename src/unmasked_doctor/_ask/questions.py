@@ -200,7 +200,7 @@ def _why_mixed(subject: Subject) -> Iterator[Because]:
         seen = moved(f(changed(flat[None], place)[0].view_as(x)), before).flatten().nonzero().flatten()
         blocks.append(len(seen) > 0 and bool((seen // len(x) == place // len(x)).all()))
     yield Because(batch, "a view exchanges batch and tokens, and items run into each other", all(blocks), (forgotten,))
-    yield Because(None, "items of the batch reach each other", also=(head, batch, "only-first-item"))
+    yield Because(head, "items of the batch reach each other", also=(batch, "only-first-item"))
 
 
 def _sees_others(subject: Subject) -> Iterator[Outcome]:

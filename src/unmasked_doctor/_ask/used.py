@@ -70,10 +70,12 @@ def _unread(subject: Subject, grads: Mapping[str, Tensor | None]) -> Iterator[Ou
     """Find tables of which rows are never read, by a target that takes no other number of tokens."""
     for name, gradient in grads.items():
         if gradient is not None and gradient.dim() == 2 and not isinstance(subject.target.owners[name], nn.Linear):
-            read = int(gradient.any(1).sum())
-            if 0 < read < len(gradient):
-                text = f"whether it is right that only {read} of {len(gradient)} rows of {name} are ever read"
-                yield Open(GRADIENTS, text)
+            rows = gradient.any(1)
+            told, count = f"only {int(rows.sum())} of {len(gradient)} rows of {name} are ever read", int(rows.sum())
+            if 0 < count < len(rows) and rows[:count].all():  # the first ones, of a table for more tokens
+                yield Open(GRADIENTS, f"whether it is right that {told}")
+            elif 0 < count < len(rows):
+                yield Finding(GRADIENTS, None, told, subject.sized("the others get no gradient"), step="parameters")
 
 
 def _lost(subject: Subject, grads: Mapping[str, Tensor | None]) -> Iterator[Outcome]:

@@ -223,10 +223,13 @@ def _order(made: Made) -> Iterator[Outcome]:
 
 def _shared(made: Made) -> Iterator[Outcome]:
     """Ask which key head each query head has, where there are fewer."""
-    view, heads, count = made.view, made.call.query.size(1), len(set(made.groups("key")))
-    ranks = made.ranks("key")
-    if not made.full("key") or not made.full("value") or not 1 < count < heads or ranks != made.ranks("value"):
+    view, heads, known = made.view, made.call.query.size(1), made.full("key") and made.full("value")
+    ranks, of_values = (made.ranks("key"), made.ranks("value")) if known else (
+        _alike(made, made.call.key), _alike(made, made.call.value)
+    )  # fmt: skip
+    if not 1 < len(set(ranks)) < heads or ranks != of_values:
         return
+    count = len(set(ranks))
     right, dealt = [h * count // heads for h in range(heads)], [h % count for h in range(heads)]
     if ranks == dealt and made.call.copied:  # right, if the checkpoint was trained so
         text = "the heads of keys and values are dealt out in turn: neighbors among the query heads share none"
@@ -239,6 +242,17 @@ def _shared(made: Made) -> Iterator[Outcome]:
         yield unclear(f"whether it was trained so: {text}")
     if ranks not in (right, dealt):
         yield unclear(f"query heads have the key heads {ranks}")
+
+
+def _alike(made: Made, x: Tensor) -> list[int]:
+    """For each head the first one that is the same, counted among the different ones."""
+    firsts: list[int] = []
+    ranks = []
+    for head in range(x.size(1)):
+        same = next((n for n, first in enumerate(firsts) if made.view.near(x[:, first], x[:, head])), None)
+        ranks.append(len(firsts) if same is None else same)
+        firsts += [head] if same is None else []
+    return ranks
 
 
 def _scaling(made: Made, fit: Fit) -> Iterator[Outcome]:

@@ -183,7 +183,7 @@ class Linformer(Attention):
 
 
 right("sorted-chunks", Style(Sorted, size=4, tokens=12))
-right("axial-sum", Style(Grid, tokens=12, **SDPA))
+right("axial-sum", Style(Grid, tokens=12, positions=True, **SDPA))
 right("shifted-window-of-two", Style(ShiftedWindows, norm=nn.LayerNorm, tokens=16, positions=True))
 right("neighbors", Style(Strip, heads=3, positions=True))
 right("bucketed-local-causal", Style(Buckets, bias=False, positions=True))

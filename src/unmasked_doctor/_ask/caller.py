@@ -1,0 +1,468 @@
+"""A target and a call of it as its user makes it: calls that differ in one thing, and which outputs notice which token.
+
+Nothing has to be known of what the target computes. Which axis counts items and which counts tokens is told by calls
+with one more of them; and one table says which outputs notice which token, from which all else is read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import functools
+import inspect
+import itertools
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from unmasked import _generators
+from unmasked_doctor._ask.promises import prepared
+from unmasked_doctor._asker import floats
+from unmasked_doctor._form import Form, Leaf, mapped
+
+__all__ = ["MASKS", "AsCalled", "Hiding", "Reach", "gaps", "is_mask", "other"]
+
+MASKS = re.compile(r"(?i)mask|pad|valid|allow|visible|hidden|keep|alive|exist|real|observed|length|lens?$")
+_NO_MASK = re.compile(r"(?i)prefix|prompt|segment|type|loss|label|random|noise|hidden_?(state|size|dim)")
+_KEPT = re.compile(r"(?i)^(past|cache|layer_past|kv_cache|past_.*|prev.*|memory|mems?|state|incremental_state)$|cache")
+_LENGTHS = re.compile(r"(?i)length|lens?$|sizes?$|num_|^n_|counts?$")
+_TOKENS_TOO = {"k", "key", "keys", "v", "value", "values", "val"}  # the queries' own, where they are as many
+_OF_KEYS = re.compile(r"(?i)^(k|v|keys?|values?|val|context|memory|mem|cond.*|enc.*|kv|past.*|cache.*)$|encoder|memory")
+_MOST = 12  # tokens that are changed
+_SHARE, _SHARE_ROUGH = 1e-7, 2e-3  # of the largest output: what moves less is rounding
+
+
+@dataclass(frozen=True)
+class Reach:
+    """Which outputs notice which tokens of an argument.
+
+    Attributes:
+        leaf: The argument's place among the tensors of the call.
+        tokens: The tokens that were changed.
+        moved: (items, outputs, tokens) for outputs with an axis of tokens, (items, 1, tokens) for others.
+        gap: By how much each moved: the same shape.
+    """
+
+    leaf: int
+    tokens: list[int]
+    moved: Tensor
+    gap: Tensor
+
+
+@dataclass(frozen=True)
+class Hiding:
+    """What an argument may hide, if it is read so.
+
+    Attributes:
+        told: The reading, in words.
+        hidden: Which token is hidden from which output: (items, outputs or 1, tokens).
+    """
+
+    told: str
+    hidden: Tensor
+
+
+class AsCalled:
+    """A target and a call of it.
+
+    Attributes:
+        form: The call, whose leaves are its tensors.
+        axis: The axis of items, where there is one.
+        main: Which leaf has the tokens that outputs are of.
+    """
+
+    def __init__(self, target: Callable[..., Any], form: Form, *, batch_first: bool) -> None:
+        self.target, self.form, self.axis = target, form, 0 if batch_first else 1
+        self.leaves = form.leaves
+        self.content = [n for n, leaf in enumerate(self.leaves) if _is_content(leaf)]
+        self.main = next((n for n in self.content if self.leaves[n].given.dim() > 2), self.content[0])
+        self.share = _SHARE
+        self.run = self._runner()
+        self.main = self._main()
+        self.packed = next((leaf for leaf in self.leaves if _is_offsets(leaf, self.leaves[self.main].given)), None)
+
+    def _main(self) -> int:
+        """The argument that outputs are of: the first that is as long, and no keys by name if others are none."""
+        output = self.output
+
+        def fits(n: int) -> bool:
+            x = self.leaves[n].given
+            return x.dim() > 2 and x.dim() == output.dim() and x.shape[:-1] == output.shape[:-1]
+
+        fitting = [n for n in self.content if fits(n)]
+        named = [n for n in fitting if not _OF_KEYS.search(self.leaves[n].name)]
+        return next(iter(named or fitting), self.main)
+
+    def _runner(self) -> Callable[..., list[Tensor]]:
+        """A copy of the target that may be called: in float64 where it runs so, or else in its own precision."""
+        for make in self._makers():
+            run = self._of(make())
+            with contextlib.suppress(Exception):  # one that does not compute in this precision
+                if run([leaf.given for leaf in self.leaves]):
+                    self._make = make
+                    return run
+        raise ValueError("it gives no floating tensor")
+
+    def fresh(self) -> Callable[..., list[Tensor]]:
+        """Another copy, that was never called."""
+        return self._of(self._make())
+
+    def _makers(self) -> Iterator[Callable[[], Any]]:
+        """Ways to copy the target, the most exact first: with parameters drawn anew, or as it is."""
+        target = self.target
+        held = target.parameters() if isinstance(target, nn.Module) else ()
+        own = next((x.dtype for x in held if x.is_floating_point()), torch.float32)
+        for self.dtype in (torch.float64, own):
+            self.share = _SHARE if self.dtype == torch.float64 else _SHARE_ROUGH
+            yield functools.partial(prepared, target, self.dtype) if isinstance(target, nn.Module) else lambda: target
+        if isinstance(target, nn.Module):
+            yield lambda: copy.deepcopy(target).eval()
+
+    def _of(self, target: Any) -> Callable[..., list[Tensor]]:
+        held = [*target.parameters(), *target.buffers()] if isinstance(target, nn.Module) else []
+        device = next((x.device for x in held), torch.device("cpu"))
+
+        def run(tensors: list[Tensor], seed: int = 0) -> list[Tensor]:
+            rest = iter(tensors)
+
+            def made(_: Leaf) -> Tensor:
+                x = next(rest).clone().to(device)
+                return x.to(self.dtype) if x.is_floating_point() else x
+
+            args = tuple(mapped(value, made, copied=True) for value in self.form.args)
+            kwargs = {name: mapped(value, made, copied=True) for name, value in self.form.kwargs.items()}
+            with torch.no_grad(), _generators.forked():
+                torch.manual_seed(seed)
+                return [x.detach().to("cpu", torch.float64) for x in floats(target(*args, **kwargs))]
+
+        return run
+
+    # What is asked
+
+    @property
+    def given(self) -> list[Tensor]:
+        return [leaf.given for leaf in self.leaves]
+
+    @cached_property
+    def before(self) -> list[Tensor]:
+        return self.run(self.given)
+
+    @property
+    def output(self) -> Tensor:
+        return self.before[0]
+
+    def rows(self, n: int) -> int | None:
+        """The axis of items of a tensor."""
+        x, main = self.leaves[n].given, self.leaves[self.main].given
+        if self.packed is not None or main.dim() < 3:
+            return None
+        count = main.size(self.axis)
+        axes = [self.axis, 0] if x.dim() > 1 else [0]
+        return next((axis for axis in axes if x.dim() > axis and x.size(axis) == count), None)
+
+    @property
+    def count(self) -> int:
+        """How many items there are."""
+        main = self.leaves[self.main].given
+        return 1 if self.rows(self.main) is None else main.size(self.axis)
+
+    @cached_property
+    def grown(self) -> list[Tensor] | None:
+        """The call with one item more, of other numbers; None where the target refuses that."""
+        axes = {n: axis for n in range(len(self.leaves)) if (axis := self.rows(n)) is not None}
+        spare = [n for n in axes if n not in self.content]  # which may have as many rows by chance
+        for left_out in itertools.chain([()], ((n,) for n in spare)):
+            more = self.given
+            for n, axis in axes.items():
+                if n not in left_out:
+                    last = more[n].narrow(axis, self.count - 1, 1)
+                    more[n] = torch.cat([more[n], other(last) if n in self.content else last], axis)
+            with contextlib.suppress(Exception):  # whatever a stranger's module raises
+                self.run(more)
+                return more
+        return None
+
+    @cached_property
+    def of_items(self) -> list[int | None]:
+        """The axis of items of each output: the one that grows with them."""
+        if self.grown is None or self.rows(self.main) is None:
+            return [None] * len(self.before)
+        return [_grows(x, y) for x, y in zip(self.before, self.run(self.grown), strict=False)]
+
+    @cached_property
+    def of_tokens(self) -> int | None:
+        """The axis of tokens of the main argument: the one along which it may be shortened, or else the usual one."""
+        main = self.leaves[self.main].given
+        items = self.rows(self.main)
+        axes = [axis for axis in range(main.dim()) if axis != items]
+        usual = axes[0] if axes else None
+        for axis in axes[: main.dim() - (items is None)]:
+            if main.size(axis) > 2 and self.shorter(axis) is not None:
+                return axis
+        return usual
+
+    def shorter(self, axis: int) -> list[Tensor] | None:
+        """The call with one token less, in all that has as many."""
+        main = self.leaves[self.main].given
+        size = main.size(axis)
+
+        def cut(n: int) -> Tensor:
+            x, items = self.leaves[n].given, self.rows(n)
+            for place in range(x.dim()):
+                features = n in self.content and place == x.dim() - 1 and n != self.main
+                if place != items and x.size(place) == size and not features:
+                    x = x.narrow(place, 0, size - 1)
+            return x if n != self.main else main.narrow(axis, 0, size - 1)
+
+        made = [cut(n) for n in range(len(self.leaves))]
+        with contextlib.suppress(Exception):  # built for its own length
+            output = self.run(made)[0]
+            if output.dim() == self.output.dim():
+                return made
+        return None
+
+    @cached_property
+    def placed(self) -> int | None:
+        """The axis of tokens of the first output; None where it has none."""
+        axis, main, output = self.of_tokens, self.leaves[self.main].given, self.output
+        if axis is None:
+            return None
+        size = main.size(axis)
+        items = self.of_items[0]
+        same = [place for place in range(output.dim()) if output.size(place) == size and place != items]
+        fewer = self.shorter(axis)
+        if fewer is not None:
+            now = self.run(fewer)[0]
+            same = [place for place in same if now.size(place) == size - 1]
+        return axis if axis in same else same[0] if same else None
+
+    def moved(self, tensors: list[Tensor], before: Tensor | None = None) -> Tensor | None:
+        """By how much each row of the first output moved, as a share of the largest number: (items, tokens)."""
+        before = self.output if before is None else before
+        try:
+            after = self.run(tensors)[0]
+        except Exception:  # whatever a stranger's module raises
+            return None
+        if after.shape != before.shape:
+            return None
+        return self.by_row(gaps(before, after))
+
+    def by_row(self, gap: Tensor) -> Tensor:
+        """The largest number of each row of an output: (items or 1, tokens or 1)."""
+        items, tokens = self.of_items[0], self.placed
+        kept = [axis for axis in (items, tokens) if axis is not None]
+        gap = gap.movedim(kept, tuple(range(len(kept)))).flatten(len(kept))
+        most = gap.amax(-1) if gap.dim() > len(kept) else gap
+        if items is None:
+            most = most.unsqueeze(0)
+        return most if tokens is not None else most.unsqueeze(-1)
+
+    def group(self, n: int) -> list[int]:
+        """The arguments whose tokens are those of this one: the same tensor, or its keys and values."""
+        x = self.leaves[n].given
+
+        def goes_along(leaf: Leaf) -> bool:
+            same = leaf.given.shape == x.shape and torch.equal(leaf.given, x)
+            named = n == self.main and leaf.name.lower() in _TOKENS_TOO
+            kept = x.dim() == leaf.given.dim() != self.leaves[self.main].given.dim() and x.shape == leaf.given.shape
+            return same or kept or (named and leaf.given.shape[:-1] == x.shape[:-1])
+
+        return [i for i in self.content if i == n or goes_along(self.leaves[i])]
+
+    def changed(self, n: int, token: int) -> list[Tensor] | None:
+        """The call with another token in one argument; None where that has no axis of tokens."""
+        axis = self.token_axis(n)
+        if axis is None:
+            return None
+        made = self.given
+        for i in self.group(n):
+            made[i] = made[i].clone()
+            row = made[i].select(axis, token)  # whose last axis has features
+            row.copy_(other(row))
+        return made
+
+    def confirmed(self, output: int, token: int) -> bool:
+        """Whether an output notices a token in another number of items, too; or whether that is refused."""
+        axis, items, placed = self.of_tokens, self.of_items[0], self.placed
+        if self.grown is None or axis is None or items is None or placed is None:
+            return True
+        made = [x.clone() for x in self.grown]
+        for n in self.group(self.main):
+            row = made[n].select(axis, token)
+            row.copy_(other(row))
+        before, after = (self.run(tensors)[0] for tensors in (self.grown, made))
+        return bool((gaps(before, after).select(placed, output) > self.share).any())
+
+    def token_axis(self, n: int) -> int | None:
+        """The axis of tokens of an argument: that of the main one, where it has as many axes."""
+        x, main = self.leaves[n].given, self.leaves[self.main].given
+        if x.dim() == main.dim():
+            return self.of_tokens
+        return next((axis for axis in (2, 1) if x.dim() == 4 and self.longer(n, axis)), None)  # kept keys and values
+
+    def longer(self, n: int, axis: int) -> bool:
+        """Whether it takes one token more along an axis of arguments of one shape."""
+        made = self.given
+        for i in self.group(n):
+            made[i] = torch.cat([made[i], made[i].narrow(axis, 0, 1)], axis)
+        try:
+            return self.run(made)[0].shape == self.output.shape
+        except Exception:  # whatever a stranger's module raises
+            return False
+
+    @cached_property
+    def keeps(self) -> str | None:
+        """The argument that takes what is kept from piece to piece: by its name, where it was not passed."""
+        called = self.target.forward if isinstance(self.target, nn.Module) else self.target
+        try:
+            known = inspect.signature(called).parameters.values()
+        except (TypeError, ValueError):
+            return None
+        passed = {*[each.name for each in known][: len(self.form.args)], *self.form.kwargs}
+        empty = {name for name, value in self.form.kwargs.items() if value is None or value == {}}
+        named = [each.name for each in known if _KEPT.search(each.name)]
+        return next((name for name in named if name not in passed or name in empty), None)
+
+    def in_pieces(self, name: str, plan: list[int], axis: int) -> Tensor | None:
+        """The output of pieces of the tokens, joined; None where it returns nothing to go on with."""
+        target, kept, outputs, start = self._make(), self.form.kwargs.get(name), [], 0
+        for size in plan:
+            rest = iter(self.given)
+
+            def made(_: Leaf, start: int = start, size: int = size, rest: Iterator[Tensor] = rest) -> Tensor:
+                return next(rest).narrow(axis, start, size).to(self.dtype)
+
+            args = tuple(mapped(value, made, copied=True) for value in self.form.args)
+            kwargs = {key: mapped(value, made, copied=True) for key, value in self.form.kwargs.items()}
+            try:
+                with torch.no_grad(), _generators.forked():
+                    result = target(*args, **kwargs | {name: kept})
+            except Exception:  # whatever a stranger's module raises
+                return None
+            if not isinstance(result, tuple) or not isinstance(result[0], Tensor) or result[-1] is None:
+                return None
+            kept = result[-1]
+            outputs.append(result[0].to("cpu", torch.float64))
+            start += size
+        return torch.cat(outputs, self.placed or 0)
+
+    @cached_property
+    def reaches(self) -> dict[int, Reach]:
+        """For each argument of tokens, which outputs notice them."""
+        found: dict[int, Reach] = {}
+        for n in self.content:
+            axis = self.token_axis(n)
+            if axis is None or any(n in self.group(known) for known in found):
+                continue
+            size = self.leaves[n].given.size(axis)
+            tokens = list(range(size)) if size <= _MOST else [*torch.linspace(0, size - 1, _MOST).long().tolist()]
+            rows = []
+            for token in tokens:
+                made = self.changed(n, token)
+                gap = None if made is None else self.moved(made)
+                if gap is None:
+                    break
+                rows.append(gap)
+            if len(rows) == len(tokens) and tokens:
+                gap = torch.stack(rows, -1)
+                found[n] = Reach(n, tokens, gap > self.share, gap)
+        return found
+
+    def is_padded(self, at: int) -> bool:
+        """Whether whole numbers, as ids of words, count only by being zero, as where zero is padding at one end."""
+        x = self.leaves[at].given
+        if x.is_floating_point() or x.is_complex() or x.dtype == torch.bool or not bool((x == 0).any()):
+            return False
+        if bool(((x == 0) | (x == 1)).all()):
+            return False
+        made = self.given
+        made[at] = torch.where(x != 0, x.roll(1, 1).clamp(min=1), 0)
+        others = self.moved(made)
+        made[at] = x.clamp(min=1)
+        without = self.moved(made)
+        if others is None or without is None:
+            return False
+        return not bool((others > self.share).any()) and bool((without > self.share).any())
+
+    def hidings(self, at: int, reach: Reach) -> Iterator[list[Hiding]]:
+        """For an argument that may hide tokens, each way to read it, for the tokens that were asked about."""
+        leaf, (items, outputs, _) = self.leaves[at], reach.moved.shape
+        x, axis = leaf.given, self.token_axis(reach.leaf)
+        if _NO_MASK.search(leaf.name) or axis is None:
+            return
+        size = self.leaves[reach.leaf].given.size(axis)
+        if leaf is self.packed:
+            which = torch.bucketize(torch.arange(size), x[1:], right=True)
+            if outputs == size and reach.leaf == self.main:
+                apart = which[:, None] != which[None, reach.tokens]
+                yield [Hiding(f"{leaf.name} parts sequences", apart[None])]
+            return
+        if tuple(x.shape) == (items, size) and self.is_padded(at):
+            yield [Hiding(f"0 is padding in {leaf.name}", (x == 0)[:, None, reach.tokens])]
+            return
+        if x.dim() == 1 and x.numel() == items and _LENGTHS.search(leaf.name) and not x.is_floating_point():
+            if int(x.max()) <= size and int(x.min()) >= 0:
+                yield [Hiding(f"{leaf.name} counts tokens", (torch.arange(size) >= x[:, None])[:, None, reach.tokens])]
+            return
+        if not is_mask(leaf):
+            return
+        hides = x.bool() if not x.is_floating_point() or bool((x == 1).any()) else x <= -1e4
+        squeezed = hides.squeeze(1) if hides.dim() == 4 and hides.size(1) == 1 else hides
+        senses = ["True hides", "True shows"] if not x.is_floating_point() or bool((x == 1).any()) else ["low hides"]
+        made: list[Tensor] = []
+        if squeezed.dim() == 2 and tuple(squeezed.shape) == (items, size):
+            made.append(squeezed[:, None])
+        if squeezed.dim() == 2 and tuple(squeezed.shape) == (outputs, size):
+            made.append(squeezed[None])
+        pairs = squeezed.dim() == 3 and squeezed.size(0) in (1, items) and squeezed.size(1) in (1, outputs)
+        if pairs and squeezed.size(2) == size and self.leaves[self.main].given.shape[:-1] != x.shape:
+            made.append(squeezed)
+        ways = [
+            Hiding(f"{sense} in {leaf.name}", (y if sense != "True shows" else ~y)[..., reach.tokens])
+            for y in made for sense in senses
+        ]  # fmt: skip
+        if ways:
+            yield ways
+
+
+def _is_content(leaf: Leaf) -> bool:
+    return leaf.given.is_floating_point() and leaf.given.dim() > 1 and not is_mask(leaf)
+
+
+def is_mask(leaf: Leaf) -> bool:
+    """Whether an argument may hide tokens: truth values, zeros and ones by that name, or what is added to scores."""
+    x = leaf.given
+    if x.dtype == torch.bool:
+        return True
+    binary = bool(((x == 0) | (x == 1)).all()) if x.numel() else False
+    if x.is_floating_point():
+        return x.dim() > 1 and (bool(((x == 0) | (x <= -1e4)).all()) or (binary and bool(MASKS.search(leaf.name))))
+    return x.dim() > 1 and binary and bool(MASKS.search(leaf.name))
+
+
+def _is_offsets(leaf: Leaf, main: Tensor) -> bool:
+    x = leaf.given
+    whole = not (x.is_floating_point() or x.is_complex() or x.dtype == torch.bool)
+    return whole and x.dim() == 1 and len(x) > 1 and bool(x[0] == 0) and int(x[-1]) == main.size(0)
+
+
+def other(x: Tensor) -> Tensor:
+    """Other numbers, made of the same ones."""
+    return 1 - x.flip(-1)
+
+
+def gaps(before: Tensor, after: Tensor) -> Tensor:
+    """By how much each number differs, as a share of the largest; what is NaN in both does not."""
+    same = (before == after) | (before.isnan() & after.isnan())
+    size = before.nan_to_num(0, 0, 0).abs().max().clamp(min=1e-12)
+    return torch.where(same, 0.0, (before - after).abs() / size).nan_to_num(torch.inf, torch.inf)
+
+
+def _grows(x: Tensor, y: Tensor) -> int | None:
+    axes = [axis for axis in range(x.dim()) if x.dim() == y.dim() and y.size(axis) == x.size(axis) + 1]
+    return axes[0] if len(axes) == 1 else None
