@@ -26,6 +26,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from unmasked.watching.heard import _OPENED, MHA
 
 CPU = torch.device("cpu")
+_ASKED = {"__get__", "size", "dim", "stride", "numel"}  # they compute nothing, and every third call is one of them
 _MOVES = {"to", "cpu", "cuda", "type_as"}
 _aten = torch.ops.aten
 _COPIES = {_aten.copy_.default, _aten.copy.default}
@@ -72,8 +73,13 @@ def _tensors(given: Any) -> list[Tensor]:
     """The tensors in arguments, or in a result."""
     if isinstance(given, Tensor):
         return [given]
-    held = given.values() if isinstance(given, dict) else given if isinstance(given, tuple | list) else ()
-    return [x for each in held for x in _tensors(each)]
+    found: list[Tensor] = []
+    for each in given.values() if isinstance(given, dict) else given if isinstance(given, tuple | list) else ():
+        if isinstance(each, Tensor):
+            found.append(each)
+        elif isinstance(each, tuple | list | dict):  # what holds none is most of what is given, and costs no call
+            found += _tensors(each)
+    return found
 
 
 class _Move(torch.autograd.Function):
@@ -106,6 +112,8 @@ class _Functions(TorchFunctionMode):
             with self:
                 return _OPENED(*args, **kwargs)
         name = getattr(func, "__name__", "")
+        if name in _ASKED:
+            return func(*args, **kwargs)
         if name in ("numpy", "__array__") and place(args[0]) != CPU:
             raise TypeError(
                 f"can't convert {place(args[0])} device type tensor to numpy. Use Tensor.cpu() to copy the tensor to "
