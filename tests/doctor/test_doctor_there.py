@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import pytest
@@ -20,13 +21,20 @@ from .zoo.attention import SDPA, Attention
 from .zoo.cases import Style
 from .zoo.plain import Conv1D, Projected
 
+# Annotations are checked wherever else the doctor is tried. A check asks each tensor that stands for one on a GPU for
+# its shape and its dtype, which takes as long as the rest.
+pytestmark = pytest.mark.usefixtures("unhooked")
+Go = Callable[[], AbstractContextManager[torch.device]]
+
 
 @pytest.fixture(params=["elsewhere", pytest.param("cuda", marks=pytest.mark.cuda)])
-def there(request: pytest.FixtureRequest) -> Iterator[torch.device]:
-    if request.param == "cuda":
-        yield torch.device("cuda")
-        return
-    with elsewhere() as device:
+def go(request: pytest.FixtureRequest) -> Go:
+    return elsewhere if request.param == "elsewhere" else lambda: nullcontext(torch.device("cuda"))
+
+
+@pytest.fixture
+def there(go: Go) -> Iterator[torch.device]:
+    with go() as device:
         yield device
 
 
@@ -84,12 +92,14 @@ ZOO = (
 )
 
 
-def same_verdict(there: torch.device, target: Target) -> Report:
+def same_verdict(go: Go, target: Target) -> Report:
     make, options = target
     torch.manual_seed(0)
     module = make()
-    here, report = diagnose(copy.deepcopy(module), **options), diagnose(module.to(there), **options)
-    assert verdict(report) == verdict(here)
+    here = diagnose(copy.deepcopy(module), **options)
+    with go() as there:
+        report = diagnose(module.to(there), **options)
+        assert verdict(report) == verdict(here)
     return report
 
 
@@ -100,15 +110,15 @@ DRAWN = (*EXAMPLES, *(name for name in ZOO if name in JUDGED))  # of strangers, 
 
 
 @pytest.mark.parametrize("name", LAYERS)
-def test_layers_get_the_verdict_that_they_get_on_the_cpu(name: str, there: torch.device) -> None:
-    report = same_verdict(there, LAYERS[name])
+def test_layers_get_the_verdict_that_they_get_on_the_cpu(name: str, go: Go) -> None:
+    report = same_verdict(go, LAYERS[name])
     assert not report.named, report
 
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", DRAWN)
-def test_examples_get_the_verdict_that_they_get_on_the_cpu(name: str, there: torch.device) -> None:
-    same_verdict(there, TARGETS[name])
+def test_examples_get_the_verdict_that_they_get_on_the_cpu(name: str, go: Go) -> None:
+    same_verdict(go, TARGETS[name])
 
 
 def test_a_test_suite_may_assert_it_there(there: torch.device) -> None:
@@ -130,12 +140,12 @@ def test_functions_and_their_weights_are_examined_there(there: torch.device) -> 
     assert "equality with the reference" in report.passed
 
 
-def test_matrices_are_known_by_where_they_lie_there(there: torch.device) -> None:
+def test_matrices_are_known_by_where_they_lie_there(go: Go) -> None:
     for style, told in (
         (Style(Projected, heads=4, linear=Conv1D, slip="chained"), "k_proj.weight is applied to what q_proj.weight"),
         (WRONG["one-layer-in-the-list"].style, "query and key are made by one layer"),
     ):
-        report = same_verdict(there, (style.make, style.call))
+        report = same_verdict(go, (style.make, style.call))
         assert any(told in finding.told for finding in report.named), report
 
 
