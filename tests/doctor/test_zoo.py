@@ -52,6 +52,8 @@ OTHERWISE: dict[str, str | None] = {
     "tri-polarity": None,
     "window-without-a-future-bound": None,
     "channels-view": None,
+    "channels-merge": None,
+    "merge-through-features": None,
     "sums-not-rescaled": None,
     "merged-masks-replaced": None,
 }
