@@ -13,6 +13,7 @@ through these modules:
 """
 
 from unmasked_doctor._ask.promises import prepared
+from unmasked_doctor._call import called
 from unmasked_doctor._diagnose import INPUTS as INPUTS
 from unmasked_doctor._diagnose import diagnose
 from unmasked_doctor._judge.equal import attend as attend  # which its page shows
@@ -42,6 +43,7 @@ __all__ = [
     "Passed",
     "Report",
     "Standing",
+    "called",
     "diagnose",
     "diagnose_model",
     "prepared",

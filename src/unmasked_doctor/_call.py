@@ -13,9 +13,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from unmasked_doctor._asker import floats
 from unmasked_doctor._form import Form, Leaf, mapped, tabled
 
-__all__ = ["Form", "as_given", "bound", "never_passed", "reordered", "runs_as_given", "understood"]
+__all__ = ["Form", "as_given", "bound", "called", "never_passed", "paths", "reordered", "runs_as_given", "understood"]
 _QUERIES = {"q", "query", "queries", "x", "hidden_states", "src", "tgt", "input", "inputs", "tokens", "latents"}
 _KEYS = {"k", "key", "keys"}
 _VALUES = {"v", "value", "values", "val"}
@@ -98,6 +99,63 @@ def _role_by_name(name: str) -> str | None:
     if plain in _VALUES:
         return "value"
     return "query" if plain in _QUERIES else None
+
+
+def called(target: Callable[..., Any], call: Any) -> Tensor:
+    """Call a target with what `unmasked.diagnose` takes as a call, in the precision of its parameters.
+
+    Args:
+        target: A module or a function.
+        call: A tensor, a tuple of arguments, a dict by name, or a tuple that ends with such a dict.
+
+    Returns:
+        The first floating tensor of what it returns.
+
+    Raises:
+        ValueError: It returns none.
+
+    Examples:
+        >>> called(torch.mul, (torch.ones(2), torch.full((2,), 3.0)))
+        tensor([3., 3.])
+    """
+    form = bound(target, call)
+    held = [*target.parameters(), *target.buffers()] if isinstance(target, nn.Module) else []
+    like = next((x for x in held if x.is_floating_point()), None)
+
+    def put(leaf: Leaf) -> Tensor:
+        x = leaf.given if like is None else leaf.given.to(like.device)
+        return x if like is None or not x.is_floating_point() else x.to(like.dtype)
+
+    args = [mapped(value, put, copied=True) for value in form.args]
+    with torch.no_grad():
+        result = target(*args, **{name: mapped(value, put, copied=True) for name, value in form.kwargs.items()})
+    found = next(floats(result), None)
+    if found is None:
+        raise ValueError(f"target returned {type(result).__name__}, and no floating tensor in it")
+    return found
+
+
+def paths(call: Any, form: Form) -> list[str]:
+    """How each tensor of a call is written, in the order of the form's leaves, where the call is named ``second``."""
+    if isinstance(call, Tensor):
+        return ["second"]
+    found: list[str] = []
+
+    def follow(value: Any, path: str) -> None:
+        if isinstance(value, Leaf):
+            found.append(path)
+        elif type(value) in (list, tuple):
+            for n, each in enumerate(value):
+                follow(each, f"{path}[{n}]")
+        elif type(value) is dict:
+            for name, each in value.items():
+                follow(each, f"{path}[{name!r}]")
+
+    for n, value in enumerate(form.args):
+        follow(value, f"second[{n}]")
+    for name, value in form.kwargs.items():
+        follow(value, f"second{'' if isinstance(call, Mapping) else '[-1]'}[{name!r}]")
+    return found
 
 
 def runs_as_given(target: Callable[..., Any], form: Form) -> None:

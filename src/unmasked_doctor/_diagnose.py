@@ -137,7 +137,7 @@ def diagnose(
             form = bound(target, call)
             with torch.no_grad(), _modes.uncompiled():
                 runs_as_given(target, form)
-                asked = AsCalled(target, form, batch_first=batch_first)
+                asked = AsCalled(target, call, batch_first=batch_first)
                 shown = list(promises(asked, causal=causal, positions=positions))
                 try:
                     found = understood(target, form, batch_first=batch_first)
@@ -268,7 +268,7 @@ def _outputs(subject: Subject, shown: list[Outcome] | None) -> list[Outcome]:
         outcomes += keeps_nothing(subject)
     outcomes += caches(subject)
     outcomes += numbers(subject, _named(outcomes), equal=equal)
-    outcomes = with_pairs(subject, outcomes)
+    outcomes = with_pairs(subject, outcomes) if shown is None else outcomes
     return [_hinted(each) if subject.target.called_with("is_causal") else each for each in outcomes]
 
 

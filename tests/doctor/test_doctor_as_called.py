@@ -1,5 +1,7 @@
 """The doctor is handed a call as its user makes it, and finds what each tensor of it is."""
 
+import contextlib
+import io
 import math
 from typing import Any
 
@@ -111,6 +113,134 @@ def test_known_orders_and_masks_need_no_call() -> None:
     """By the names of its arguments, or as PyTorch's own layer, whose True hides."""
     assert not diagnose(Turned(), embed_dim=12, inputs="qkv").named
     assert not diagnose(nn.MultiheadAttention(12, 3, batch_first=True), embed_dim=12, inputs="qkv_allowed").named
+
+
+class Causal(Mine):
+    """A slip each: what it computes where it is called as its user does."""
+
+    def __init__(self, slip: str = "") -> None:
+        super().__init__()
+        self.slip, self.kept = slip, None
+
+    def seen(self, items: int, tokens: int) -> Tensor:
+        return torch.ones(tokens, tokens).tril(1 if self.slip == "ahead" else 0).bool().expand(items, 1, -1, -1)
+
+    def forward(self, x: Tensor, pad_mask: Tensor | None = None, past: Any = None) -> Any:
+        seen = self.seen(len(x), x.size(1))
+        if pad_mask is not None:
+            shown = pad_mask if self.slip == "reversed" else ~pad_mask
+            shown = shown.roll(1, 0) if self.slip == "another's" else shown
+            if self.slip == "kept":
+                self.kept = shown if self.kept is None else self.kept
+                shown = self.kept
+            rows = shown[:, None, :, None] if self.slip == "queries" else shown[:, None, None, :]
+            seen = seen & rows if self.slip != "ignored" else seen
+        x = x + 0.1 * x.mean(0, keepdim=True) if self.slip == "mixed" else x
+        x = x.roll(1, 0) if self.slip == "turned" else x
+        seen = (
+            seen & (torch.arange(x.size(1)) < x.size(1) - 2) | torch.eye(x.size(1)).bool()
+            if self.slip == "deaf"
+            else seen
+        )
+        return self.attend(x, x, x, torch.where(seen, 0.0, -1e9))
+
+
+class Kept(Mine):
+    """Goes on with keys and values; new tokens may see what comes after them, as a slip."""
+
+    def __init__(self, offset: int = 1) -> None:
+        super().__init__()
+        self.offset = offset
+
+    def forward(self, x: Tensor, past: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        whole = x if past is None else torch.cat([past, x], 1)
+        before = whole.size(1) - x.size(1)
+        seen = torch.ones(x.size(1), whole.size(1)).tril(before * self.offset).bool()
+        return self.attend(x, whole, whole, torch.where(seen, 0.0, -1e9)), whole
+
+
+class Ids(Mine):
+    def __init__(self, *, padding: bool) -> None:
+        super().__init__()
+        self.padding = padding
+
+    def forward(self, x: Tensor, ids: Tensor) -> Tensor:
+        hidden = (ids == 0) == self.padding
+        return self.attend(x, x, x, torch.where(hidden[:, None, None, :], -1e9, 0.0))
+
+
+class Packed(Mine):
+    def __init__(self, more: int = 0) -> None:
+        super().__init__()
+        self.more = more
+
+    def forward(self, x: Tensor, cu_seqlens: Tensor) -> Tensor:
+        which = torch.bucketize(torch.arange(len(x)) + self.more, cu_seqlens[1:], right=True)
+        return self.attend(x[None], x[None], x[None], torch.where(which[:, None] == which, 0.0, -1e9))[0]
+
+
+IDS = torch.tensor([[7, 3, 9, 2, 8], [4, 6, 2, 0, 0]])
+PARTS = (x(1, 9)[0], torch.tensor([0, 4, 9]))
+ALONE, FUTURE = "batch items independent", "no leak from the future, in value and gradient"
+MASK, CACHE = "mask polarity, and padding respected", "with a cache, the same as without"
+
+
+@pytest.mark.parametrize(
+    ("target", "call"),
+    [
+        (Causal(), x()),
+        (Causal(), (x(), PADDED)),
+        (Causal(), {"x": x(3), "pad_mask": torch.cat([PADDED, PADDED[:1]])}),
+        (Kept(), x()),
+        (Ids(padding=True), (x(), IDS)),
+        (Packed(), PARTS),
+    ],
+)  # fmt: skip
+def test_what_keeps_its_promises_as_it_is_called_is_not_accused(target: Any, call: Any) -> None:
+    report = diagnose(target, call, causal=True if isinstance(target, Causal | Kept) else None)
+    assert report.named == (), report
+
+
+@pytest.mark.parametrize(
+    ("target", "call", "check"),
+    [
+        (Causal("ahead"), x(), FUTURE),
+        (Causal("ignored"), (x(), PADDED), MASK),
+        (Causal("queries"), (x(), PADDED), MASK),
+        (Causal("another's"), (x(), PADDED), ALONE),
+        (Causal("mixed"), (x(), PADDED), ALONE),
+        (Causal("turned"), x(), ALONE),
+        (Causal("kept"), (x(), PADDED), "calls do not change each other"),
+        (Kept(0), x(), CACHE),
+        (Ids(padding=False), (x(), IDS), MASK),
+        (Packed(1), PARTS, MASK),
+    ],
+)  # fmt: skip
+def test_a_promise_that_a_call_breaks_is_found(target: Any, call: Any, check: str) -> None:
+    report = diagnose(target, call, causal=True if isinstance(target, Causal | Kept) else None)
+    assert check in [finding.check for finding in report.findings], report
+    for finding in report.findings:
+        if finding.pair is not None:
+            told = io.StringIO()
+            with contextlib.redirect_stdout(told), torch.no_grad():
+                exec(finding.show(), {"target": target, "call": call})  # what a reader would do with it
+            assert float(told.getvalue()) == pytest.approx(finding.pair.difference, rel=1e-3)
+            assert finding.pair.difference > 1e-6
+
+
+@pytest.mark.parametrize("slip", ["ahead", "mixed"])
+def test_what_calls_show_has_lines_that_run(slip: str) -> None:
+    report = diagnose(Causal(slip), (x(), PADDED), causal=True)
+    assert any(finding.pair is not None for finding in report.findings), report
+
+
+def test_what_breaks_no_promise_is_a_difference() -> None:
+    """A name that says the reverse, and tokens that nobody sees."""
+    reversed_ = diagnose(Causal("reversed"), (x(), PADDED), causal=True)
+    assert (reversed_.findings, reversed_.causes) == ((), ("mask-polarity",)), reversed_
+    assert "True shows in pad_mask" in reversed_.given
+    deaf = diagnose(Causal("deaf"), x(), causal=None)
+    assert deaf.ok, deaf
 
 
 def test_what_cannot_be_told_is_asked_for() -> None:

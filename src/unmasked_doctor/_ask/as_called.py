@@ -27,7 +27,7 @@ def promises(asked: AsCalled, *, causal: bool | None, positions: bool | None) ->
     yield from _repeated(asked)
     yield from _numbers(asked)
     hidden = _unseen(asked)
-    yield from _masks(asked)
+    yield from _masks(asked, asked.padded_first() if causal else None)
     yield from _elements(asked)
     yield from _items(asked)
     if causal:
@@ -95,32 +95,46 @@ def _seen(reach: Reach, way: Hiding) -> Tensor:
     return seen & ~way.hidden.all(-1, keepdim=True)  # who may see nothing
 
 
-def _masks(asked: AsCalled) -> Iterator[Outcome]:
-    """Ask whether what a mask hides, read in either sense, is seen."""
+def _masks(asked: AsCalled, padded_first: AsCalled | None) -> Iterator[Outcome]:
+    """Ask whether what a mask hides is seen, read in either sense.
+
+    What is causal sees no padding behind its tokens, whatever it does with a mask: so it is asked with padding before
+    them, too.
+    """
     for at, leaf in enumerate(asked.leaves):
-        tried: list[tuple[Hiding, Tensor, Reach]] = []
-        for reach in asked.reaches.values():
-            of_tokens = asked.leaves[reach.leaf].given.dim() == asked.leaves[asked.main].given.dim()
-            for ways in asked.hidings(at, reach) if of_tokens else ():
-                tried += [(way, _seen(reach, way), reach) for way in ways if bool(way.hidden.any())]
+        tried: list[tuple[Hiding, Tensor, Reach, AsCalled]] = []
+        for one in filter(None, (asked, padded_first)):
+            for reach in one.reaches.values():
+                of_tokens = one.leaves[reach.leaf].given.dim() == one.leaves[one.main].given.dim()
+                for ways in one.hidings(at, reach) if of_tokens else ():
+                    tried += [(way, _seen(reach, way), reach, one) for way in ways if bool(way.hidden.any())]
         if not tried or not (MASKS.search(leaf.name) or leaf is asked.packed or asked.is_padded(at)):
             continue
-        obeyed = [way.told for way, seen, _ in tried if not bool(seen.any())]
+        seen_as = {(way.told, reach.leaf): 0 for way, _, reach, _ in tried}
+        for way, seen, reach, _ in tried:
+            seen_as[way.told, reach.leaf] += int(seen.sum())
+        obeyed = [told for (told, _), count in seen_as.items() if not count]
         if obeyed:
             yield Passed(MASK)
             yield from _sense(asked, leaf, obeyed)
             continue
-        way, seen, reach = min(tried, key=lambda each: int(each[1].sum()))
+        way, seen, reach, one = min(
+            (each for each in tried if bool(each[1].any())), key=lambda each: seen_as[each[0].told, each[2].leaf]
+        )
         item, output, token = seen.nonzero()[0].tolist()
-        gap = float(reach.gap[item, output, token])
         cause = "padding-ignored" if bool((reach.moved | ~way.hidden).all()) else None
+        senses = dict.fromkeys(each.told for each, *_ in tried)
+        text = f"what {leaf.name} hides is seen" + (
+            f", whether it is read as {' and '.join(senses)}" if len(senses) > 1 else ""
+        )
         what = f"{asked.leaves[reach.leaf].name}'s token {reach.tokens[token]} of item {item}"
-        senses = " and ".join(dict.fromkeys(each.told for each, *_ in tried))
-        text = f"what {leaf.name} hides is seen, whether it is read as {senses}" if len(tried) > 1 else (
-            f"what {leaf.name} hides is seen"
-        )  # fmt: skip
-        evidence = f"{what} moves output {output} by {gap:.2g} of the largest"
-        yield Finding(MASK, cause, text, _evidence(asked, evidence))
+        evidence = f"{what} moves output {output} by {float(reach.gap[item, output, token]):.2g} of the largest"
+        evidence += "" if one is asked else ", with padding before the tokens"
+        axis = asked.token_axis(reach.leaf)
+        changed = [(n, axis, reach.tokens[token]) for n in asked.group(reach.leaf)] if axis is not None else []
+        told = f"two calls differ only in token {reach.tokens[token]}, which {leaf.name} hides, and an output moves"
+        pair = asked.pair(MASK, told, changed, (item, output)) if one is asked else None
+        yield Finding(MASK, cause, text, _evidence(asked, evidence), pair=pair)
         return
 
 
@@ -172,7 +186,19 @@ def _items(asked: AsCalled) -> Iterator[Outcome]:
     if both:
         text = f"an item's output depends on {both[0]}"
         evidence = f"it moves by {shown[1][both[0]]:.2g} of the largest, with {count + 1} items"
-        yield Finding(ALONE, None, text, _evidence(asked, evidence))
+        pair = None
+        if both[0] == "another item" and count > 1:
+            changed = [(n, rows, 0) for n in asked.content if (rows := asked.rows(n)) is not None]
+            made = asked.given
+            for n, rows, _ in changed:
+                made[n] = made[n].clone()
+                made[n].select(rows, 0).copy_(other(made[n].select(rows, 0)))
+            moved = asked.moved(made)
+            if moved is not None and bool((moved[1:] > asked.share).any()):
+                item, token = (moved[1:] == moved[1:].max()).nonzero()[0].tolist()
+                told = f"two calls differ only in item 0, and an output of item {item + 1} moves"
+                pair = asked.pair(ALONE, told, changed, (item + 1, token))
+        yield Finding(ALONE, None, text, _evidence(asked, evidence), pair=pair)
     else:
         yield Passed(ALONE)
 
@@ -235,7 +261,12 @@ def _future(asked: AsCalled, padded: Tensor) -> Iterator[Outcome]:
     evidence = (
         f"token {reach.tokens[token]} of item {item} moves output {output} by {reach.gap[item, output, token]:.2g}"
     )
-    yield Finding(FUTURE, "no-causal-mask" if dense else None, text, _evidence(asked, f"{evidence} of the largest"))
+    axis = asked.token_axis(asked.main)
+    changed = [(n, axis, reach.tokens[token]) for n in asked.group(asked.main)] if axis is not None else []
+    told = f"two calls differ only in token {reach.tokens[token]}, and the output of token {output} moves"
+    pair = asked.pair(FUTURE, told, changed, (item, output))
+    cause = "no-causal-mask" if dense else None
+    yield Finding(FUTURE, cause, text, _evidence(asked, f"{evidence} of the largest"), pair=pair)
 
 
 def _order(asked: AsCalled) -> Iterator[Outcome]:

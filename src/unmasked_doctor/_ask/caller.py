@@ -13,7 +13,7 @@ import inspect
 import itertools
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -23,7 +23,9 @@ from torch import Tensor, nn
 from unmasked import _generators
 from unmasked_doctor._ask.promises import prepared
 from unmasked_doctor._asker import floats
-from unmasked_doctor._form import Form, Leaf, mapped
+from unmasked_doctor._call import bound, paths
+from unmasked_doctor._form import Leaf, mapped
+from unmasked_doctor._report import Pair
 
 __all__ = ["MASKS", "AsCalled", "Hiding", "Reach", "gaps", "is_mask", "other"]
 
@@ -76,9 +78,9 @@ class AsCalled:
         main: Which leaf has the tokens that outputs are of.
     """
 
-    def __init__(self, target: Callable[..., Any], form: Form, *, batch_first: bool) -> None:
-        self.target, self.form, self.axis = target, form, 0 if batch_first else 1
-        self.leaves = form.leaves
+    def __init__(self, target: Callable[..., Any], call: Any, *, batch_first: bool) -> None:
+        self.target, self.call, self.form, self.axis = target, call, bound(target, call), 0 if batch_first else 1
+        self.leaves = self.form.leaves
         self.content = [n for n, leaf in enumerate(self.leaves) if _is_content(leaf)]
         self.main = next((n for n in self.content if self.leaves[n].given.dim() > 2), self.content[0])
         self.share = _SHARE
@@ -350,6 +352,61 @@ class AsCalled:
             outputs.append(result[0].to("cpu", torch.float64))
             start += size
         return torch.cat(outputs, self.placed or 0)
+
+    def padded_first(self) -> AsCalled | None:
+        """The same call with padding before the tokens, which what is causal sees; None where no mask says what is."""
+        x = self.leaves[self.main].given
+        leaves = [
+            replace(leaf, given=leaf.given.flip(1))
+            if leaf.given.shape == x.shape[:2]
+            and not leaf.given.is_floating_point()
+            and (is_mask(leaf) or self.is_padded(n))
+            else leaf
+            for n, leaf in enumerate(self.leaves)
+        ]
+        if self.rows(self.main) != 0 or all(one is two for one, two in zip(leaves, self.leaves, strict=True)):
+            return None
+        twin = copy.copy(self)
+        for name in [name for name in vars(twin) if isinstance(getattr(type(self), name, None), cached_property)]:
+            del twin.__dict__[name]
+        twin.leaves = leaves
+        return twin
+
+    def pair(self, promise: str, told: str, changed: list[tuple[int, int, int]], row: tuple[int, int]) -> Pair | None:
+        """Two calls whose difference shows a broken promise, and lines of Python that make them.
+
+        Args:
+            promise: The check that asks for it.
+            told: What differs, and what moves.
+            changed: The argument, the axis and the place of all that is changed.
+            row: The item and the token of an output that moves.
+
+        Returns:
+            The pair; None where no copy can be made as it was here.
+        """
+        if not isinstance(self.target, nn.Module) or self.dtype != torch.float64:
+            return None
+        made, lines, known, written = self.given, [], set(), paths(self.call, self.form)
+        for n, axis, place in changed:
+            x = made[n] = made[n].clone()
+            x.select(axis, place).copy_(other(x.select(axis, place)))
+            if self.leaves[n].given.data_ptr() not in known:  # one tensor may be passed several times
+                known.add(self.leaves[n].given.data_ptr())
+                at = ", ".join([":"] * axis + [str(place)])
+                lines += [f"x = {written[n]}", f"x[{at}] = 1 - x[{at}].flip(-1)"]
+        index: list[str] = [":"] * self.output.dim()
+        for along, place in ((self.of_items[0], row[0]), (self.placed, row[1])):
+            if along is not None:
+                index[along] = str(place)
+        chosen = tuple(slice(None) if each == ":" else int(each) for each in index)
+        gap = float((self.run(made)[0] - self.output)[chosen].abs().max())
+        first = changed[0][0]
+        code = "\n".join([
+            "import copy", "", "import torch", "from unmasked_doctor import called, prepared", "",
+            "asked, second = prepared(target, torch.float64), copy.deepcopy(call)", *lines,
+            f"print((called(asked, second) - called(asked, call))[{', '.join(index)}].abs().max().item())",
+        ])  # fmt: skip
+        return Pair(promise, told, self.given[first], made[first], gap, code)
 
     @cached_property
     def reaches(self) -> dict[int, Reach]:

@@ -116,7 +116,7 @@ def settled(steps: list[Outcome], asked: list[Outcome]) -> list[Outcome]:
     reasons = [each for each in differ if each.step in decide]
     if broken is None or not reasons:
         return [*steps, *asked]
-    shown = [replace(each, check=broken.check, evidence=broken.evidence, step="") for each in reasons]
+    shown = [replace(each, step="", check=broken.check, evidence=broken.evidence, pair=broken.pair) for each in reasons]
     return [*shown, *(each for each in steps if each not in reasons), *(each for each in asked if each is not broken)]
 
 
