@@ -41,7 +41,7 @@ def trainable(subject: Subject) -> Iterator[Outcome]:
         return
     if cut is not None:  # the output does not move along the parameter
         yield Finding(GRADIENTS, "gradient-cut", "a parameter is not used", str(cut), step="parameters")
-    lost = [*_lost(subject, grads), *(_unread(subject, grads) if subject.fixed else ())]
+    lost = [*_lost(subject, grads), *_unread(subject, grads)]
     yield from lost
     if cut is None and not lost:
         yield Passed(GRADIENTS)
@@ -67,15 +67,17 @@ def _idle_heads(subject: Subject, grads: Mapping[str, Tensor | None]) -> Iterato
 
 
 def _unread(subject: Subject, grads: Mapping[str, Tensor | None]) -> Iterator[Outcome]:
-    """Find tables of which rows are never read, by a target that takes no other number of tokens."""
+    """Find tables whose rows are never read: all but one, or some by a target that takes no other number of tokens."""
     for name, gradient in grads.items():
-        if gradient is not None and gradient.dim() == 2 and not isinstance(subject.target.owners[name], nn.Linear):
-            rows = gradient.any(1)
-            told, count = f"only {int(rows.sum())} of {len(gradient)} rows of {name} are ever read", int(rows.sum())
-            if 0 < count < len(rows) and rows[:count].all():  # the first ones, of a table for more tokens
-                yield Open(GRADIENTS, f"whether it is right that {told}")
-            elif 0 < count < len(rows):
-                yield Finding(GRADIENTS, None, told, subject.sized("the others get no gradient"), step="parameters")
+        if gradient is None or gradient.dim() != 2 or isinstance(subject.target.owners[name], nn.Linear):
+            continue
+        rows = gradient.any(1)
+        count = int(rows.sum())
+        told = f"only {count} of {len(gradient)} rows of {name} are ever read"
+        if count == 1 < len(rows) - 1 or (subject.fixed and 0 < count < len(rows) and not rows[:count].all()):
+            yield Finding(GRADIENTS, None, told, subject.sized("the others get no gradient"), step="parameters")
+        elif subject.fixed and 0 < count < len(rows):  # the first ones, of a table for more tokens
+            yield Open(GRADIENTS, f"whether it is right that {told}")
 
 
 def _lost(subject: Subject, grads: Mapping[str, Tensor | None]) -> Iterator[Outcome]:
