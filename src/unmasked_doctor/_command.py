@@ -1,4 +1,4 @@
-"""The doctor as a command: ``python -m unmasked doctor file.py:Class --embed-dim ...``.
+"""The doctor as a command: ``python -m unmasked doctor file.py:Class --call ...``, or ``unmasked doctor ...``.
 
 It exits with zero if nothing is wrong; with one if a promise is broken, if a difference from the textbook was not
 accepted by --but, or if less is known than --at-least says; with two if it cannot do what it is asked, or if the target
@@ -215,9 +215,14 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True)
     doctor = commands.add_parser(
         "doctor",
-        help="what is wrong with an attention module, and why",
-        description="Say what is wrong with an attention module, and why. FILE is run, as `python FILE` would run it, "
-        "with all that it imports: name no file that you would not run.",
+        help="which promises an attention module breaks, and where it differs from the textbook",
+        description="Say which promises an attention module breaks, and where it differs from the textbook. For a "
+        "first report give it what you make the module with, and what you call it with: python -m unmasked doctor "
+        "mine.py:MyAttention --with 'dim=64, heads=4' --call 'torch.randn(2, 10, 64)' --causal. FILE is run, as "
+        "`python FILE` would run it, with all that it imports: name no file that you would not run.",
+        epilog="In a report, x marks a promise that calls show to be broken, ~ a difference from the textbook that you "
+        "may mean, ! what may surprise, ? what stays open, + what holds, and = what was taken as it is. Beside a file "
+        "whose name is that of a module of Python, such as random.py, call it as unmasked doctor, without python -m.",
     )
     doctor.add_argument(
         "target",

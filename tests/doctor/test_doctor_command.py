@@ -2,8 +2,10 @@
 
 import json
 import re
+import shutil
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 
 import pytest
@@ -300,6 +302,15 @@ def test_a_file_is_run_once_and_named_as_no_module_that_is_imported(
     file.write_text("def Mine(x):\n    return x[..., :1]\n")  # it is read anew
     main(["doctor", f"{file}:Mine", "--embed-dim", "12"])
     assert "it runs" not in capsys.readouterr().err
+
+
+def test_as_a_script_it_runs_beside_files_that_are_called_as_modules_of_python(source: Path) -> None:
+    script = shutil.which("unmasked", path=sysconfig.get_path("scripts"))
+    assert script is not None, "set the project up again: pip install -e .[test]"
+    (source.parent / "random.py").write_text("raise SystemExit('imported in the place of random')\n")
+    command = [script, "doctor", "mine.py:mine", *SIZES]
+    done = subprocess.run(command, cwd=source.parent, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout.partition(",")[0]) == (0, "Mine: no finding"), done.stderr
 
 
 def test_what_lies_in_the_working_directory_is_not_imported_with_a_file(source: Path, tmp_path: Path) -> None:

@@ -164,3 +164,55 @@ def test_layers_of_several_widths_with_names_that_go_together_are_no_crash() -> 
             return self.o_proj(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
 
     assert diagnose(Latent(), embed_dim=E, causal=False).verdict != "open"
+
+
+class Grouped(nn.Module):
+    """Six query heads share two key heads, behind norms, which hide of which rows keys are made."""
+
+    def __init__(self, *, dealt: bool) -> None:
+        super().__init__()
+        self.q, self.kv, self.out, self.dealt = nn.Linear(24, 24), nn.Linear(24, 16), nn.Linear(24, 24), dealt
+        self.q_norm, self.k_norm = nn.LayerNorm(4), nn.LayerNorm(4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        q = self.q_norm(self.q(x).unflatten(-1, (6, 4))).transpose(1, 2)
+        k, v = self.kv(x).unflatten(-1, (2, 2, 4)).unbind(2)
+        k, v = (y.transpose(1, 2) for y in (self.k_norm(k), v))
+        k, v = (y.repeat(1, 3, 1, 1) if self.dealt else y.repeat_interleave(3, 1) for y in (k, v))
+        return self.out(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
+
+
+@pytest.mark.parametrize("dealt", [False, True])
+def test_which_heads_share_a_key_is_seen_behind_norms(dealt: bool) -> None:
+    report = diagnose(Grouped(dealt=dealt), embed_dim=24, num_heads=6, causal=False)
+    assert report.ok, report
+    assert report.causes == (("repeat-for-repeat-interleave",) if dealt else ()), report
+
+
+class Distant(nn.Module):
+    """A bias by distance, whose sign may be turned: then all tokens before a query have the same."""
+
+    def __init__(self, sign: int) -> None:
+        super().__init__()
+        self.qkv, self.table, self.sign = nn.Linear(12, 36), nn.Embedding(8, 1), sign
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = self.qkv(x).chunk(3, -1)
+        at = torch.arange(x.size(1))
+        distance = (self.sign * (at[:, None] - at)).clamp(0, 7)
+        scores = q @ k.mT * 12**-0.5 + self.table(distance)[..., 0]
+        return scores.masked_fill(at > at[:, None], -torch.inf).softmax(-1) @ v
+
+
+def test_a_table_of_which_one_row_is_read_is_told() -> None:
+    assert not diagnose(Distant(1), embed_dim=12, causal=True).named
+    (difference,) = diagnose(Distant(-1), embed_dim=12, causal=True).differences
+    assert (difference.step, difference.told) == ("parameters", "only 1 of 8 rows of table.weight are ever read")
+
+
+def test_a_kink_is_no_cut_gradient() -> None:
+    def kinked(x: Tensor) -> Tensor:
+        signed = (x.relu() + 1e-9).sqrt() - ((-x).relu() + 1e-9).sqrt()
+        return (signed @ signed.mT).softmax(-1) @ x
+
+    assert "gradient-cut" not in diagnose(kinked, embed_dim=12, causal=False).causes
