@@ -234,6 +234,25 @@ def test_what_calls_show_has_lines_that_run(slip: str) -> None:
     assert any(finding.pair is not None for finding in report.findings), report
 
 
+class Sealed(Causal):
+    def __deepcopy__(self, memo: Any) -> Any:
+        raise TypeError("this cannot be copied")
+
+
+def test_what_cannot_be_copied_is_called_as_it_is_and_left_in_its_mode() -> None:
+    sealed = Sealed("ahead").train()
+    report = diagnose(sealed, x(), causal=True)
+    assert [finding.check for finding in report.findings] == [FUTURE], report
+    assert sealed.training
+    with pytest.raises(ValueError, match="Nothing returns no floating tensor, of which something could be asked"):
+        diagnose(Nothing(), x())
+
+
+class Nothing(Mine):
+    def forward(self, x: Tensor) -> Any:
+        return [len(x)]
+
+
 def test_what_breaks_no_promise_is_a_difference() -> None:
     """A name that says the reverse, and tokens that nobody sees."""
     reversed_ = diagnose(Causal("reversed"), (x(), PADDED), causal=True)

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from unmasked import _generators
 from unmasked_doctor._ask.promises import prepared
-from unmasked_doctor._asker import floats
+from unmasked_doctor._asker import evaluated, floats
 from unmasked_doctor._call import bound, paths
 from unmasked_doctor._form import Leaf, mapped
 from unmasked_doctor._report import Pair
@@ -103,12 +103,12 @@ class AsCalled:
     def _runner(self) -> Callable[..., list[Tensor]]:
         """A copy of the target that may be called: in float64 where it runs so, or else in its own precision."""
         for make in self._makers():
-            run = self._of(make())
-            with contextlib.suppress(Exception):  # one that does not compute in this precision
-                if run([leaf.given for leaf in self.leaves]):
+            with contextlib.suppress(Exception):  # it cannot be copied, or does not compute in this precision
+                run = self._of(make())
+                if run(self.given):
                     self._make = make
                     return run
-        raise ValueError("it gives no floating tensor")
+        raise ValueError(f"{type(self.target).__name__} returns no floating tensor, of which something could be asked")
 
     def fresh(self) -> Callable[..., list[Tensor]]:
         """Another copy, that was never called."""
@@ -124,6 +124,7 @@ class AsCalled:
             yield functools.partial(prepared, target, self.dtype) if isinstance(target, nn.Module) else lambda: target
         if isinstance(target, nn.Module):
             yield lambda: copy.deepcopy(target).eval()
+            yield lambda: functools.partial(_evaluate, target)
 
     def _of(self, target: Any) -> Callable[..., list[Tensor]]:
         held = [*target.parameters(), *target.buffers()] if isinstance(target, nn.Module) else []
@@ -485,6 +486,12 @@ class AsCalled:
         ]  # fmt: skip
         if ways:
             yield ways
+
+
+def _evaluate(target: nn.Module, *args: Any, **kwargs: Any) -> Any:
+    """Call a module that cannot be copied in evaluation mode, and leave its mode as it was."""
+    with evaluated(target):
+        return target(*args, **kwargs)
 
 
 def _is_content(leaf: Leaf) -> bool:
