@@ -75,9 +75,9 @@ report
 # - `~` marks a **difference** from the textbook: one step is done in another way, such as the scale, and no promise is
 #   broken. Some designs mean it. You know whether yours does, and the doctor does not.
 #
-# So nobody's design is called a mistake, and nobody's mistake passes because a design fits it: each difference is named
-# until you accept it. Of the other marks, `!` is a caution, `?` a question that stays open, `+` what holds, and `=` what
-# was taken as given.
+# So nobody's design is called a mistake. And nobody's mistake passes because a design fits it: each difference is named
+# until you accept it. Of the other marks, `!` is a caution, `?` a question that stays open, `+` what holds, and `=`
+# what was taken as given.
 #
 # **You should know** [how heads are split and merged](pytorch/heads.py) and [what a mask does](learn/masks.py). **You
 # will know** how to examine a module or a whole model, in Python, in a terminal and in a test suite; what a report that
@@ -102,12 +102,13 @@ assert "moves output" in report.findings[0].evidence, (
 #
 # Each module promises some things without a word: the same call gives the same output, no item of the batch depends on
 # another, and finite inputs give finite outputs. Others only you can promise. Say `causal=True` if no token may see a
-# later one, and `positions=False` if the order of the tokens must not count. What you do not say is not asked.
+# later one, and `positions=False` if the order of the tokens must not count. The doctor does not ask for a promise that
+# you did not make.
 #
 # ## See it for yourself
 #
-# Two calls show a broken promise, so you need not believe the doctor. `show()` gives the lines that make the calls, with
-# your module as `target`. Here they are, and what they print:
+# Two calls show this broken promise, so you need not believe the doctor. `show()` gives the lines that make the calls,
+# with your module as `target`. Here they are, and at the end the number that they print:
 
 # %%
 lines = report.findings[0].show()
@@ -473,8 +474,8 @@ assert apart.diagonal().max() < 1e-9 < smallest_other, (
 # ## What it cannot see
 #
 # Three rounds tried the doctor on modules that it had not met. Each round has 40<!--~ the trial --> right modules,
-# 40<!--~ the trial --> wrong ones and 10<!--~ the trial --> models. Its author had not seen the doctor, and made them from
-# public designs and public fixes. The doctor was mended between the rounds, and the last round was judged once.
+# 40<!--~ the trial --> wrong ones and 10<!--~ the trial --> models. Its author had not seen the doctor, and made them
+# from public designs and public fixes. The doctor was mended between the rounds, and the last round was judged once.
 #
 # | Round and fields | Right modules accused of a broken promise | Wrong modules found | Named | Models |
 # | --- | --- | --- | --- | --- |
@@ -587,9 +588,9 @@ with (
         print("$ python -m unmasked", *words, "")
         codes[name] = main(words)
         print()
+    words = "doctor mine.py:Wrong --embed-dim 12 --num-heads 3 --but scale"
     with redirect_stdout(StringIO()):
-        words = "doctor mine.py:Wrong --embed-dim 12 --num-heads 3".split()
-        assert main([*words, "--but", "scale"]) == 0
+        codes["accepted"] = main(words.split())
     words = f"doctor {folder}/mine.py:running_sum --embed-dim 12".split()
     with redirect_stdout(StringIO()):
         assert main(words) == 0
@@ -601,8 +602,8 @@ with (
 # call)` does in Python. An option that would not be used is an error.
 #
 # The other options mean what those of `diagnose` mean: `--causal`, `--inputs qkv`, `--tokens`, `--key-dim`, `--cache`,
-# `--training`, `--positions`, `--weights query=a.weight`, `--strict`. With `--at-least followed`, or `--at-least equal`, it also exits
-# with 1<!--= codes["least"] --> where less is known. A whole model is named with its inputs:
+# `--training`, `--positions`, `--weights query=a.weight`, `--strict`. With `--at-least followed`, or `--at-least equal`,
+# it also exits with 1<!--= codes["least"] --> where less is known. A whole model is named with its inputs:
 # `file.py:model --model file.py:inputs`. Links are complete if the library was installed from a site, or if `SITE_URL`
 # in the environment has its address.
 #
@@ -625,11 +626,10 @@ with (
 #     | `watched`, `unwatched` | of a model: what was heard, and what was not |
 #
 #     A finding has `check`, `cause`, `told`, `evidence`, `how`, `also`, `where`, `caution`, `step`, `link` and `pair`.
-#     `step` is empty in a broken promise. `pair` says what two inputs show, and `finding.show()` gives lines that run
-#     them. A layer has
-#     `name`, `kind`, `kernel`, `heads`, `kv_heads`, `head_dim`, `causal`, `window`, `scale`, `bias`, `turned`,
-#     `verdict`, `given`, `findings` and `report`. An older report has its differences among the
-#     `findings`, `decided` instead of `verdict`, and `certain` instead of `how`.
+#     A broken promise has an empty `step`. `pair` says what two inputs show, and `finding.show()` gives lines that run
+#     them. A layer has `name`, `kind`, `kernel`, `heads`, `kv_heads`, `head_dim`, `causal`, `window`, `scale`, `bias`,
+#     `turned`, `verdict`, `given`, `findings` and `report`. An older report has its differences among the `findings`,
+#     `decided` instead of `verdict`, and `certain` instead of `how`.
 
 # %% tags=["check"]
 diagnosed = report.to_dict()
@@ -643,6 +643,9 @@ layer_keys = (
 )
 
 # %% tags=["claims"]
+assert codes["accepted"] == codes["Right"], (
+    "if no promise is broken and each difference is accepted by --but"
+)
 assert [*first] == finding_keys.split(), (
     "A finding has check, cause, told, evidence"
 )
@@ -651,8 +654,8 @@ assert [*layer] == layer_keys.split(), "A layer has name, kind, kernel, heads"
 # %% [markdown]
 # ## In a test suite
 #
-# One line tests a module for all of this. It fails if a promise is broken, or if there is a difference that you have not
-# accepted. `but` accepts differences by their step, as in `but=["scale"]`, and mistakes that you know of by their name
+# One line tests a module for all of this. It fails if a promise is broken, or if you have not accepted a difference.
+# `but` accepts differences by their step, as in `but=["scale"]`, and mistakes that you know of by their name
 # in the museum. With `at_least="followed"`, or `"equal"`, the test also fails where less is known. Below the tests is
 # what pytest shows for the module with the wrong merge:
 
@@ -663,7 +666,6 @@ sound.layers[2] = Repaired(12, 3)
 
 # %%
 from unmasked_doctor.testing import assert_attention
-
 
 torch.manual_seed(9)
 x = torch.randn(2, 5, 12)

@@ -1,7 +1,8 @@
 """Modules to try the doctor on: right attention in several styles, and attention with one mistake each.
 
 The doctor must name nothing in `RIGHT`, and in each of `WRONG` the mistake that it is named by, as a broken promise or
-as a difference; `NOT_SEEN` says why a module's outputs do not show the museum's other mistakes. Examples take 12 features, most of them in 3 heads.
+as a difference; `NOT_SEEN` says why a module's outputs do not show the museum's other mistakes. Examples take 12
+features, most of them in 3 heads.
 
 >>> E, H
 (12, 3)
