@@ -64,8 +64,9 @@ report
 
 # %% [markdown]
 # `causal=True` is a promise: no token sees a later one. The doctor changed a later token, and an earlier output moved.
-# It also knows why. The module merges its heads [without transposing back](museum/heads.py#merge-without-transpose),
-# and the doctor has proved it: attention with this one mistake gives the module's own numbers.
+# It names the cause, too. The module merges its heads [without transposing
+# back](museum/heads.py#merge-without-transpose), and the doctor has proved it: attention with this one mistake gives
+# the module's own numbers.
 #
 # A report names two kinds of things, and keeps them apart:
 #
@@ -94,11 +95,11 @@ assert "moves output" in report.findings[0].evidence, (
 # %% [markdown]
 # ## Your call, and your promises
 #
-# Pass the call as you make it: a tensor, a tuple of arguments, or a dict by name, as in
-# `diagnose(module, {"x": x, "mask": mask})`. The doctor makes other calls, each of which differs from yours in one
-# thing: a later token, an item, a token that the mask hides. It finds by trying which tensors are tokens, contexts and
-# masks, and whether `True` in a mask hides or shows. If you have no call at hand, give it a size:
-# `diagnose(module, embed_dim=12)`<!--~ a size of our choice -->.
+# Pass the call as you make it: a tensor, a tuple of arguments, or a dict by name, as in `diagnose(module, {"x": x,
+# "mask": mask})`. The doctor finds by trying which tensors are tokens, contexts and masks, and whether `True` in a
+# mask hides or shows. Then it asks for each promise, by calls that differ from yours in one thing: a later token, an
+# item, a token that the mask hides. If you have no call at hand, give it a size: `diagnose(module, embed_dim=12)`<!--~
+# a size of our choice -->.
 #
 # Each module promises some things without a word: the same call gives the same output, no item of the batch depends on
 # another, and finite inputs give finite outputs. Others only you can promise. Say `causal=True` if no token may see a
@@ -346,7 +347,7 @@ def attended(
     return suspect.to_out(merge(context))
 
 
-# %% tags=["any-version"]
+# %% tags=["hide-input", "any-version"]
 hypotheses = {
     "right": attended(),
     "missing-scale": attended(scale=1.0),
@@ -602,8 +603,8 @@ with (
 # call)` does in Python. An option that would not be used is an error.
 #
 # The other options mean what those of `diagnose` mean: `--causal`, `--inputs qkv`, `--tokens`, `--key-dim`, `--cache`,
-# `--training`, `--positions`, `--weights query=a.weight`, `--strict`. With `--at-least followed`, or `--at-least equal`,
-# it also exits with 1<!--= codes["least"] --> where less is known. A whole model is named with its inputs:
+# `--training`, `--positions`, `--weights query=a.weight`, `--strict`. With `--at-least followed`, or `--at-least
+# equal`, it also exits with 1<!--= codes["least"] --> where less is known. A whole model is named with its inputs:
 # `file.py:model --model file.py:inputs`. Links are complete if the library was installed from a site, or if `SITE_URL`
 # in the environment has its address.
 #
@@ -628,7 +629,7 @@ with (
 #     A finding has `check`, `cause`, `told`, `evidence`, `how`, `also`, `where`, `caution`, `step`, `link` and `pair`.
 #     A broken promise has an empty `step`. `pair` says what two inputs show, and `finding.show()` gives lines that run
 #     them. A layer has `name`, `kind`, `kernel`, `heads`, `kv_heads`, `head_dim`, `causal`, `window`, `scale`, `bias`,
-#     `turned`, `verdict`, `given`, `findings` and `report`. An older report has its differences among the `findings`,
+#     `turned`, `verdict`, `given` and `findings`. An older report has its differences among the `findings`,
 #     `decided` instead of `verdict`, and `certain` instead of `how`.
 
 # %% tags=["check"]
