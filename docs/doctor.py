@@ -402,7 +402,7 @@ plot.table(("correct implementation", "the doctor", "cautions"), rows)
 # *Computed with torch {{ torch.__version__.split("+")[0] }} on the {{ x.device.type.upper() }}.*
 #
 # A *caution* is something that PyTorch's own functions do too, such as NaN for a query that may see nothing, or weights
-# returned after dropout. With `strict=True` it is a finding.
+# returned after dropout. With `strict=True` it stands in `report.findings`.
 #
 # **Complete**: each planted mistake is named. Where it breaks no promise, it is a difference, because only the author
 # knows that it is a mistake. *Equal* says that the mistake gave the module's own numbers, and *followed* that its step
@@ -500,8 +500,8 @@ plot.table(("mistake", "why not"), list(NOT_SEEN.items()))
 #   biases;
 # - a mistake that all layers of a model share, if attention with it is still attention, such as another scale;
 # - a mistake in a model of two layers, if only a comparison shows it;
-# - a mistake in attention that makes no table of its weights, such as linear attention, or attention over blocks of
-#   keys: it usually stays *open*;
+# - which step is wrong in attention that makes no table of its weights, such as linear attention, or attention over
+#   blocks of keys: it usually stays *open*, and calls ask for its promises alone;
 # - how large a norm's epsilon is;
 # - modules that know that they are being examined;
 # - in a whole model, attention in kernels of other libraries, and in scripted or exported code.
@@ -534,7 +534,7 @@ said = diagnose(module, embed_dim=12, num_heads=3, weights=given)
 # rows first, the doctor finds that the module reads them head by head.
 
 # %% tags=["claims"]
-assert unsaid.ok and unsaid.verdict == "equal", (
+assert not unsaid.named and unsaid.verdict == "equal", (
     "the doctor finds out from the pass"
 )
 assert said.causes == ("interleaved-qkv",), (
