@@ -68,9 +68,9 @@ def doctor(inputs="qkv", **options):
 
     def probe(f, *given):
         report = diagnose(f, embed_dim=H * D, inputs=inputs, **options)
-        if report.ok:
+        if not report.named:
             return None
-        return f"{report.causes[0]}: {report.findings[0].evidence}"
+        return f"{report.causes[0]}: {report.named[0].evidence}"
 
     return probe
 

@@ -218,7 +218,8 @@ plot.table(["", *checks], marks)
 # The comparison finds all of them, but it needs to know what is right: the weights, and where each belongs. The other
 # three checks find 11<!--= sum(len(names) > 1 for names in found.values()) --> of the 14<!--= len(WRONG) -->. What they
 # miss, another scale or another number of heads, is attention, too, only not the attention that was meant. The
-# [doctor](../doctor.py) asks these questions, and many more, of your module.
+# [doctor](../doctor.py) asks these questions, and many more, of your module. What breaks no promise it names apart, as
+# a difference.
 
 # %% tags=["claims"]
 assert not survivors, "But none passes four checks at sizes that all differ"

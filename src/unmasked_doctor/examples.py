@@ -1,7 +1,8 @@
 """Modules to try the doctor on: right attention in several styles, and attention with one mistake each.
 
-The doctor must find nothing in `RIGHT`, and in each of `WRONG` the mistake that it is named by; `NOT_SEEN` says why a
-module's outputs do not show the museum's other mistakes. Examples take 12 features, most of them in 3 heads.
+The doctor must name nothing in `RIGHT`, and in each of `WRONG` the mistake that it is named by, as a broken promise or
+as a difference; `NOT_SEEN` says why a module's outputs do not show the museum's other mistakes. Examples take 12
+features, most of them in 3 heads.
 
 >>> E, H
 (12, 3)
@@ -166,7 +167,7 @@ NOT_SEEN: dict[str, str] = {
     "foreign-norms": "cosines are not attention",
     "embedding-reader": "it reads a file",
     "rope-base": "it is in what a checkpoint was trained with: any base is right for some",
-    "norm-after-rope": "it is in what a checkpoint was trained with: a caution",
+    "norm-after-rope": "it is in what a checkpoint was trained with: a difference",
     "window-off-by-one": "it is in what a checkpoint was trained with: any window is right for some",
     "left-padding-positions": "it is in the positions that a model is given",
     "packed-without-documents": "it is in the mask that a model is given",

@@ -131,7 +131,7 @@ def test_the_doctor_takes_the_readmes_command_and_exits_as_it_says(tmp_path: Pat
     monkeypatch.chdir(tmp_path)
     Path("attention.py").write_text(source)
     assert command.main(shlex.split(said)) == code
-    assert re.search(r"exits with 1\b[^.]*if there is a finding", text)
+    assert re.search(r"exits with 1\b[^.]*if a promise is broken", text)
 
 
 @pytest.mark.parametrize("name", NAMED)

@@ -13,8 +13,8 @@ from unmasked_lessons.exercises._check import Wrong, exercise
 @exercise("get-past-the-doctor", "A leak from the future that the doctor does not find.")
 def _get_past(answer: Callable[[Tensor], Tensor]) -> str:
     report = diagnose(answer, embed_dim=6, num_heads=1, causal=True)
-    if not report.ok:
-        finding = report.findings[0]
+    if report.named:
+        finding = report.named[0]
         raise Wrong(f"The doctor finds it: {finding.told}. Do right by short sequences.", finding.cause)
     x = torch.randn(1, 128, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     if not probes.sees_the_future(answer, x):
@@ -30,9 +30,9 @@ def _plant_a_mistake(answer: Any) -> str:
     if slug not in museum.ENTRIES:
         raise Wrong(f"{slug!r} is no mistake of the museum; unmasked_doctor.museum.ENTRIES has their names.")
     report = diagnose(f, embed_dim=6, num_heads=1)
-    if report.ok:
+    if not report.named:
         raise Wrong("The doctor finds nothing: with 6 features and one head, this is attention.")
-    if not any(slug in finding.causes for finding in report.findings):
-        named = " and ".join(finding.cause or "something that the museum does not show" for finding in report.findings)
-        raise Wrong(f"The doctor finds {named}, not {slug}.", report.findings[0].cause)
-    return f"The doctor names it: {report.findings[0].told}."
+    if not any(slug in finding.causes for finding in report.named):
+        named = " and ".join(finding.cause or "something that the museum does not show" for finding in report.named)
+        raise Wrong(f"The doctor finds {named}, not {slug}.", report.named[0].cause)
+    return f"The doctor names it: {report.named[0].told}."
