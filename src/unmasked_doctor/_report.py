@@ -153,8 +153,9 @@ class Finding:
             Whether its cause or its step is among them.
 
         Examples:
-            >>> Finding("a check", "missing-scale", "what it does", "1 item", step="scale").accepted(["scale"])
-            True
+            >>> found = Finding("a check", None, "what it does", "1 item", step="scale")
+            >>> found.accepted(["scale"]), found.accepted(["mask"])
+            (True, False)
         """
         return self.cause in but or (self.step != "" and self.step in but)
 
