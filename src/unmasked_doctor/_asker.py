@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from unmasked import _generators
+from unmasked_doctor._form import mapped
 
 __all__ = ["Answers", "Apart", "Asker", "Given", "Padding", "evaluated", "other", "share_moved"]
 
@@ -39,12 +40,15 @@ class Given:
     def of(cls, model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Given:
         parameters = inspect.signature(model.forward).parameters.values()
         names = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-        return cls(args, kwargs, tuple([*names, *("" for _ in args)][: len(args)]))
+        return cls(args, kwargs, tuple([*names, *(f"args[{n}]" for n in range(len(args)))][: len(args)]))
+
+    def every(self) -> dict[str, Any]:
+        """Each argument by its name."""
+        return {**dict(zip(self.names, self.args, strict=True)), **self.kwargs}
 
     def tensors(self) -> dict[str, Tensor]:
-        """Each tensor by its name."""
-        every = [*zip(self.names, self.args, strict=True), *self.kwargs.items()]
-        return {name: x for name, x in every if isinstance(x, Tensor)}
+        """Each tensor by its name; of those in lists and dictionaries, with its place in them."""
+        return {path: x for name, value in self.every().items() for path, x in _within(name, value)}
 
     def content(self) -> dict[str, Tensor]:
         """What says what tokens are: no masks, no positions, no types."""
@@ -54,9 +58,39 @@ class Given:
         }  # fmt: skip
 
     def with_(self, changed: Mapping[str, Any]) -> Given:
-        """The same with other tensors in the place of some."""
-        args = tuple(changed.get(name, x) if name else x for name, x in zip(self.names, self.args, strict=True))
-        return Given(args, {**self.kwargs, **{n: x for n, x in changed.items() if n not in self.names}}, self.names)
+        """The same with other values in the place of some."""
+        args = tuple(_put(name, x, changed) for name, x in zip(self.names, self.args, strict=True))
+        kwargs = {name: _put(name, x, changed) for name, x in self.kwargs.items()}
+        inside = self.tensors().keys() | set(self.names)
+        return Given(args, {**kwargs, **{name: x for name, x in changed.items() if name not in inside}}, self.names)
+
+    def copied(self) -> Given:
+        """The same, of which a call may write into anything, such as a cache."""
+
+        def copy(value: Any) -> Any:
+            with contextlib.suppress(Exception):  # what cannot be copied is passed as it is
+                return mapped(value, Tensor.clone, Tensor, copied=True)
+            return value
+
+        return Given(tuple(map(copy, self.args)), {name: copy(x) for name, x in self.kwargs.items()}, self.names)
+
+
+def _within(name: str, value: Any) -> Iterator[tuple[str, Tensor]]:
+    if isinstance(value, Tensor):
+        yield name, value
+    elif type(value) in (list, tuple, dict):
+        for key, each in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from _within(f"{name}[{key}]", each)
+
+
+def _put(name: str, value: Any, changed: Mapping[str, Any]) -> Any:
+    if name in changed:
+        return changed[name]
+    if type(value) is dict:
+        return {key: _put(f"{name}[{key}]", each, changed) for key, each in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(_put(f"{name}[{n}]", each, changed) for n, each in enumerate(value))
+    return value
 
 
 @dataclass
@@ -160,7 +194,7 @@ class Asker:
 
     def once(self, given: Given) -> Answers | None:
         """Run the model anew."""
-        answers = Answers()
+        answers, given = Answers(), given.copied()
 
         def leave(name: str) -> Callable[..., None]:
             def note(_: nn.Module, args: Any, output: Any) -> None:
@@ -192,9 +226,10 @@ class Asker:
         count, content = self.items(given, axis), given.content()
         more: dict[str, Tensor] = {}
         for name, x in given.tensors().items():
-            if x.dim() > axis and x.size(axis) == count:
-                last = x.narrow(axis, count - 1, 1)
-                more[name] = torch.cat([x, other(last) if name in content else last], axis)
+            rows = _rows(x, axis, count)
+            if rows is not None:
+                last = _other_item(x, rows, count - 1) if name in content else x.narrow(rows, count - 1, 1)
+                more[name] = torch.cat([x, last], rows)
         return given.with_(more)
 
     def changed(self, given: Given, axis: int, at: int) -> Given | None:
@@ -203,12 +238,17 @@ class Asker:
         content = given.content()
         size = next((x.size(axis) for x in content.values() if x.dim() > axis), 0)
         for name, x in content.items():
-            if x.dim() > max(axis, 1) and x.size(axis) == size:
-                row = x.narrow(axis, at % size, 1)
-                new = other(row) if axis == 0 or x.is_floating_point() else self._other_word(x, axis, at % size)
-                if not torch.equal(new, row):
-                    made[name] = x.clone()
-                    made[name].narrow(axis, at % size, 1).copy_(new)
+            rows = _rows(x, axis, size) if axis == 0 else axis if x.dim() > 1 and x.size(axis) == size else None
+            if rows is None:
+                continue
+            row, place = x.narrow(rows, at % size, 1), at % size
+            if axis and not x.is_floating_point():
+                new = self._other_word(x, axis, place)
+            else:
+                new = _other_item(x, rows, place) if axis == 0 else other(row)
+            if not torch.equal(new, row):
+                made[name] = x.clone()
+                made[name].narrow(rows, place, 1).copy_(new)
         return given.with_(made) if made else None
 
     def _other_word(self, x: Tensor, axis: int, at: int) -> Tensor:
@@ -358,6 +398,25 @@ class Asker:
             real,
             self.given.with_({name: mask(none)}) if len(real) > 1 else None,
         )
+
+
+def _rows(x: Tensor, axis: int, count: int) -> int | None:
+    """The axis of items of a tensor: the usual one, or the only one that has as many."""
+    if x.dim() > axis and x.size(axis) == count:
+        return axis
+    axes = [n for n, size in enumerate(x.shape) if size == count]
+    return axes[0] if len(axes) == 1 else None
+
+
+def _other_item(x: Tensor, axis: int, at: int) -> Tensor:
+    """Another item, in the place of one: of words, those of its neighbor, which each column is known to take."""
+    row = x.narrow(axis, at, 1)
+    if not x.is_floating_point():
+        for step in range(1, x.size(axis)):
+            new = x.narrow(axis, (at + step) % x.size(axis), 1)
+            if not torch.equal(new, row):
+                return new
+    return other(row)
 
 
 def _some(x: Tensor) -> Tensor:

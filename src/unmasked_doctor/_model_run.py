@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from unmasked._private import uncompiled_module
-from unmasked_doctor._asker import evaluated
+from unmasked_doctor._asker import Given, evaluated
 from unmasked_doctor._listen.calls import Call, Match, laid, matches_in
 from unmasked_doctor._listen.hear import Event, heard
 from unmasked_doctor._listen.wires import wires_of
@@ -51,10 +51,11 @@ def hear_model(
     model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], default: torch.device | None, axis: int = 0
 ) -> ModelRun:
     """Run a model in evaluation mode, and hear its attention; the items lie along this axis."""
+    given = Given.of(model, args, kwargs).copied()
 
     def forward() -> object:
         with contextlib.nullcontext() if default is None else default:
-            return model(*args, **kwargs)
+            return model(*given.args, **given.kwargs)
 
     run, stack = ModelRun(), [""]
     modules = dict(uncompiled_module(model).named_modules())
