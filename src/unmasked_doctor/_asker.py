@@ -305,6 +305,20 @@ class Asker:
                 return name
         return ""
 
+    def mixes_before(self, name: str) -> bool:
+        """Whether a module that runs before this one mixes the tokens of an item."""
+        changed, before = self.changed(self.given, 1, 0), self.run(self.given)
+        after = None if changed is None else self.run(changed)
+        for each, x in before.modules.items() if before is not None and after is not None else ():
+            y = after.modules.get(each) if after is not None else None
+            if each == name:
+                break
+            if y is not None and x.dim() > 2 and x.size(0) == self.items(self.given, 0) and x.size(1) > 1:
+                moved = [bool(share_moved(x, y, 1, torch.tensor([n]))) for n in range(x.size(1))]
+                if sum(moved) > 1:
+                    return True
+        return False
+
     def placed(self, axis: int) -> bool | None:
         """Whether it counts where a row stands along an axis: rows in another order give other rows."""
         content = {name: x for name, x in self.given.content().items() if x.dim() > axis}
@@ -441,6 +455,7 @@ class Apart:
     def __init__(self, asker: Asker, batch_first: bool | None) -> None:
         self.asker, self.axis = asker, 0
         self.first, self.share, self.forgotten, self.known = "", 0.0, False, False
+        self.mistaken = False  # whether one layer takes tokens for items, and those before it do not
         if batch_first is None and _of_torch(asker.model) is False:
             batch_first = False
         if batch_first is False:
@@ -455,6 +470,10 @@ class Apart:
             self._take(reached)
             return
         apart = asker.items(asker.given, 0) > 1 and asker.reached(1)
+        self.mistaken = _takes_tokens_first(asker, reached[0]) and asker.mixes_before(reached[0])
+        if self.mistaken:
+            self._take(reached)
+            return
         if apart is False or (apart is None and _takes_tokens_first(asker, reached[0])):
             if apart is False and batch_first is None and asker.placed(0) and asker.placed(1) is False:
                 self.axis, self.known = 1, True

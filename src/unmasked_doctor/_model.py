@@ -295,7 +295,8 @@ class _Examination:
                 f"of two inputs that differ in one item alone, the others' outputs differ by {self.apart.share:.2g}"
             )
             text = "what one item gives depends on the others"
-            self.find(self.near(self.apart.first), check, None, text, f"{evidence} of the largest, first in "
+            cause = "batch-first-forgotten" if self.apart.mistaken else None
+            self.find(self.near(self.apart.first), check, cause, text, f"{evidence} of the largest, first in "
                       f"{self.apart.first!r}", how="followed")  # fmt: skip
         elif not self.apart.known:
             self.open.append(Open(check, "outputs with an axis of items, the same from call to call"))
