@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,6 +25,9 @@ _ABOUT = re.compile(
 _PADDING = re.compile(
     r"(?i)(^|_)(attention|attn|padding|pad|key_padding|valid|token)_?mask$|^(mask|src_mask|x_mask|pads?|padded)$|padding"
 )
+_HIDES = re.compile(r"(?i)mask|pad|valid|allow|visible|keep|alive|exist|present|real|observed")
+_HIDES_NOT = re.compile(r"(?i)prefix|prompt|segment|type|loss|label|random|noise|causal|hidden_?(state|size|dim)")
+_LENGTHS = re.compile(r"(?i)length|lens?$|sizes?$|num_|^n_|counts?$")
 _DECODED = ("decoder_input_ids", "decoder_inputs_embeds", "tgt", "decoder_ids", "decoder_inputs")
 _LEAST = 1e-4  # of the largest output: what moves less is rounding
 
@@ -109,13 +113,15 @@ class Padding:
         name: What it is called.
         given: The model's inputs with a mask that hides some.
         real: Which tokens it leaves, (items, tokens).
-        all_hidden: The inputs with a mask that hides all of the last item; None where no other item is left.
+        all_hidden: The inputs with a mask that hides all of the last item; None where that cannot be asked.
+        how: Whether it is "given" so, "made" here, or of "words", the tokens themselves.
     """
 
     name: str
     given: Given
     real: Tensor
-    all_hidden: Given | None
+    all_hidden: Given | None = None
+    how: str = "given"
 
 
 def other(x: Tensor) -> Tensor:
@@ -350,39 +356,104 @@ class Asker:
             return None
         return {name: x is not None for name, x in zip(parameters, found, strict=True)}
 
-    def sees(self, padding: Padding) -> bool:
-        """Whether outputs of real tokens move where only tokens that are hidden change."""
-        real, content = padding.real, padding.given.content()
-        made: dict[str, Tensor] = {}
-        for name, x in content.items():
-            if x.shape[:2] == real.shape and name not in _DECODED:
-                hidden = ~real.view(*real.shape, *(1 for _ in x.shape[2:])).to(x.device)
-                made[name] = torch.where(hidden, other(x) if x.dim() > 2 else x.roll(1, 1), x)
-        before, after = self.run(padding.given), self.run(padding.given.with_(made))
-        if before is None or after is None:
-            return False
-        for x, y in _pairs(before, after):
-            if x.dim() > 2 and x.shape == y.shape and x.shape[:2] == real.shape:
-                rows = real.flatten().nonzero().flatten()
-                return bool(share_moved(x.flatten(0, 1), y.flatten(0, 1), 0, rows))
-        return False
+    def sees(self, padding: Padding) -> tuple[float, str] | None:
+        """By how much outputs of real tokens move where only what is hidden changes, and which module moves first.
 
-    def paddings(self) -> Iterator[Padding]:
-        """Each argument that may say which tokens are padding, in each sense that it may have."""
+        An argument that has as many tokens may be none of those that are hidden: all of them must be noticed.
+        """
+        before, least = self.run(padding.given), None
+        for change in self._hidden_changes(padding):
+            after = change()
+            noticed = None if before is None or after is None else _noticed(before, after, padding)
+            if after is not None and not noticed:
+                return None
+            least = min(filter(None, (least, noticed)), default=None)
+        return least
+
+    def _hidden_changes(self, padding: Padding) -> Iterator[Callable[[], Answers | None]]:
+        """Ways to change what is hidden, one argument at a time; of words that are padding, their vectors."""
+        real = padding.real
+        for name, x in padding.given.content().items():
+            times = x.size(1) // real.size(1) if x.size(0) == real.size(0) and x.size(1) % real.size(1) == 0 else 0
+            if not times or name in _DECODED or (times > 1 and x.dim() > 2):
+                continue  # a series is cut into patches
+            if padding.how == "words" and not x.is_floating_point():
+                continue
+            hidden = ~real.repeat_interleave(times, 1).view(x.shape[:2] + (1,) * (x.dim() - 2)).to(x.device)
+            new = torch.where(hidden, other(x) if x.dim() > 2 else x.roll(1, 1), x)
+            if not torch.equal(new, x):
+                yield functools.partial(self.once, padding.given.with_({name: new}))
+        if padding.how == "words":
+            yield functools.partial(self._with_other_vectors, padding)
+
+    def _with_other_vectors(self, padding: Padding) -> Answers | None:
+        """Run the model with other vectors of the words that are padding."""
+        real = padding.real
+
+        def change(_: nn.Module, args: Any, output: Any) -> Any:
+            if not isinstance(output, Tensor) or output.dim() != 3 or output.shape[:2] != real.shape:
+                return None
+            return torch.where(real[..., None].to(output.device), output, output.roll(1, 2) + output.abs().mean())
+
+        found = [module for module in self.modules.values() if isinstance(module, nn.Embedding)]
+        handles = [module.register_forward_hook(change) for module in found]
+        try:
+            return self.once(padding.given)
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    def paddings(self, keys: Collection[int]) -> Iterator[Padding]:
+        """Each argument that may say which tokens are padding, in each sense that it may have.
+
+        Args:
+            keys: How many keys the calls of attention have.
+        """
+        content, known = self.given.content(), False
+        items = self.items(self.given, 0)
+        shapes = {y.shape[:2] for y in content.values()} | {torch.Size((items, count)) for count in keys}
+        for name, x in self.given.tensors().items():
+            if _HIDES_NOT.search(name):
+                continue
+            flat = x.flatten(1) if x.dim() > 2 and x.shape[1:-1].numel() == 1 else x
+            values = set(flat.unique().tolist()) if _HIDES.search(name) and flat.dim() == 2 else set()
+            if values and flat.shape in shapes and (values <= {0, 1} or (0 in values and max(values - {0}) < -1e3)):
+                known = True
+                yield from self._by_mask(name, x, flat, values)
+            elif _LENGTHS.search(name) and x.shape == (items,) and not (x.is_floating_point() or x.dtype == torch.bool):
+                for count in sorted(
+                    {shape[1] for shape in shapes if 1 < shape[1] >= int(x.max()) and int(x.min()) > 0}
+                ):
+                    known = True
+                    yield self._by_lengths(name, x, count)
+        for name, x in content.items():
+            if x.dim() == 2 and not x.is_floating_point() and name not in _DECODED:
+                real = ~_ends_in(x, 0)
+                if not real.all() and bool(real.any(1).all()):
+                    yield Padding(name, self.given, real, how="words")
+        if not known:
+            yield from self._not_passed()
+
+    def _by_mask(self, name: str, x: Tensor, flat: Tensor, values: set[float]) -> Iterator[Padding]:
+        if not values <= {0, 1}:
+            yield Padding(name, self.given, flat == 0)
+        elif len(values) == 2:
+            for sense in (1, 0) if x.dtype != torch.bool or "pad" not in name else (0, 1):
+                yield self._hidden(name, flat == sense, sense, x, self.given)
+        else:
+            yield self._hidden(name, _some(flat), int(next(iter(values))), x)
+
+    def _by_lengths(self, name: str, x: Tensor, count: int) -> Padding:
+        short = x.clone()
+        if int(x.min()) == count:
+            short[-1] = count - max(count // 3, 1)
+        real = torch.arange(count, device=x.device) < short[:, None]
+        return Padding(name, self.given.with_({name: short}), real, how="given" if torch.equal(short, x) else "made")
+
+    def _not_passed(self) -> Iterator[Padding]:
+        """Arguments that are not passed, and change nothing where they hide nothing."""
         tensors, content = self.given.tensors(), self.given.content()
-        parameters = inspect.signature(self.model.forward).parameters
-        for name, x in tensors.items():
-            shapes = {y.shape[:2] for y in content.values()}
-            if _PADDING.search(name) and x.dim() == 2 and x.shape in shapes and set(x.unique().tolist()) <= {0, 1}:
-                values = set(x.unique().tolist())
-                if len(values) == 2:
-                    for sense in (1, 0) if x.dtype != torch.bool or "pad" not in name else (0, 1):
-                        yield self._hidden(name, x == sense, sense, x.dtype, self.given)
-                else:
-                    sense = int(next(iter(values)))
-                    yield self._hidden(name, _some(x), sense, x.dtype)
-                return
-        for name in parameters:
+        for name in inspect.signature(self.model.forward).parameters:
             if name in tensors or not _PADDING.search(name) or re.search("encoder|cross|memory", name):
                 continue
             like = next((x for n, x in content.items() if n not in _DECODED), None)
@@ -397,12 +468,12 @@ class Asker:
                         continue
                     x, y = before.outputs[0], after.outputs[0]
                     if x.dim() and share_moved(x, y, 0, torch.arange(x.size(0))) == 0.0:
-                        yield self._hidden(name, _some(idle), sense, dtype)
+                        yield self._hidden(name, _some(idle), sense, idle)
                         break
 
-    def _hidden(self, name: str, real: Tensor, sense: int, dtype: torch.dtype, given: Given | None = None) -> Padding:
+    def _hidden(self, name: str, real: Tensor, sense: int, like: Tensor, given: Given | None = None) -> Padding:
         def mask(shown: Tensor) -> Tensor:
-            return (shown if sense else ~shown).to(dtype)
+            return (shown if sense else ~shown).to(like.dtype).view(like.shape)
 
         none = torch.ones_like(real)
         none[-1] = False
@@ -411,7 +482,43 @@ class Asker:
             given or self.given.with_({name: mask(real)}),
             real,
             self.given.with_({name: mask(none)}) if len(real) > 1 else None,
+            "made" if given is None else "given",
         )
+
+
+def _noticed(before: Answers, after: Answers, padding: Padding) -> tuple[float, str] | None:
+    """By how much outputs of real tokens moved, and the first module in which these did; None where none did."""
+    for x, y in _pairs(before, after):
+        share = _share_of_real(x, y, padding)
+        if share is not None:
+            names = (
+                name for name, z in before.modules.items()
+                if name in after.modules and _share_of_real(z, after.modules[name], padding, within=True)
+            )  # fmt: skip
+            return (share, next(names, "")) if share else None
+    return None
+
+
+def _share_of_real(x: Tensor, y: Tensor, padding: Padding, *, within: bool = False) -> float | None:
+    """By how much what is of real tokens moved; of an item that has no axis of tokens, all of it must have moved."""
+    real = padding.real
+    if x.shape != y.shape or not x.dim() or x.size(0) != real.size(0):
+        return None
+    if x.shape[:2] == real.shape:
+        return share_moved(x.flatten(0, 1), y.flatten(0, 1), 0, real.flatten().nonzero().flatten())
+    if padding.how == "made" or (within and (x.dim() == 1 or real.size(1) in x.shape)):
+        return None
+    partly = (~real).any(1).nonzero().flatten()
+    x, y = x[partly.to(x.device)], y[partly.to(y.device)]
+    if x.dim() == 1:
+        return share_moved(x, y, 0, torch.arange(len(x)))
+    return min((share_moved(x, y, 1, torch.tensor([n])) or 0.0 for n in range(x.size(1))), default=None)
+
+
+def _ends_in(x: Tensor, word: int) -> Tensor:
+    """Which words are this one, with nothing else behind them, or before them."""
+    same = (x == word).long()
+    return (same.cumprod(1) + same.flip(1).cumprod(1).flip(1)) > 0
 
 
 def _rows(x: Tensor, axis: int, count: int) -> int | None:

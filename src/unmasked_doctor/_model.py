@@ -149,6 +149,11 @@ def alone(seen: Seen, *, backward: bool = False) -> Iterator[Finding]:
             yield Finding(check, cause, text, evidence, how=how, where=seen.name, step=step)
 
 
+def _count(calls: list[tuple[Seen, Call, bool]]) -> int:
+    """How many of them look at padding."""
+    return sum(leaks for *_, leaks in calls)
+
+
 class _Examination:
     def __init__(
         self,
@@ -167,7 +172,7 @@ class _Examination:
         self.modules = apart.asker.modules
         self.findings: list[Finding] = []  # broken promises, and steps that differ
         self.cautions: list[Finding] = []
-        self.padding_seen = ""  # the argument whose padding moves outputs of real tokens
+        self.looks: set[str] = set()  # layers that were seen to look at padding
         self.passed: list[str] = []
         self.open: list[Open] = []
         missed = run.missed.items()
@@ -185,7 +190,6 @@ class _Examination:
             for seen in self.seen:
                 self.alone(seen)
             self.among_others()
-            self.padded()
             self.stale()
             self.unused()
             self.information()
@@ -223,13 +227,14 @@ class _Examination:
         steps = [each for each in self.findings if each.step in BREAK]
         for promise in promises:
             able = [each for each in steps if each.check == PADDED or promise.check != PADDED]
-            reasons = [each for each in able if each.where == promise.where] or able
+            own = promise.check == PADDED and promise.where in self.looks
+            reasons = [each for each in able if each.where == promise.where] or ([] if own else able)
             if reasons:
                 self.findings = [each for each in self.findings if each is not promise and each not in reasons]
                 shown = f"{promise.told}: {promise.evidence}"
                 self.findings += [replace(each, check=promise.check, step="", evidence=shown) for each in reasons]
                 steps = [each for each in steps if each not in reasons]
-            elif any(each.check in _BY_LAYERS and each not in promises for each in self.findings):
+            elif not own and any(each.check in _BY_LAYERS and each not in promises for each in self.findings):
                 self.findings.remove(promise)  # by what was named already
 
     # One layer
@@ -390,42 +395,76 @@ class _Examination:
         return run if [call.name for call in run.calls] == [seen.name for seen in self.seen] else None
 
     def padding(self) -> None:
-        """Hide tokens by the model's own argument, in either sense, and see who looks at them."""
+        """Hide tokens by the model's own arguments, in either sense, and see who looks at them."""
         if self.apart.axis:
             return
-        tried: list[tuple[int, Padding, list[tuple[Seen, Call, bool]]]] = []
-        for padding in self.asker.paddings():
-            run = self.again("padding", f"with {padding.name}", (padding.given.args, padding.given.kwargs))
+        keys = {seen.call.weights.size(-1) for seen in self.seen}
+        asked: dict[str, tuple[Padding, list[tuple[Seen, Call, bool]]]] = {}
+        for padding in self.asker.paddings(keys):
+            name = padding.name if padding.how != "made" else ""
+            if name in asked and not any(leaks for *_, leaks in asked[name][1]):
+                continue
+            same = padding.given is self.asker.given
+            run = (
+                self.run
+                if same
+                else self.again("padding", f"with {padding.name}", (padding.given.args, padding.given.kwargs))
+            )
             calls = self.leaks(padding, run) if run is not None else []
-            if calls:
-                tried.append((sum(leaks for *_, leaks in calls), padding, calls))
-                if tried[-1][0] == 0:
-                    break
-        if not tried:
-            return
-        count, padding, calls = min(tried, key=lambda each: each[0])
-        for seen, _, leaks in calls:
-            seen.hides_padding, seen.padding = not leaks, padding.name
+            if calls and (name not in asked or _count(calls) < _count(asked[name][1])):
+                asked[name] = padding, calls
+        for padding, calls in asked.values():
+            self.seen_padding(padding, calls)
+
+    def seen_padding(self, padding: Padding, calls: list[tuple[Seen, Call, bool]]) -> None:
+        """Tell whether outputs of real tokens notice what is hidden, and which calls look at it."""
+        count, name = _count(calls), padding.name
+        noticed = None
         if count == len(calls):
-            named = padding.name in self.asker.given.tensors() or re.search("attention|pad", padding.name)
+            named = name in self.asker.given.tensors() or re.search("attention|pad", name)
+            if padding.how == "words":
+                return  # which need not be padding
             if named and self.asker.sees(padding):
-                text = f"no layer hides what {padding.name} says is padding"
+                text = f"no layer hides what {name} says is padding"
                 self.find(None, PADDED, "padding-ignored", text, "the weights of padded tokens are not zero")
             else:
-                self.open.append(Open("padding is hidden", f"an argument that hides tokens: {padding.name} hides none"))
-        elif count:
-            self.leaking(padding, calls)
-            self.padding_seen = padding.name if self.asker.sees(padding) else ""
+                self.open.append(Open("padding is hidden", f"an argument that hides tokens: {name} hides none"))
         else:
-            self.passed.append("padding is hidden")
+            for seen, _, leaks in calls:
+                seen.hides_padding = not leaks and seen.hides_padding is not False
+                seen.padding = name if leaks or seen.hides_padding else seen.padding
+            noticed = self.asker.sees(padding)
+            if count:
+                self.leaking(padding, calls)
+            elif noticed is None:
+                self.passed.append("padding is hidden")
+        if noticed is not None:
+            said = "the words that it hides elsewhere" if padding.how == "words" else f"what {name} hides"
+            evidence = f"where only hidden tokens change, outputs of real ones move by {noticed[0]:.2g} of the largest"
+            looking = [(seen, call) for seen, call, leaks in calls if leaks]
+            for seen, call in looking:
+                turned = not bool((call.weights.amax(1) > 0)[padding.real[:, None].expand_as(call.weights[:, 0])].any())
+                text = f"it attends to {said}, which other layers hide" + (", and to nothing else" if turned else "")
+                self.find(
+                    seen, PADDED, "mask-polarity" if turned else "padding-ignored", text, evidence, how="followed"
+                )
+                self.looks.add(seen.name)
+            if not looking:
+                text = f"what is computed of {said} reaches outputs of real tokens, though attention hides it"
+                where = self.beside(noticed[1])
+                self.note(
+                    Finding(PADDED, None, text, f"{evidence}, first in {noticed[1]!r}", how="followed", where=where)
+                )
         if count < len(calls):
             self.all_padding(padding)
 
-    def padded(self) -> None:
-        """Tell that padding is seen, where a layer was found that sees it."""
-        if self.padding_seen and any(each.check == PADDED for each in self.findings):
-            text = f"outputs of real tokens move where only tokens change that {self.padding_seen} hides"
-            self.find(None, PADDED, None, text, "two inputs that differ in padding alone", how="followed")
+    def beside(self, name: str) -> str:
+        """The call of attention in the same layer as a module, or else the outermost module with none in it."""
+        seen = self.near(name)
+        if seen is not None:
+            return seen.name
+        ends = [name[:n] for n in range(len(name)) if name[n] == "."] + [name]
+        return next((end for end in ends if not any(f"{s.name}.".startswith(f"{end}.") for s in self.seen)), name)
 
     def leaks(self, padding: Padding, run: ModelRun) -> list[tuple[Seen, Call, bool]]:
         """Of each call that may see the tokens: whether a real one sees padding."""
