@@ -104,6 +104,10 @@ class Answers:
     outputs: list[Tensor] = field(default_factory=list)
     modules: dict[str, Tensor] = field(default_factory=dict)
 
+    def named(self) -> dict[str, Tensor]:
+        """What each module gave, and then the outputs."""
+        return self.modules | {f"output {number}": x for number, x in enumerate(self.outputs)}
+
 
 @dataclass(frozen=True)
 class Padding:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -15,10 +15,11 @@ from unmasked import _modes
 from unmasked._checks import flag
 from unmasked._private import uncompiled_module
 from unmasked_doctor._ask.promises import BREAK
-from unmasked_doctor._asker import Apart, Asker, Given, Padding, share_moved
+from unmasked_doctor._asker import Apart, Asker, Given, Padding
+from unmasked_doctor._later import with_other_later_tokens
 from unmasked_doctor._listen.calls import Call
 from unmasked_doctor._mixers import mixers
-from unmasked_doctor._model_run import Inputs, ModelRun, hear_model
+from unmasked_doctor._model_run import ModelRun, hear_model
 from unmasked_doctor._report import Finding, Layer, ModelReport, Open, Standing
 from unmasked_doctor._subject import brief
 from unmasked_doctor._target import with_article
@@ -383,12 +384,12 @@ class _Examination:
             kind = type(self.modules[name]).__name__
             self.unwatched.append(f"{name} ({kind}): it mixes tokens, and no attention was heard in it")
 
-    def again(self, check: str, how: str, inputs: Inputs | None) -> ModelRun | None:
+    def again(self, check: str, how: str, given: Given | None) -> ModelRun | None:
         """Hear the model again; None where there are no such inputs, or other calls, or where it does not run."""
-        if inputs is None:
+        if given is None:
             return None
         try:
-            run = hear_model(self.model, *inputs, self.default, self.apart.axis)
+            run = hear_model(self.model, given.args, given.kwargs, self.default, self.apart.axis)
         except Exception as error:
             self.open.append(Open(check, f"the model to run {how}: {brief(error)}"))
             return None
@@ -405,11 +406,7 @@ class _Examination:
             if name in asked and not any(leaks for *_, leaks in asked[name][1]):
                 continue
             same = padding.given is self.asker.given
-            run = (
-                self.run
-                if same
-                else self.again("padding", f"with {padding.name}", (padding.given.args, padding.given.kwargs))
-            )
+            run = self.run if same else self.again("padding", f"with {padding.name}", padding.given)
             calls = self.leaks(padding, run) if run is not None else []
             if calls and (name not in asked or _count(calls) < _count(asked[name][1])):
                 asked[name] = padding, calls
@@ -540,10 +537,12 @@ class _Examination:
         """
         square = [seen for seen in self.seen if seen.call.query.size(-2) == seen.call.key.size(-2) > 2]
         axis = 1 - self.apart.axis
-        alike = self._inputs(
-            lambda x: x.narrow(axis, 0, 1).expand_as(x).clone(), {seen.call.key.size(-2) for seen in square}
-        )
-        run = self.again("positions", "on a token that is repeated", alike)
+        sizes = {seen.call.key.size(-2) for seen in square}
+        alike = {
+            name: x.narrow(axis, 0, 1).expand_as(x).clone() for name, x in self.asker.given.content().items()
+            if x.dim() > axis and x.size(axis) in sizes and not (x.is_floating_point() and x.dim() < 3)
+        }  # fmt: skip
+        run = self.again("positions", "on a token that is repeated", self.asker.given.with_(alike) if alike else None)
         for seen, now in zip(self.seen, run.calls, strict=True) if run else ():
             product, value = now.call.product, now.call.value
             if seen in square and (value - value[:, :, :1]).abs().max() < 1e-3 * value.abs().max():
@@ -552,82 +551,67 @@ class _Examination:
 
     def information(self) -> None:
         """Change the later tokens, and see whether earlier outputs move though the model is causal."""
-        check = FUTURE
-        square = [seen for seen in self.seen if seen.call.query.size(-2) == seen.call.key.size(-2) > 2]
-        if self.causal is False or not (square and (self.causal or any(seen.causal for seen in square))):
-            return
-        decoded = {name: x for name, x in self.asker.given.content().items() if re.search(r"(?i)decoder|tgt", name)}
-        lengths = {x.size(1 - self.apart.axis) for x in decoded.values()} or {s.call.query.size(-2) for s in square}
-        if len(lengths) != 1:
-            return
-        tokens, axis = min(lengths), 1 - self.apart.axis
-        half = tokens // 2
+        asked = False if self.causal is False else self.later_tokens_seen()
+        if asked is False:
+            self.passed.append(FUTURE)
+        elif asked is None and self.causal:
+            self.open.append(Open(FUTURE, "outputs with an axis of tokens, as many as an argument has"))
 
-        def repeat(x: Tensor) -> Tensor:
-            """The tokens of its first half in its second half too, not all in the same places."""
-            places = torch.arange(tokens, device=x.device) % half
-            new = x.index_select(axis, places)
-            return new if not torch.equal(new, x) else x.index_select(axis, places.clamp(max=0))
-
-        def turn(x: Tensor) -> Tensor:
-            """Its own later tokens in another order: attention without positions would not notice."""
-            first, later = x.narrow(axis, 0, half), x.narrow(axis, half, tokens - half)
-            return torch.cat([first, later.roll(1, axis)], axis)
-
-        known_open, run = len(self.open), None
-        for change in (repeat, turn):  # a model with an image takes as many of its tokens, and no more
-            run = run or self.again(check, "on other tokens", self._inputs(change, lengths, decoded or None))
-        if run is None:
-            return
-        del self.open[known_open:]
-        reached = [
-            seen for seen, now in zip(self.seen, run.calls, strict=True) if seen in square
-            and seen.call.query.size(-2) == tokens and not torch.equal(seen.call.query, now.call.query)
-        ]  # fmt: skip
-        if not reached:  # no other tokens came in
-            return
+    def later_tokens_seen(self) -> bool | None:
+        """Tell of an earlier output that notices later tokens; None where that is not asked, or cannot be."""
+        sizes = [(seen, seen.call.query.size(-2), seen.call.key.size(-2)) for seen in self.seen]
+        those = [seen for seen, queries, keys in sizes if queries > 2 and (queries == keys or seen.causal)]
+        if not self.causal and not any(seen.causal for seen in those):
+            return None
+        axis, content = 1 - self.apart.axis, self.asker.given.content()
+        decoded = {name: x for name, x in content.items() if re.search(r"(?i)decoder|tgt", name)}
+        asked = {name: x for name, x in (decoded or content).items() if x.dim() > axis}
+        lengths = {x.size(axis) for x in decoded.values()} or {seen.call.query.size(-2) for seen in those}
+        lengths = lengths & {x.size(axis) for x in asked.values()}
+        if not lengths and self.causal and asked:
+            lengths = {next(iter(asked.values())).size(axis)}  # several tokens of attention are one of its own
+        tokens = min(lengths, default=0)
+        changed = with_other_later_tokens(self.asker, asked, axis, tokens) if tokens > 2 and len(lengths) == 1 else None
+        if changed is None:
+            return None
+        reached = [seen for seen in those if changed.at_all(seen.name)]
         causal = [seen for seen in reached if seen.causal]
-        if all(x.is_floating_point() for x in (decoded or self.asker.given.content()).values()):
-            now = run.calls[next(n for n, seen in enumerate(self.seen) if seen is reached[0])].call
-            if share_moved(reached[0].call.query, now.query, 2, torch.arange(half)):
-                self.open.append(Open(check, "inputs one of whose axes is that of tokens, such as ids"))
-                return
         if not self.causal and (not causal or len(causal) < 0.75 * len(reached)):
-            return
-        after, known, early = run.outputs, False, torch.arange(half)
-        for name, x in self.run.outputs.items():
-            y = after.get(name)
-            if x is None or y is None or x.dim() < 3 or x.size(axis) != tokens or not x.is_floating_point():
-                continue
-            share = share_moved(x, y, axis, early)
-            known = known or share is not None
-            if share is not None and share > 1e-3:
-                text = "earlier outputs move when later tokens change, though every call of attention is causal"
-                seen = None
-                if len(causal) < len(reached):
-                    seen = next(each for each in reached if not each.causal)
-                    text = "earlier outputs move when later tokens change, though "
-                    text += "causal=True was asked" if self.causal else "most of its calls of attention are causal"
-                dense = seen is not None and bool((seen.call.weights > 0).all())
-                evidence = f"of two inputs that differ from token {half} on, an earlier output differs by {share:.2g}"
-                self.find(seen, check, "no-causal-mask" if dense else None, text,
-                          f"{evidence} of the largest, first in {name!r}", how="followed")  # fmt: skip
-                return
-        if known:
-            self.passed.append(check)
+            return None
+        if changed.first_early is not None and len(asked) > 1:  # of two sequences one may be of no order
+            each = [with_other_later_tokens(self.asker, {name: x}, axis, tokens) for name, x in asked.items()]
+            known = [one for one in each if one is not None and one.came_in]
+            changed = next((one for one in known if one.first_early is None), changed)
+        moved = changed.first_early
+        if moved is None:
+            return False if changed.came_in else None
+        sure = self.causal and all(x.dim() == 3 and x.size(2) != tokens for x in asked.values())
+        if (
+            all(x.is_floating_point() for x in asked.values())
+            and not sure
+            and not self.mixed_by(moved, [*changed.before])
+        ):
+            self.open.append(Open(FUTURE, "inputs one of whose axes is that of tokens, such as ids"))
+            return True
+        text = "earlier outputs move when later tokens change, though every call of attention is causal"
+        seen = None
+        if len(causal) < len(reached):
+            seen = next(each for each in reached if not each.causal)
+            text = "earlier outputs move when later tokens change, though "
+            text += "causal=True was asked" if self.causal else "most of its calls of attention are causal"
+        dense = seen is not None and bool((seen.call.weights > 0).all())
+        evidence = f"of two inputs that differ from token {tokens // 2} on, an earlier output differs by "
+        evidence += f"{changed.share(moved, early=True):.2g} of the largest, first in {moved!r}"
+        self.find(seen, FUTURE, "no-causal-mask" if dense else None, text, evidence, how="followed")
+        return True
 
-    def _inputs(
-        self, change: Callable[[Tensor], Tensor], lengths: set[int], only: Mapping[str, Tensor] | None = None
-    ) -> Inputs | None:
-        """The inputs with other tokens; None where none of them has as many."""
-        axis, given = 1 - self.apart.axis, self.asker.given
-        content = given.content() if only is None else only
-        made = {
-            name: change(x) for name, x in content.items()
-            if x.size(axis) in lengths and not (x.is_floating_point() and x.dim() < 3)
-        }  # fmt: skip
-        changed = given.with_(made)
-        return (changed.args, changed.kwargs) if made else None
+    def mixed_by(self, name: str, order: list[str]) -> bool:
+        """Whether a module ended in or behind a call of attention, so that this may have mixed what it gave."""
+        heard = [seen.name for seen in self.seen]
+        before = set(order[: order.index(name)])
+        return any(
+            each in before or f"{name}.".startswith(f"{each}.") or f"{each}.".startswith(f"{name}.") for each in heard
+        )
 
     # What was not heard
 

@@ -19,9 +19,8 @@ from unmasked_doctor._listen.hear import Event, heard
 from unmasked_doctor._listen.wires import wires_of
 from unmasked_doctor._unlike import Seen
 
-__all__ = ["Inputs", "ModelRun", "hear_model"]
+__all__ = ["ModelRun", "hear_model"]
 
-Inputs = tuple[tuple[Any, ...], Mapping[str, Any]]
 # What modules and configs say of the tokens that a layer sees.
 _DECLARES = re.compile(
     r"(?i)window|sliding|local|global|chunk|stride|dilat|shift|(layer|attn|attention|block)_?types?$"
