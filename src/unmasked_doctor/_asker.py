@@ -90,6 +90,8 @@ def _within(name: str, value: Any) -> Iterator[tuple[str, Tensor]]:
 def _put(name: str, value: Any, changed: Mapping[str, Any]) -> Any:
     if name in changed:
         return changed[name]
+    if not any(each.startswith(f"{name}[") for each in changed):
+        return value  # itself, which a call may write into
     if type(value) is dict:
         return {key: _put(f"{name}[{key}]", each, changed) for key, each in value.items()}
     if type(value) in (list, tuple):
@@ -99,10 +101,17 @@ def _put(name: str, value: Any, changed: Mapping[str, Any]) -> Any:
 
 @dataclass
 class Answers:
-    """What a run of a model gave: its outputs, and the first tensor that each module gave, in their order."""
+    """What a run of a model gave: its outputs, and the first tensor that each module gave, in their order.
+
+    Attributes:
+        outputs: The tensors of floating numbers.
+        modules: Of each module, by its name.
+        whole: All that it gave.
+    """
 
     outputs: list[Tensor] = field(default_factory=list)
     modules: dict[str, Tensor] = field(default_factory=dict)
+    whole: Any = None
 
     def named(self) -> dict[str, Tensor]:
         """What each module gave, and then the outputs."""
@@ -202,9 +211,9 @@ class Asker:
         self.first_run = self.first_run or self.once(given)
         return self.first_run
 
-    def once(self, given: Given) -> Answers | None:
-        """Run the model anew."""
-        answers, given = Answers(), given.copied()
+    def once(self, given: Given, *, copied: bool = True) -> Answers | None:
+        """Run the model anew; without copies, it may go on writing into what it is given."""
+        answers, given = Answers(), given.copied() if copied else given
 
         def leave(name: str) -> Callable[..., None]:
             def note(_: nn.Module, args: Any, output: Any) -> None:
@@ -219,7 +228,8 @@ class Asker:
         try:
             with evaluated(self.model), contextlib.nullcontext() if self.default is None else self.default:
                 torch.manual_seed(0)
-                answers.outputs = [x.detach() for x in floats(self.model(*given.args, **given.kwargs))]
+                answers.whole = self.model(*given.args, **given.kwargs)
+                answers.outputs = [x.detach() for x in floats(answers.whole)]
         except Exception:  # whatever a model may raise
             return None
         finally:
@@ -363,21 +373,24 @@ class Asker:
     def sees(self, padding: Padding) -> tuple[float, str] | None:
         """By how much outputs of real tokens move where only what is hidden changes, and which module moves first.
 
-        An argument that has as many tokens may be none of those that are hidden: all of them must be noticed.
+        An argument that has as many tokens may be none of those that are hidden: all of them must be noticed, or those
+        whose name begins as that of the mask does.
         """
-        before, least = self.run(padding.given), None
+        before, found = self.run(padding.given), None
         for change in self._hidden_changes(padding):
             after = change()
             noticed = None if before is None or after is None else _noticed(before, after, padding)
             if after is not None and not noticed:
                 return None
-            least = min(filter(None, (least, noticed)), default=None)
-        return least
+            found = found or noticed
+        return found
 
     def _hidden_changes(self, padding: Padding) -> Iterator[Callable[[], Answers | None]]:
         """Ways to change what is hidden, one argument at a time; of words that are padding, their vectors."""
-        real = padding.real
-        for name, x in padding.given.content().items():
+        real, content = padding.real, padding.given.content()
+        word = re.split(r"[_.\[]", padding.name)[0]
+        named = {name: x for name, x in content.items() if re.split(r"[_.\[]", name)[0] == word}
+        for name, x in (named or content).items():
             times = x.size(1) // real.size(1) if x.size(0) == real.size(0) and x.size(1) % real.size(1) == 0 else 0
             if not times or name in _DECODED or (times > 1 and x.dim() > 2):
                 continue  # a series is cut into patches

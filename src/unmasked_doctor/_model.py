@@ -20,6 +20,7 @@ from unmasked_doctor._later import with_other_later_tokens
 from unmasked_doctor._listen.calls import Call
 from unmasked_doctor._mixers import mixers
 from unmasked_doctor._model_run import ModelRun, hear_model
+from unmasked_doctor._pieces import fed_in_pieces
 from unmasked_doctor._report import Finding, Layer, ModelReport, Open, Standing
 from unmasked_doctor._subject import brief
 from unmasked_doctor._target import with_article
@@ -28,6 +29,7 @@ from unmasked_doctor._unlike import FACTS, Seen, may_be_a_mistake, odd_ones, ste
 __all__ = ["alone", "diagnose_model"]
 
 ITEMS, FUTURE, PADDED = "no item reaches another", "no output sees later tokens", "padding"
+PIECES = "in pieces it gives what it gives at once"
 _BY_LAYERS = (ITEMS, FUTURE, PADDED)  # promises that a layer may break
 _CROSS = re.compile(r"(?i)cross|enc_?dec|encoder_attn|src_attn|encdec")
 
@@ -193,7 +195,8 @@ class _Examination:
             self.among_others()
             self.stale()
             self.unused()
-            self.information()
+        self.information()
+        self.in_pieces()
         self.items()
         self.silent()
         self.mixing()
@@ -436,24 +439,31 @@ class _Examination:
             elif noticed is None:
                 self.passed.append("padding is hidden")
         if noticed is not None:
-            said = "the words that it hides elsewhere" if padding.how == "words" else f"what {name} hides"
-            evidence = f"where only hidden tokens change, outputs of real ones move by {noticed[0]:.2g} of the largest"
-            looking = [(seen, call) for seen, call, leaks in calls if leaks]
-            for seen, call in looking:
-                turned = not bool((call.weights.amax(1) > 0)[padding.real[:, None].expand_as(call.weights[:, 0])].any())
-                text = f"it attends to {said}, which other layers hide" + (", and to nothing else" if turned else "")
-                self.find(
-                    seen, PADDED, "mask-polarity" if turned else "padding-ignored", text, evidence, how="followed"
-                )
-                self.looks.add(seen.name)
-            if not looking:
-                text = f"what is computed of {said} reaches outputs of real tokens, though attention hides it"
-                where = self.beside(noticed[1])
-                self.note(
-                    Finding(PADDED, None, text, f"{evidence}, first in {noticed[1]!r}", how="followed", where=where)
-                )
+            self.reaching(padding, calls, *noticed)
         if count < len(calls):
             self.all_padding(padding)
+
+    def reaching(self, padding: Padding, calls: list[tuple[Seen, Call, bool]], share: float, module: str) -> None:
+        """Name the calls that look at padding, which reaches outputs; or else the module by which it does."""
+        said = "the words that other layers hide" if padding.how == "words" else f"what {padding.name} hides"
+        evidence = f"where only hidden tokens change, outputs of real ones move by {share:.2g} of the largest"
+        looking, first = [(seen, call) for seen, call, leaks in calls if leaks], self.near(module)
+        if not looking:
+            text = f"{said} reaches outputs of real tokens, though no attention that was heard looks at it"
+            where, evidence = self.beside(module), f"{evidence}, first in {module!r}"
+            self.note(Finding(PADDED, None, text, evidence, how="followed", where=where))
+        if first is not None:  # what the others look at may have come from there
+            looking = [each for each in looking if each[0].kin == first.kin] or looking
+        if padding.how == "made":  # another argument may hide tokens from calls of another kind
+            hide = {seen.kin for seen, _, leaks in calls if not leaks}
+            looking = [each for each in looking if each[0].kin in hide]
+        for seen, call in looking:
+            shown = (call.weights > 0).any(1)
+            only = not bool(shown[padding.real.to(shown.device)[:, None].expand_as(shown)].any())
+            cause = "mask-polarity" if only else "padding-ignored"
+            text = f"it attends to {said}" + (" alone" if only else "")
+            self.find(seen, PADDED, cause, text, evidence, how="followed")
+            self.looks.add(seen.name)
 
     def beside(self, name: str) -> str:
         """The call of attention in the same layer as a module, or else the outermost module with none in it."""
@@ -604,6 +614,22 @@ class _Examination:
         evidence += f"{changed.share(moved, early=True):.2g} of the largest, first in {moved!r}"
         self.find(seen, FUTURE, "no-causal-mask" if dense else None, text, evidence, how="followed")
         return True
+
+    def in_pieces(self) -> None:
+        """Feed a causal model that has a cache with a sequence in pieces."""
+        fed = fed_in_pieces(self.asker) if FUTURE in self.passed and not self.apart.axis else None
+        if fed is None:
+            return
+        if not fed.share:
+            self.passed.append(PIECES)
+        elif not fed.sure:
+            self.open.append(Open(PIECES, "a cache that grows: what it keeps may be meant to be less than all"))
+        else:
+            text = "fed with its tokens in pieces, by its cache, it gives something else than fed with all at once"
+            evidence = f"the output of a token that is fed alone differs by {fed.share:.2g} of the largest, "
+            where = self.beside(fed.first) if fed.first in self.modules else ""
+            evidence += f"first in {fed.first!r}"
+            self.note(Finding(PIECES, None, text, evidence, how="followed", where=where))
 
     def mixed_by(self, name: str, order: list[str]) -> bool:
         """Whether a module ended in or behind a call of attention, so that this may have mixed what it gave."""
