@@ -80,41 +80,46 @@ def _fed(
     asker: Asker, whole: Answers, content: Mapping[str, Tensor], tokens: int, starts: Mapping[str, Any],
     states: list[str], *, upto: bool,
 ) -> Fed | None:  # fmt: skip
-    bounds = (0, tokens - 2, tokens - 1, tokens)
-    others = {
-        name: torch.cat([x[:, -2:], x[:, :-2]], 1).roll(1, 1) for name, x in content.items() if x.size(1) == tokens
-    }
-    last: list[Tensor] = []
-    worst, first, grows = 0.0, "", False
-    for start in (asker.given, asker.given.with_(others)):
-        kept: dict[str, Any] = {}
-        sizes: list[list[int]] = []
-        now = start.copied()
-        for low, high in itertools.pairwise(bounds):
-            source = start if low == 0 else asker.given
-            piece = _piece(source, now, tokens, low, high, content, upto=upto)
-            use = {"use_cache": True} if "use_cache" in inspect.signature(asker.model.forward).parameters else {}
-            piece = piece.with_({name: _like(value, low) for name, value in starts.items()} | kept | use)
-            answers = asker.once(piece, copied=False)
-            if answers is None or not answers.outputs or answers.outputs[0].dim() < 2:
-                return None
-            if answers.outputs[0].size(1) != high - low:
-                return None
-            kept = _returned(answers.whole, states) or kept
-            sizes.append(sorted(x.numel() for x in _inside(list(kept.values()))))
-            if low and start is asker.given:
-                for name, x in whole.named().items():
-                    y = answers.named().get(name)
-                    share = _apart(x, y, low, tokens)
-                    first = first or (name if share > _LEAST else "")
-                    worst = max(worst, share) if name == "output 0" else worst
-        grows = grows or (bool(sizes[-1]) and all(x < y for x, y in zip(sizes[-2], sizes[-1], strict=False)))
-            given = answers.outputs[0]
-        last.append(given)
-    one, two = last
+    others = {name: x.roll(1, 1) for name, x in content.items() if x.size(1) == tokens}
+    own = _steps(asker, asker.given, content, tokens, starts, states, upto=upto)
+    after_others = _steps(asker, asker.given.with_(others), content, tokens, starts, states, upto=upto)
+    if own is None or after_others is None:
+        return None
+    one, two = (steps[-1].outputs[0] for steps, _ in (own, after_others))
     if float((one - two).abs().max()) <= _LEAST * float(one.abs().max()):
         return None  # nothing of earlier calls is noticed
-    return Fed(worst if worst > _LEAST else 0.0, first, grows or bool(starts))
+    steps, grows = own
+    then, apart = whole.named(), {}
+    for number, answers in enumerate(steps):
+        now = answers.named()
+        for name, x in then.items():
+            apart.setdefault(name, []).append(_apart(x, now.get(name), tokens - 2 + number, tokens))
+    share = max(apart["output 0"])
+    first = next((name for name, shares in apart.items() if max(shares) > _LEAST), "")
+    return Fed(share if share > _LEAST else 0.0, first, grows or bool(starts))
+
+
+def _steps(
+    asker: Asker, start: Given, content: Mapping[str, Tensor], tokens: int, starts: Mapping[str, Any],
+    states: list[str], *, upto: bool,
+) -> tuple[list[Answers], bool] | None:  # fmt: skip
+    """What the last two tokens give, each fed alone after others, and whether what is kept grew."""
+    use = {"use_cache": True} if "use_cache" in inspect.signature(asker.model.forward).parameters else {}
+    kept: dict[str, Any] = {}
+    now, steps, sizes = start.copied(), [], []
+    for low, high in itertools.pairwise((0, tokens - 2, tokens - 1, tokens)):
+        source = start if low == 0 else asker.given
+        piece = _piece(source, now, tokens, low, high, content, upto=upto)
+        piece = piece.with_({name: _like(value, low) for name, value in starts.items()} | kept | use)
+        answers = asker.once(piece, copied=False)
+        if answers is None or not answers.outputs or answers.outputs[0].dim() < 2:
+            return None
+        if answers.outputs[0].size(1) != high - low:
+            return None
+        kept = _returned(answers.whole, states) or kept
+        sizes.append(sum(x.numel() for x in _inside(list(kept.values()))))
+        steps.append(answers)
+    return steps[1:], sizes[-2] < sizes[-1]
 
 
 def _apart(x: Tensor, y: Tensor | None, at: int, tokens: int) -> float:
