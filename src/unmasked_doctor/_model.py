@@ -31,6 +31,10 @@ __all__ = ["alone", "diagnose_model"]
 ITEMS, FUTURE, PADDED = "no item reaches another", "no output sees later tokens", "padding"
 PIECES = "in pieces it gives what it gives at once"
 _BY_LAYERS = (ITEMS, FUTURE, PADDED)  # promises that a layer may break
+_NAMED = re.compile(
+    r"(?i)^(?:w_?|to_?|lin_?|linear_?|fc_?|proj_?|in_)?(q|k|v|query|key|value|queries|keys|values)(?:_?(proj|lin|linear|layer|w))?$"
+)
+NUMBERS, ALIKE = "finite inputs give finite outputs", "the same call gives the same again"
 _CROSS = re.compile(r"(?i)cross|enc_?dec|encoder_attn|src_attn|encdec")
 
 
@@ -122,6 +126,11 @@ def alone(seen: Seen, *, backward: bool = False) -> Iterator[Finding]:
         (call.dropout, "", "dropout", "dropout-in-eval",
          f"weights are dropped with probability {call.dropout:g} though the model is in evaluation mode",
          f"its call has dropout_p {call.dropout:g}", "followed"),
+        (call.over == "other" and not seen.sums, "softmax", "weights", None,
+         "the softmax runs over neither keys nor queries: the weights of a query do not sum to one", row, "followed"),
+        (_misnamed(seen), "projections", "projections", "wrong-value",
+         f"its values come from {_misnamed(seen)!r}, and what is named as values is not where they come from",
+         "by the layer that made the numbers", "followed"),
         (wires.viewed, "layout", "heads", "view-without-transpose",
          f"the heads of its {' and '.join(wires.viewed)} are split by a view alone: a head reads the features of "
          "other tokens", view, "followed"),
@@ -152,9 +161,25 @@ def alone(seen: Seen, *, backward: bool = False) -> Iterator[Finding]:
             yield Finding(check, cause, text, evidence, how=how, where=seen.name, step=step)
 
 
+def _other_items(x: Tensor) -> Tensor:
+    """Other tokens: those of another item, or in another order."""
+    return next((y for y in (x.roll(1, 0), x.roll(1, -1)) if not torch.equal(x, y)), x)
+
+
 def _count(calls: list[tuple[Seen, Call, bool]]) -> int:
     """How many of them look at padding."""
     return sum(leaks for *_, leaks in calls)
+
+
+def _misnamed(seen: Seen) -> str:
+    """The layer that gives a call its values, if it is named as what gives keys or queries, and another as values."""
+    names = {role: {name for name, _ in reads} for role, reads in seen.wires.reads.items()}
+    if set(names) != {"query", "key", "value"} or any(len(each) > 1 for each in names.values()):
+        return ""
+    said = {role: _NAMED.search(next(iter(each)).rpartition("/")[2].rpartition(".")[2]) for role, each in names.items()}
+    letters = {role: found[1][0].lower() if found else "" for role, found in said.items()}
+    wrong = letters["value"] in ("k", "q") and "v" in (letters["key"], letters["query"])
+    return next(iter(names["value"])) if wrong else ""
 
 
 class _Examination:
@@ -175,6 +200,7 @@ class _Examination:
         self.modules = apart.asker.modules
         self.findings: list[Finding] = []  # broken promises, and steps that differ
         self.cautions: list[Finding] = []
+        self.hidden: list[Tensor] = []  # which tokens are real, by what the model was given
         self.looks: set[str] = set()  # layers that were seen to look at padding
         self.passed: list[str] = []
         self.open: list[Open] = []
@@ -198,6 +224,9 @@ class _Examination:
         self.information()
         self.in_pieces()
         self.items()
+        self.numbers()
+        self.unnoticed()
+        self.alike()
         self.silent()
         self.mixing()
         self.settle()
@@ -310,6 +339,49 @@ class _Examination:
         elif not self.apart.known:
             self.open.append(Open(check, "outputs with an axis of items, the same from call to call"))
 
+    def numbers(self) -> None:
+        """Tell of outputs that are NaN though all that went in are numbers; of padding it is a caution."""
+        answers = self.asker.run(self.asker.given)
+        inputs = [x for x in self.asker.given.tensors().values() if x.is_floating_point()]
+        if answers is None or any(x.isnan().any() for x in inputs):
+            return
+        for x in answers.outputs:
+            if not x.isnan().any():
+                continue
+            padded = [real for real in self.hidden if x.shape[:2] == real.shape]
+            caution = any(not bool(x[real.to(x.device)].isnan().any()) for real in padded) and not self.strict
+            first = next((name for name, y in answers.modules.items() if y.isnan().any()), "")
+            blind = any(seen.call.weights.isnan().all(-1).any() for seen in self.seen)
+            text = f"{int(x.isnan().sum())} of {x.numel()} numbers of an output are NaN, and what went in is finite"
+            found = Finding(NUMBERS, "fully-masked-row" if blind else None, text, f"first in {first!r}", how="followed",
+                            where=self.beside(first) if first else "", caution=caution)  # fmt: skip
+            if caution:
+                self.cautions.append(found)
+            else:
+                self.note(found)
+            return
+
+    def unnoticed(self) -> None:
+        """Tell of an argument of tokens that no output notices."""
+        before, content = self.asker.run(self.asker.given), self.asker.given.content()
+        for name, x in content.items() if before is not None and len(content) > 1 else ():
+            new = _other_items(x)
+            after = None if torch.equal(new, x) else self.asker.once(self.asker.given.with_({name: new}))
+            if before is None or after is None or not before.outputs:
+                continue
+            if all(
+                y.shape == z.shape and torch.equal(y, z) for y, z in zip(before.outputs, after.outputs, strict=True)
+            ):
+                text = f"no output notices {name}"
+                self.find(None, "every argument counts", None, text, "other tokens in it move nothing", step="inputs")
+
+    def alike(self) -> None:
+        """Call it again, after all the other calls, and see whether it gives the same."""
+        before = self.asker.run(self.asker.given)
+        if before is not None and before.outputs and not self.asker.still(self.asker.given, before):
+            text = "the same call gives something else again, in evaluation: it draws, or keeps something"
+            self.find(None, ALIKE, None, text, "called twice, with other calls in between", how="followed")
+
     def near(self, name: str) -> Seen | None:
         """The call of attention beside a module, in the same layer."""
         if not name:
@@ -406,6 +478,7 @@ class _Examination:
         asked: dict[str, tuple[Padding, list[tuple[Seen, Call, bool]]]] = {}
         for padding in self.asker.paddings(keys):
             name = padding.name if padding.how != "made" else ""
+            self.hidden += [padding.real] if padding.how != "made" else []
             if name in asked and not any(leaks for *_, leaks in asked[name][1]):
                 continue
             same = padding.given is self.asker.given
@@ -561,7 +634,7 @@ class _Examination:
 
     def information(self) -> None:
         """Change the later tokens, and see whether earlier outputs move though the model is causal."""
-        asked = False if self.causal is False else self.later_tokens_seen()
+        asked = None if self.causal is False else self.later_tokens_seen()
         if asked is False:
             self.passed.append(FUTURE)
         elif asked is None and self.causal:

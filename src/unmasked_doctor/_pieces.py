@@ -89,7 +89,8 @@ def _fed(
     if float((one - two).abs().max()) <= _LEAST * float(one.abs().max()):
         return None  # nothing of earlier calls is noticed
     steps, grows = own
-    then, apart = whole.named(), {}
+    then = whole.named()
+    apart: dict[str, list[float]] = {}
     for number, answers in enumerate(steps):
         now = answers.named()
         for name, x in then.items():
