@@ -8,7 +8,7 @@ import inspect
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from unmasked import _generators
 from unmasked_doctor._form import mapped
 
-__all__ = ["Answers", "Apart", "Asker", "Given", "Padding", "evaluated", "other", "share_moved"]
+__all__ = ["Answers", "Apart", "Asker", "Given", "Noticed", "Padding", "evaluated", "other", "share_moved"]
 
 # What an argument is called that says something of the tokens, and is none of them.
 _ABOUT = re.compile(
@@ -135,6 +135,20 @@ class Padding:
     real: Tensor
     all_hidden: Given | None = None
     how: str = "given"
+
+
+class Noticed(NamedTuple):
+    """How outputs of real tokens notice what is hidden.
+
+    Attributes:
+        share: By how much they move, as a share of the largest.
+        first: The first module in which they move.
+        widely: Whether all that it gave of real tokens moved, and not that of a few neighbors alone.
+    """
+
+    share: float
+    first: str
+    widely: bool
 
 
 def other(x: Tensor) -> Tensor:
@@ -370,8 +384,8 @@ class Asker:
             return None
         return {name: x is not None for name, x in zip(parameters, found, strict=True)}
 
-    def sees(self, padding: Padding) -> tuple[float, str] | None:
-        """By how much outputs of real tokens move where only what is hidden changes, and which module moves first.
+    def sees(self, padding: Padding) -> Noticed | None:
+        """How outputs of real tokens move where only what is hidden changes.
 
         An argument that has as many tokens may be none of those that are hidden: all of them must be noticed, or those
         whose name begins as that of the mask does.
@@ -503,17 +517,20 @@ class Asker:
         )
 
 
-def _noticed(before: Answers, after: Answers, padding: Padding) -> tuple[float, str] | None:
-    """By how much outputs of real tokens moved, and the first module in which these did; None where none did."""
-    for x, y in _pairs(before, after):
-        share = _share_of_real(x, y, padding)
-        if share is not None:
-            names = (
-                name for name, z in before.modules.items()
-                if name in after.modules and _share_of_real(z, after.modules[name], padding, within=True)
-            )  # fmt: skip
-            return (share, next(names, "")) if share else None
-    return None
+def _noticed(before: Answers, after: Answers, padding: Padding) -> Noticed | None:
+    """How what is hidden is noticed; None where it is not."""
+    shares = (_share_of_real(x, y, padding) for x, y in _pairs(before, after))
+    share = next((each for each in shares if each is not None), None)
+    if not share:
+        return None
+    for name, x in before.modules.items():
+        y = after.modules.get(name)
+        if y is not None and _share_of_real(x, y, padding, within=True):
+            partly = (~padding.real).any(1).nonzero().flatten().tolist()
+            rows = [(item, n) for item in partly for n in padding.real[item].nonzero().flatten().tolist()]
+            widely = x.shape[:2] != padding.real.shape or all(not torch.equal(x[at], y[at]) for at in rows)
+            return Noticed(share, name, widely)
+    return Noticed(share, "", True)
 
 
 def _share_of_real(x: Tensor, y: Tensor, padding: Padding, *, within: bool = False) -> float | None:

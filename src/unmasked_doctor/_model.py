@@ -15,7 +15,7 @@ from unmasked import _modes
 from unmasked._checks import flag
 from unmasked._private import uncompiled_module
 from unmasked_doctor._ask.promises import BREAK
-from unmasked_doctor._asker import Apart, Asker, Given, Padding
+from unmasked_doctor._asker import Apart, Asker, Given, Noticed, Padding
 from unmasked_doctor._later import with_other_later_tokens
 from unmasked_doctor._listen.calls import Call
 from unmasked_doctor._mixers import mixers
@@ -512,19 +512,24 @@ class _Examination:
             elif noticed is None:
                 self.passed.append("padding is hidden")
         if noticed is not None:
-            self.reaching(padding, calls, *noticed)
+            self.reaching(padding, calls, noticed)
         if count < len(calls):
             self.all_padding(padding)
 
-    def reaching(self, padding: Padding, calls: list[tuple[Seen, Call, bool]], share: float, module: str) -> None:
+    def reaching(self, padding: Padding, calls: list[tuple[Seen, Call, bool]], noticed: Noticed) -> None:
         """Name the calls that look at padding, which reaches outputs; or else the module by which it does."""
         said = "the words that other layers hide" if padding.how == "words" else f"what {padding.name} hides"
-        evidence = f"where only hidden tokens change, outputs of real ones move by {share:.2g} of the largest"
+        evidence = f"where only hidden tokens change, outputs of real ones move by {noticed.share:.2g} of the largest"
+        module = noticed.first
         looking, first = [(seen, call) for seen, call, leaks in calls if leaks], self.near(module)
         if not looking:
             text = f"{said} reaches outputs of real tokens, though no attention that was heard looks at it"
-            where, evidence = self.beside(module), f"{evidence}, first in {module!r}"
-            self.note(Finding(PADDED, None, text, evidence, how="followed", where=where))
+            evidence = f"{evidence}, first in {module!r}"
+            if padding.how == "made":
+                self.open.append(Open(PADDED, f"all that mixes tokens to be heard: {text}, {evidence}"))
+            else:
+                step = "" if noticed.widely else "layout"  # a convolution looks at the neighbors alone, by design
+                self.note(Finding(PADDED, None, text, evidence, how="followed", where=self.beside(module), step=step))
         if first is not None:  # what the others look at may have come from there
             looking = [each for each in looking if each[0].kin == first.kin] or looking
         if padding.how == "made":  # another argument may hide tokens from calls of another kind

@@ -73,12 +73,14 @@ def hear_model(
             run.missed[f"a softmax over {tuple(soft.result.shape)} in {heads_at!r}, in no known layout"] += 1
             continue
         wires = wires_of(run.events, call, heads_at)
-        kinds, heads = len(set(wires.reads.get("query", ()))), call.query.size(1)
-        unfolded = 1 if wires.folded else None
-        if unfolded is None and not wires.viewed and kinds and kinds < heads and heads % kinds == 0:
-            unfolded = items * heads // kinds
-        if unfolded and (again := _laid(run.events, match, unfolded)) is not None:  # rows were folded into the items
+        if wires.folded and (again := _laid(run.events, match, 1)) is not None:  # items are as many as heads, or heads
             call, wires = again, wires_of(run.events, again, heads_at)
+        kinds, (rows, heads) = len(set(wires.reads.get("query", ()))), call.query.shape[:2]
+        if not wires.viewed and kinds and kinds < heads and heads % kinds == 0:
+            again = _laid(run.events, match, rows * heads // kinds)
+            more = None if again is None else wires_of(run.events, again, heads_at)
+            if again is not None and more is not None and not more.folded:  # rows were folded into the items
+                call, wires = again, more
         own = modules[heads_at].named_parameters(remove_duplicate=False) if heads_at in modules else ()
         shapes = sorted(tuple(x.shape) for _, x in own)
         place = f"{re.sub(r'[0-9]+', '*', heads_at)} {counted[heads_at]} {shapes}"
