@@ -375,7 +375,8 @@ class Asker:
                 contextlib.nullcontext() if self.default is None else self.default,
             ):
                 torch.manual_seed(0)
-                outputs = [x for x in floats(self.model(*self.given.args, **self.given.kwargs)) if x.requires_grad]
+                given = self.given.copied()
+                outputs = [x for x in floats(self.model(*given.args, **given.kwargs)) if x.requires_grad]
                 total = sum((x * torch.randn_like(x)).sum() for x in outputs)
                 if not isinstance(total, Tensor):
                     return None
@@ -528,7 +529,8 @@ def _noticed(before: Answers, after: Answers, padding: Padding) -> Noticed | Non
         if y is not None and _share_of_real(x, y, padding, within=True):
             partly = (~padding.real).any(1).nonzero().flatten().tolist()
             rows = [(item, n) for item in partly for n in padding.real[item].nonzero().flatten().tolist()]
-            widely = x.shape[:2] != padding.real.shape or all(not torch.equal(x[at], y[at]) for at in rows)
+            of_tokens = x.shape[:2] == padding.real.shape
+            widely = all(not torch.equal(x[at], y[at]) for at in rows) if of_tokens else x.dim() < 3
             return Noticed(share, name, widely)
     return Noticed(share, "", True)
 

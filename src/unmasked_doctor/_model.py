@@ -16,7 +16,7 @@ from unmasked._checks import flag
 from unmasked._private import uncompiled_module
 from unmasked_doctor._ask.promises import BREAK
 from unmasked_doctor._asker import Apart, Asker, Given, Noticed, Padding
-from unmasked_doctor._later import with_other_later_tokens
+from unmasked_doctor._later import Changed, with_other_later_tokens
 from unmasked_doctor._listen.calls import Call
 from unmasked_doctor._mixers import mixers
 from unmasked_doctor._model_run import ModelRun, hear_model
@@ -290,6 +290,7 @@ class _Examination:
                     cause, text, evidence = fact.explain(seen, value, usual)
                     evidence = f"{evidence}; {count} of {len(group)} layers do otherwise"
                     self.find(seen, name, cause, text, evidence, step=step_of(name))
+        self.scales()
         if any(len(group) >= 3 for group in self.groups.values()):
             self.passed.append("each layer compared with its likes")
         other = [seen for seen in self.seen if tiled(seen.wires.reads.get("key"))]
@@ -297,6 +298,20 @@ class _Examination:
             text = "its key heads are repeated in the order 0 1 0 1; those of published models are in the order 0 0 1 1"
             evidence = f"so in {len(other)} of {len(self.seen)} calls; right, if the checkpoint was trained so"
             self.find(None, "heads", "repeat-for-repeat-interleave", text, evidence, step="heads")
+
+    def scales(self) -> None:
+        """Find the layer that does not divide by the root of head_dim, where the others do, whatever they are."""
+        roots = [
+            (seen, abs(seen.scale * seen.call.query.size(-1) ** 0.5 - 1) < 1e-3) for seen in self.seen
+            if seen.scale is not None and len(seen.wires.reads) == 3 and seen.finite
+        ]  # fmt: skip
+        odd = [seen for seen, root in roots if not root]
+        pair = len(roots) == 2 and roots[0][0].place == roots[1][0].place
+        for seen in odd if pair or 3 * len(odd) <= len(roots) else ():
+            cause = "missing-scale" if abs((seen.scale or 0) - 1) < 1e-3 else "wrong-d-in-scale"
+            text = "its scores are not divided by the root of head_dim, as those of the other layers are"
+            evidence = f"they are multiplied by {seen.scale:g}; so in {len(odd)} of {len(roots)} layers"
+            self.find(seen, "scale", cause, text, evidence, step="scale")
 
     def likes(self, among: str) -> list[list[Seen]]:
         """The calls that are compared with each other."""
@@ -423,6 +438,9 @@ class _Examination:
             groups.setdefault(re.sub(r"[0-9]+", "*", name), []).append(name)
         for group in groups.values():
             idle = [name for name in group if not used[name]]
+            parts = group[0].split(".")
+            if len(group) < 3 and len(parts) > 1 and _NAMED.search(parts[-2]):  # what makes queries, keys or values
+                self.idle(idle, names, used)
             if not idle or len(group) < 3 or (len(idle) > 0.25 * len(group) and (len(group), len(idle)) != (3, 1)):
                 continue
             for name in idle:
@@ -440,6 +458,16 @@ class _Examination:
                     )
                     cause = "missing-out-proj" if re.search(r"(?i)out|o_proj|c_proj|\.?proj\.", name) else None
                     self.find(seen, "parameters", cause, told, evidence, how="followed", step="parameters")
+
+    def idle(self, idle: list[str], names: Mapping[str, Tensor], used: Mapping[str, bool]) -> None:
+        """Tell of a projection that counts for nothing in a call whose other projections count."""
+        for name in idle:
+            seen = next((seen for seen in self.seen if name.startswith(f"{seen.name}.")), None)
+            if seen is not None and any(used[each] for each in names if each.startswith(f"{seen.name}.")):
+                told = f"its {name[len(seen.name) + 1 :].rpartition('.')[0]} counts for nothing"
+                self.find(
+                    seen, "parameters", None, told, f"no output changes with {name}", how="followed", step="parameters"
+                )
 
     def mixing(self) -> None:
         """List what mixes tokens and is no attention that was heard."""
@@ -483,8 +511,8 @@ class _Examination:
                 continue
             same = padding.given is self.asker.given
             run = self.run if same else self.again("padding", f"with {padding.name}", padding.given)
-            calls = self.leaks(padding, run) if run is not None else []
-            if calls and (name not in asked or _count(calls) < _count(asked[name][1])):
+            calls = None if run is None else self.leaks(padding, run)
+            if calls is not None and (name not in asked or _count(calls) < _count(asked[name][1])):
                 asked[name] = padding, calls
         for padding, calls in asked.values():
             self.seen_padding(padding, calls)
@@ -493,7 +521,7 @@ class _Examination:
         """Tell whether outputs of real tokens notice what is hidden, and which calls look at it."""
         count, name = _count(calls), padding.name
         noticed = None
-        if count == len(calls):
+        if count and count == len(calls):
             named = name in self.asker.given.tensors() or re.search("attention|pad", name)
             if padding.how == "words":
                 return  # which need not be padding
@@ -513,7 +541,7 @@ class _Examination:
                 self.passed.append("padding is hidden")
         if noticed is not None:
             self.reaching(padding, calls, noticed)
-        if count < len(calls):
+        if count < max(len(calls), 1):
             self.all_padding(padding)
 
     def reaching(self, padding: Padding, calls: list[tuple[Seen, Call, bool]], noticed: Noticed) -> None:
@@ -549,13 +577,16 @@ class _Examination:
         if seen is not None:
             return seen.name
         ends = [name[:n] for n in range(len(name)) if name[n] == "."] + [name]
-        return next((end for end in ends if not any(f"{s.name}.".startswith(f"{end}.") for s in self.seen)), name)
+        free = (end for end in ends if not any(f"{s.name}.".startswith(f"{end}.") for s in self.seen))
+        found = next(free, "")
+        simple = found == name and not any(self.modules[name].children()) if found in self.modules else True
+        return "" if simple else found  # a layer that mixes no tokens only hands on what it was given
 
-    def leaks(self, padding: Padding, run: ModelRun) -> list[tuple[Seen, Call, bool]]:
-        """Of each call that may see the tokens: whether a real one sees padding."""
+    def leaks(self, padding: Padding, run: ModelRun) -> list[tuple[Seen, Call, bool]] | None:
+        """Of each call that may see the tokens: whether a real one sees padding; None if there are no such calls."""
         mask = padding.real.to("cpu", torch.bool)
         items, tokens = mask.shape
-        found = []
+        found, safe = [], False
         for seen, now in zip(self.seen, run.calls, strict=True):
             weights = now.call.weights.amax(1)
             if weights.size(-1) != tokens or weights.size(0) != items:
@@ -563,9 +594,10 @@ class _Examination:
             real = mask if weights.size(1) == tokens else torch.ones(weights.shape[:2], dtype=torch.bool)
             leak = (weights > 0) & ~mask[:, None, :] & real[..., None]
             if not leak.any() and seen.causal and not mask[:, -1].all():
+                safe = True
                 continue  # what is causal does not see what comes last anyway
             found.append((seen, now.call, bool(leak.any())))
-        return found
+        return found if found or safe else None
 
     def leaking(self, padding: Padding, calls: list[tuple[Seen, Call, bool]]) -> None:
         """Tell which calls see padding, where others of their place hide it; and whose padding they hide instead."""
@@ -656,20 +688,26 @@ class _Examination:
         asked = {name: x for name, x in (decoded or content).items() if x.dim() > axis}
         lengths = {x.size(axis) for x in decoded.values()} or {seen.call.query.size(-2) for seen in those}
         lengths = lengths & {x.size(axis) for x in asked.values()}
+        first_run = self.asker.run(self.asker.given)
+        of_outputs = {x.size(axis) for x in first_run.outputs[:1] if x.dim() > axis} if first_run is not None else set()
+        lengths = lengths & of_outputs if len(lengths) > 1 else lengths
         if not lengths and self.causal and asked:
             lengths = {next(iter(asked.values())).size(axis)}  # several tokens of attention are one of its own
         tokens = min(lengths, default=0)
         changed = with_other_later_tokens(self.asker, asked, axis, tokens) if tokens > 2 and len(lengths) == 1 else None
         if changed is None:
             return None
+        if changed.first_early is not None and len(asked) > 1:  # of two sequences one may be of no order
+            each = [with_other_later_tokens(self.asker, {name: x}, axis, tokens) for name, x in asked.items()]
+            known = [one for one in each if one is not None and one.came_in]
+            order = [one for one in known if one.first_early is None] + [
+                one for one in known if self.starts_causal(one)
+            ]
+            changed = next(iter(order), changed)
         reached = [seen for seen in those if changed.at_all(seen.name)]
         causal = [seen for seen in reached if seen.causal]
         if not self.causal and (not causal or len(causal) < 0.75 * len(reached)):
             return None
-        if changed.first_early is not None and len(asked) > 1:  # of two sequences one may be of no order
-            each = [with_other_later_tokens(self.asker, {name: x}, axis, tokens) for name, x in asked.items()]
-            known = [one for one in each if one is not None and one.came_in]
-            changed = next((one for one in known if one.first_early is None), changed)
         moved = changed.first_early
         if moved is None:
             return False if changed.came_in else None
@@ -681,17 +719,24 @@ class _Examination:
         ):
             self.open.append(Open(FUTURE, "inputs one of whose axes is that of tokens, such as ids"))
             return True
+        seen = self.near(moved)
         text = "earlier outputs move when later tokens change, though every call of attention is causal"
-        seen = None
         if len(causal) < len(reached):
-            seen = next(each for each in reached if not each.causal)
             text = "earlier outputs move when later tokens change, though "
             text += "causal=True was asked" if self.causal else "most of its calls of attention are causal"
         dense = seen is not None and bool((seen.call.weights > 0).all())
         evidence = f"of two inputs that differ from token {tokens // 2} on, an earlier output differs by "
         evidence += f"{changed.share(moved, early=True):.2g} of the largest, first in {moved!r}"
-        self.find(seen, FUTURE, "no-causal-mask" if dense else None, text, evidence, how="followed")
+        cause = "no-causal-mask" if dense else None
+        read = seen is not None and any(
+            moved == f"{seen.name}.{name}" for reads in seen.wires.reads.values() for name, _ in reads
+        )  # what it reads moved already
+        self.note(Finding(FUTURE, cause, text, evidence, how="followed", where="" if read else self.beside(moved)))
         return True
+
+    def starts_causal(self, changed: Changed) -> bool:
+        """Whether the first call of attention that other tokens reach is causal, as in a decoder."""
+        return next((seen.causal for seen in self.seen if changed.at_all(seen.name)), False)
 
     def in_pieces(self) -> None:
         """Feed a causal model that has a cache with a sequence in pieces."""

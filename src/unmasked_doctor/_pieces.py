@@ -97,14 +97,14 @@ def _fed(
             apart.setdefault(name, []).append(_apart(x, now.get(name), tokens - 2 + number, tokens))
     share = max(apart["output 0"])
     first = next((name for name, shares in apart.items() if max(shares) > _LEAST), "")
-    return Fed(share if share > _LEAST else 0.0, first, grows or bool(starts))
+    return Fed(share if share > _LEAST else 0.0, first, bool(starts) if grows is None else grows)
 
 
 def _steps(
     asker: Asker, start: Given, content: Mapping[str, Tensor], tokens: int, starts: Mapping[str, Any],
     states: list[str], *, upto: bool,
-) -> tuple[list[Answers], bool] | None:  # fmt: skip
-    """What the last two tokens give, each fed alone after others, and whether what is kept grew."""
+) -> tuple[list[Answers], bool | None] | None:  # fmt: skip
+    """What the last two tokens give, each fed alone after others, and whether what is given back grew."""
     use = {"use_cache": True} if "use_cache" in inspect.signature(asker.model.forward).parameters else {}
     kept: dict[str, Any] = {}
     now, steps, sizes = start.copied(), [], []
@@ -120,7 +120,7 @@ def _steps(
         kept = _returned(answers.whole, states) or kept
         sizes.append(sum(x.numel() for x in _inside(list(kept.values()))))
         steps.append(answers)
-    return steps[1:], sizes[-2] < sizes[-1]
+    return steps[1:], sizes[-2] < sizes[-1] if kept else None
 
 
 def _apart(x: Tensor, y: Tensor | None, at: int, tokens: int) -> float:
