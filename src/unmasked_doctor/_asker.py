@@ -524,8 +524,9 @@ def _noticed(before: Answers, after: Answers, padding: Padding) -> Noticed | Non
     share = next((each for each in shares if each is not None), None)
     if not share:
         return None
-    for name, x in before.modules.items():
-        y = after.modules.get(name)
+    now = after.named()
+    for name, x in before.named().items():
+        y = now.get(name)
         if y is not None and _share_of_real(x, y, padding, within=True):
             partly = (~padding.real).any(1).nonzero().flatten().tolist()
             rows = [(item, n) for item in partly for n in padding.real[item].nonzero().flatten().tolist()]
