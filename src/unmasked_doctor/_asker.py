@@ -143,12 +143,12 @@ class Noticed(NamedTuple):
     Attributes:
         share: By how much they move, as a share of the largest.
         first: The first module in which they move.
-        widely: Whether all that it gave of real tokens moved, and not that of a few neighbors alone.
+        pooled: Whether that gave one vector for all tokens of an item.
     """
 
     share: float
     first: str
-    widely: bool
+    pooled: bool
 
 
 def other(x: Tensor) -> Tensor:
@@ -528,11 +528,7 @@ def _noticed(before: Answers, after: Answers, padding: Padding) -> Noticed | Non
     for name, x in before.named().items():
         y = now.get(name)
         if y is not None and _share_of_real(x, y, padding, within=True):
-            partly = (~padding.real).any(1).nonzero().flatten().tolist()
-            rows = [(item, n) for item in partly for n in padding.real[item].nonzero().flatten().tolist()]
-            of_tokens = x.shape[:2] == padding.real.shape
-            widely = all(not torch.equal(x[at], y[at]) for at in rows) if of_tokens else x.dim() < 3
-            return Noticed(share, name, widely)
+            return Noticed(share, name, x.dim() < 3)
     return Noticed(share, "", True)
 
 

@@ -556,7 +556,7 @@ class _Examination:
             if padding.how == "made":
                 self.open.append(Open(PADDED, f"all that mixes tokens to be heard: {text}, {evidence}"))
             else:
-                step = "" if noticed.widely else "layout"  # a convolution looks at the neighbors alone, by design
+                step = "" if noticed.pooled else "layout"  # convolutions look at neighbors, by design
                 self.note(Finding(PADDED, None, text, evidence, how="followed", where=self.beside(module), step=step))
         if first is not None:  # what the others look at may have come from there
             looking = [each for each in looking if each[0].kin == first.kin] or looking
