@@ -43,12 +43,14 @@ def diagnose_model(
 ) -> ModelReport:
     """Examine every attention of a whole model: what each layer computes, and which layer has a mistake.
 
-    The model runs a few times, in evaluation mode and with its own parameters; it is left as it was. By inputs that
-    differ in one thing it is asked for its promises: that no item reaches another one, that a causal model sees no
-    later tokens, that padding is hidden. Each call of attention is heard, fused or written out, with its queries, keys,
-    values, weights and masks, and with the layers that it reads and that read it. So the layer is named that breaks a
-    promise, and the one that differs: from the textbook, or from its likes, which are three or more layers that have
-    the same place in the model, and parameters of the same shapes.
+    The model runs a few times, in evaluation mode and with its own parameters; it is left as it was, and so is what it
+    is given. By inputs that differ in one thing it is asked for its promises: that no item reaches another one, that a
+    causal model sees no later tokens, that padding is hidden, by whatever argument says what is padding, that finite
+    inputs give finite outputs, that a call gives the same again, and, if it has a cache, that it may be fed in pieces.
+    Each call of attention is heard, fused or written out, with its queries, keys, values, weights and masks, and with
+    the layers that it reads and that read it. So the layer is named that breaks a promise, and the one that differs:
+    from the textbook, or from its likes, which are three or more layers that have the same place in the model, and
+    parameters of the same shapes.
 
     Args:
         model: The model: of transformers, of PyTorch's layers, or your own.
@@ -528,7 +530,7 @@ class _Examination:
             if named and self.asker.sees(padding):
                 text = f"no layer hides what {name} says is padding"
                 self.find(None, PADDED, "padding-ignored", text, "the weights of padded tokens are not zero")
-            else:
+            elif "padding is hidden" not in self.passed:
                 self.open.append(Open("padding is hidden", f"an argument that hides tokens: {name} hides none"))
         else:
             for seen, _, leaks in calls:
