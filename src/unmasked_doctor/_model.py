@@ -524,7 +524,7 @@ class _Examination:
         count, name = _count(calls), padding.name
         noticed = None
         if count and count == len(calls):
-            named = name in self.asker.given.tensors() or re.search("attention|pad", name)
+            named = name in self.asker.given.tensors() or re.match("(key_)?(attention|pad)", name)
             if padding.how == "words":
                 return  # which need not be padding
             if named and self.asker.sees(padding):

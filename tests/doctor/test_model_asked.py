@@ -387,3 +387,19 @@ def test_what_is_kept_from_call_to_call_and_nan_are_broken_promises() -> None:
         torch.manual_seed(0)
         assert not diagnose_model(make(), ROWS).named
         assert check in [finding.check for finding in diagnose_model(make("wrong"), ROWS).findings]
+
+
+def test_a_mask_that_is_not_passed_and_is_of_another_input_accuses_nobody() -> None:
+    class Hearing(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = Model(stacked(3, 0, ""))
+
+        def forward(self, x: Tensor, feature_attention_mask: Tensor | None = None) -> Tensor:
+            output: Tensor = self.model(x)
+            return output
+
+    torch.manual_seed(0)
+    report = diagnose_model(Hearing(), IDS)
+    assert not report.named, report.text()
+    assert "padding is hidden" in [each.check for each in report.inconclusive]
