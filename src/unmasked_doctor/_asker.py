@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from unmasked import _generators
+from unmasked_doctor._form import mapped
 
-__all__ = ["Answers", "Apart", "Asker", "Given", "Padding", "evaluated", "other", "share_moved"]
+__all__ = ["Answers", "Apart", "Asker", "Given", "Noticed", "Padding", "evaluated", "other", "share_moved"]
 
 # What an argument is called that says something of the tokens, and is none of them.
 _ABOUT = re.compile(
@@ -23,6 +25,9 @@ _ABOUT = re.compile(
 _PADDING = re.compile(
     r"(?i)(^|_)(attention|attn|padding|pad|key_padding|valid|token)_?mask$|^(mask|src_mask|x_mask|pads?|padded)$|padding"
 )
+_HIDES = re.compile(r"(?i)mask|pad|valid|allow|visible|keep|alive|exist|present|real|observed")
+_HIDES_NOT = re.compile(r"(?i)prefix|prompt|segment|type|loss|label|random|noise|causal|hidden_?(state|size|dim)")
+_LENGTHS = re.compile(r"(?i)length|lens?$|sizes?$|num_|^n_|counts?$")
 _DECODED = ("decoder_input_ids", "decoder_inputs_embeds", "tgt", "decoder_ids", "decoder_inputs")
 _LEAST = 1e-4  # of the largest output: what moves less is rounding
 
@@ -39,12 +44,15 @@ class Given:
     def of(cls, model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Given:
         parameters = inspect.signature(model.forward).parameters.values()
         names = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-        return cls(args, kwargs, tuple([*names, *("" for _ in args)][: len(args)]))
+        return cls(args, kwargs, tuple([*names, *(f"args[{n}]" for n in range(len(args)))][: len(args)]))
+
+    def every(self) -> dict[str, Any]:
+        """Each argument by its name."""
+        return {**dict(zip(self.names, self.args, strict=True)), **self.kwargs}
 
     def tensors(self) -> dict[str, Tensor]:
-        """Each tensor by its name."""
-        every = [*zip(self.names, self.args, strict=True), *self.kwargs.items()]
-        return {name: x for name, x in every if isinstance(x, Tensor)}
+        """Each tensor by its name; of those in lists and dictionaries, with its place in them."""
+        return {path: x for name, value in self.every().items() for path, x in _within(name, value)}
 
     def content(self) -> dict[str, Tensor]:
         """What says what tokens are: no masks, no positions, no types."""
@@ -54,17 +62,60 @@ class Given:
         }  # fmt: skip
 
     def with_(self, changed: Mapping[str, Any]) -> Given:
-        """The same with other tensors in the place of some."""
-        args = tuple(changed.get(name, x) if name else x for name, x in zip(self.names, self.args, strict=True))
-        return Given(args, {**self.kwargs, **{n: x for n, x in changed.items() if n not in self.names}}, self.names)
+        """The same with other values in the place of some."""
+        args = tuple(_put(name, x, changed) for name, x in zip(self.names, self.args, strict=True))
+        kwargs = {name: _put(name, x, changed) for name, x in self.kwargs.items()}
+        inside = self.tensors().keys() | set(self.names)
+        return Given(args, {**kwargs, **{name: x for name, x in changed.items() if name not in inside}}, self.names)
+
+    def copied(self) -> Given:
+        """The same, of which a call may write into anything, such as a cache."""
+
+        def copy(value: Any) -> Any:
+            with contextlib.suppress(Exception):  # what cannot be copied is passed as it is
+                return mapped(value, Tensor.clone, Tensor, copied=True)
+            return value
+
+        return Given(tuple(map(copy, self.args)), {name: copy(x) for name, x in self.kwargs.items()}, self.names)
+
+
+def _within(name: str, value: Any) -> Iterator[tuple[str, Tensor]]:
+    if isinstance(value, Tensor):
+        yield name, value
+    elif type(value) in (list, tuple, dict):
+        for key, each in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from _within(f"{name}[{key}]", each)
+
+
+def _put(name: str, value: Any, changed: Mapping[str, Any]) -> Any:
+    if name in changed:
+        return changed[name]
+    if not any(each.startswith(f"{name}[") for each in changed):
+        return value  # itself, which a call may write into
+    if type(value) is dict:
+        return {key: _put(f"{name}[{key}]", each, changed) for key, each in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(_put(f"{name}[{n}]", each, changed) for n, each in enumerate(value))
+    return value
 
 
 @dataclass
 class Answers:
-    """What a run of a model gave: its outputs, and the first tensor that each module gave, in their order."""
+    """What a run of a model gave: its outputs, and the first tensor that each module gave, in their order.
+
+    Attributes:
+        outputs: The tensors of floating numbers.
+        modules: Of each module, by its name.
+        whole: All that it gave.
+    """
 
     outputs: list[Tensor] = field(default_factory=list)
     modules: dict[str, Tensor] = field(default_factory=dict)
+    whole: Any = None
+
+    def named(self) -> dict[str, Tensor]:
+        """What each module gave, and then the outputs."""
+        return self.modules | {f"output {number}": x for number, x in enumerate(self.outputs)}
 
 
 @dataclass(frozen=True)
@@ -75,13 +126,29 @@ class Padding:
         name: What it is called.
         given: The model's inputs with a mask that hides some.
         real: Which tokens it leaves, (items, tokens).
-        all_hidden: The inputs with a mask that hides all of the last item; None where no other item is left.
+        all_hidden: The inputs with a mask that hides all of the last item; None where that cannot be asked.
+        how: Whether it is "given" so, "made" here, or of "words", the tokens themselves.
     """
 
     name: str
     given: Given
     real: Tensor
-    all_hidden: Given | None
+    all_hidden: Given | None = None
+    how: str = "given"
+
+
+class Noticed(NamedTuple):
+    """How outputs of real tokens notice what is hidden.
+
+    Attributes:
+        share: By how much they move, as a share of the largest.
+        first: The first module in which they move.
+        pooled: Whether that gave one vector for all tokens of an item.
+    """
+
+    share: float
+    first: str
+    pooled: bool
 
 
 def other(x: Tensor) -> Tensor:
@@ -158,9 +225,9 @@ class Asker:
         self.first_run = self.first_run or self.once(given)
         return self.first_run
 
-    def once(self, given: Given) -> Answers | None:
-        """Run the model anew."""
-        answers = Answers()
+    def once(self, given: Given, *, copied: bool = True) -> Answers | None:
+        """Run the model anew; without copies, it may go on writing into what it is given."""
+        answers, given = Answers(), given.copied() if copied else given
 
         def leave(name: str) -> Callable[..., None]:
             def note(_: nn.Module, args: Any, output: Any) -> None:
@@ -175,7 +242,8 @@ class Asker:
         try:
             with evaluated(self.model), contextlib.nullcontext() if self.default is None else self.default:
                 torch.manual_seed(0)
-                answers.outputs = [x.detach() for x in floats(self.model(*given.args, **given.kwargs))]
+                answers.whole = self.model(*given.args, **given.kwargs)
+                answers.outputs = [x.detach() for x in floats(answers.whole)]
         except Exception:  # whatever a model may raise
             return None
         finally:
@@ -192,9 +260,10 @@ class Asker:
         count, content = self.items(given, axis), given.content()
         more: dict[str, Tensor] = {}
         for name, x in given.tensors().items():
-            if x.dim() > axis and x.size(axis) == count:
-                last = x.narrow(axis, count - 1, 1)
-                more[name] = torch.cat([x, other(last) if name in content else last], axis)
+            rows = _rows(x, axis, count)
+            if rows is not None:
+                last = _other_item(x, rows, count - 1) if name in content else x.narrow(rows, count - 1, 1)
+                more[name] = torch.cat([x, last], rows)
         return given.with_(more)
 
     def changed(self, given: Given, axis: int, at: int) -> Given | None:
@@ -203,12 +272,17 @@ class Asker:
         content = given.content()
         size = next((x.size(axis) for x in content.values() if x.dim() > axis), 0)
         for name, x in content.items():
-            if x.dim() > max(axis, 1) and x.size(axis) == size:
-                row = x.narrow(axis, at % size, 1)
-                new = other(row) if axis == 0 or x.is_floating_point() else self._other_word(x, axis, at % size)
-                if not torch.equal(new, row):
-                    made[name] = x.clone()
-                    made[name].narrow(axis, at % size, 1).copy_(new)
+            rows = _rows(x, axis, size) if axis == 0 else axis if x.dim() > 1 and x.size(axis) == size else None
+            if rows is None:
+                continue
+            row, place = x.narrow(rows, at % size, 1), at % size
+            if axis and not x.is_floating_point():
+                new = self._other_word(x, axis, place)
+            else:
+                new = _other_item(x, rows, place) if axis == 0 else other(row)
+            if not torch.equal(new, row):
+                made[name] = x.clone()
+                made[name].narrow(rows, place, 1).copy_(new)
         return given.with_(made) if made else None
 
     def _other_word(self, x: Tensor, axis: int, at: int) -> Tensor:
@@ -265,6 +339,20 @@ class Asker:
                 return name
         return ""
 
+    def mixes_before(self, name: str) -> bool:
+        """Whether a module that runs before this one mixes the tokens of an item."""
+        changed, before = self.changed(self.given, 1, 0), self.run(self.given)
+        after = None if changed is None else self.run(changed)
+        for each, x in before.modules.items() if before is not None and after is not None else ():
+            y = after.modules.get(each) if after is not None else None
+            if each == name:
+                break
+            if y is not None and x.dim() > 2 and x.size(0) == self.items(self.given, 0) and x.size(1) > 1:
+                moved = [bool(share_moved(x, y, 1, torch.tensor([n]))) for n in range(x.size(1))]
+                if sum(moved) > 1:
+                    return True
+        return False
+
     def placed(self, axis: int) -> bool | None:
         """Whether it counts where a row stands along an axis: rows in another order give other rows."""
         content = {name: x for name, x in self.given.content().items() if x.dim() > axis}
@@ -287,7 +375,8 @@ class Asker:
                 contextlib.nullcontext() if self.default is None else self.default,
             ):
                 torch.manual_seed(0)
-                outputs = [x for x in floats(self.model(*self.given.args, **self.given.kwargs)) if x.requires_grad]
+                given = self.given.copied()
+                outputs = [x for x in floats(self.model(*given.args, **given.kwargs)) if x.requires_grad]
                 total = sum((x * torch.randn_like(x)).sum() for x in outputs)
                 if not isinstance(total, Tensor):
                     return None
@@ -296,39 +385,107 @@ class Asker:
             return None
         return {name: x is not None for name, x in zip(parameters, found, strict=True)}
 
-    def sees(self, padding: Padding) -> bool:
-        """Whether outputs of real tokens move where only tokens that are hidden change."""
-        real, content = padding.real, padding.given.content()
-        made: dict[str, Tensor] = {}
-        for name, x in content.items():
-            if x.shape[:2] == real.shape and name not in _DECODED:
-                hidden = ~real.view(*real.shape, *(1 for _ in x.shape[2:])).to(x.device)
-                made[name] = torch.where(hidden, other(x) if x.dim() > 2 else x.roll(1, 1), x)
-        before, after = self.run(padding.given), self.run(padding.given.with_(made))
-        if before is None or after is None:
-            return False
-        for x, y in _pairs(before, after):
-            if x.dim() > 2 and x.shape == y.shape and x.shape[:2] == real.shape:
-                rows = real.flatten().nonzero().flatten()
-                return bool(share_moved(x.flatten(0, 1), y.flatten(0, 1), 0, rows))
-        return False
+    def sees(self, padding: Padding) -> Noticed | None:
+        """How outputs of real tokens move where only what is hidden changes.
 
-    def paddings(self) -> Iterator[Padding]:
-        """Each argument that may say which tokens are padding, in each sense that it may have."""
+        An argument that has as many tokens may be none of those that are hidden: all of them must be noticed, or those
+        whose name begins as that of the mask does.
+        """
+        before, found = self.run(padding.given), None
+        for change in self._hidden_changes(padding):
+            after = change()
+            noticed = None if before is None or after is None else _noticed(before, after, padding)
+            if after is not None and not noticed:
+                return None
+            found = found or noticed
+        return found
+
+    def _hidden_changes(self, padding: Padding) -> Iterator[Callable[[], Answers | None]]:
+        """Ways to change what is hidden, one argument at a time; of words that are padding, their vectors."""
+        real, content = padding.real, padding.given.content()
+        word = re.split(r"[_.\[]", padding.name)[0]
+        named = {name: x for name, x in content.items() if re.split(r"[_.\[]", name)[0] == word}
+        for name, x in (named or content).items():
+            times = x.size(1) // real.size(1) if x.size(0) == real.size(0) and x.size(1) % real.size(1) == 0 else 0
+            if not times or name in _DECODED or (times > 1 and x.dim() > 2):
+                continue  # a series is cut into patches
+            if padding.how == "words" and not x.is_floating_point():
+                continue
+            hidden = ~real.repeat_interleave(times, 1).view(x.shape[:2] + (1,) * (x.dim() - 2)).to(x.device)
+            new = torch.where(hidden, other(x) if x.dim() > 2 else x.roll(1, 1), x)
+            if not torch.equal(new, x):
+                yield functools.partial(self.once, padding.given.with_({name: new}))
+        if padding.how == "words":
+            yield functools.partial(self._with_other_vectors, padding)
+
+    def _with_other_vectors(self, padding: Padding) -> Answers | None:
+        """Run the model with other vectors of the words that are padding."""
+        real = padding.real
+
+        def change(_: nn.Module, args: Any, output: Any) -> Any:
+            if not isinstance(output, Tensor) or output.dim() != 3 or output.shape[:2] != real.shape:
+                return None
+            return torch.where(real[..., None].to(output.device), output, output.roll(1, 2) + output.abs().mean())
+
+        found = [module for module in self.modules.values() if isinstance(module, nn.Embedding)]
+        handles = [module.register_forward_hook(change) for module in found]
+        try:
+            return self.once(padding.given)
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    def paddings(self, keys: Collection[int]) -> Iterator[Padding]:
+        """Each argument that may say which tokens are padding, in each sense that it may have.
+
+        Args:
+            keys: How many keys the calls of attention have.
+        """
+        content, known = self.given.content(), False
+        items = self.items(self.given, 0)
+        shapes = {y.shape[:2] for y in content.values()} | {torch.Size((items, count)) for count in keys}
+        for name, x in self.given.tensors().items():
+            if _HIDES_NOT.search(name):
+                continue
+            flat = x.flatten(1) if x.dim() > 2 and x.shape[1:-1].numel() == 1 else x
+            values = set(flat.unique().tolist()) if _HIDES.search(name) and flat.dim() == 2 else set()
+            if values and flat.shape in shapes and (values <= {0, 1} or (0 in values and max(values - {0}) < -1e3)):
+                known = True
+                yield from self._by_mask(name, x, flat, values)
+            elif _LENGTHS.search(name) and x.shape == (items,) and not (x.is_floating_point() or x.dtype == torch.bool):
+                for count in sorted(
+                    {shape[1] for shape in shapes if 1 < shape[1] >= int(x.max()) and int(x.min()) > 0}
+                ):
+                    known = True
+                    yield self._by_lengths(name, x, count)
+        for name, x in content.items():
+            if x.dim() == 2 and not x.is_floating_point() and name not in _DECODED:
+                real = ~_ends_in(x, 0)
+                if not real.all() and bool(real.any(1).all()):
+                    yield Padding(name, self.given, real, how="words")
+        if not known:
+            yield from self._not_passed()
+
+    def _by_mask(self, name: str, x: Tensor, flat: Tensor, values: set[float]) -> Iterator[Padding]:
+        if not values <= {0, 1}:
+            yield Padding(name, self.given, flat == 0)
+        elif len(values) == 2:
+            for sense in (1, 0) if x.dtype != torch.bool or "pad" not in name else (0, 1):
+                yield self._hidden(name, flat == sense, sense, x, self.given)
+        else:
+            yield self._hidden(name, _some(flat), int(next(iter(values))), x)
+
+    def _by_lengths(self, name: str, x: Tensor, count: int) -> Padding:
+        short = x.clone()
+        if int(x.min()) == count:
+            short[-1] = count - max(count // 3, 1)
+        real = torch.arange(count, device=x.device) < short[:, None]
+        return Padding(name, self.given.with_({name: short}), real, how="given" if torch.equal(short, x) else "made")
+
+    def _not_passed(self) -> Iterator[Padding]:
+        """Arguments that are not passed, and change nothing where they hide nothing."""
         tensors, content = self.given.tensors(), self.given.content()
-        parameters = inspect.signature(self.model.forward).parameters
-        for name, x in tensors.items():
-            shapes = {y.shape[:2] for y in content.values()}
-            if _PADDING.search(name) and x.dim() == 2 and x.shape in shapes and set(x.unique().tolist()) <= {0, 1}:
-                values = set(x.unique().tolist())
-                if len(values) == 2:
-                    for sense in (1, 0) if x.dtype != torch.bool or "pad" not in name else (0, 1):
-                        yield self._hidden(name, x == sense, sense, x.dtype, self.given)
-                else:
-                    sense = int(next(iter(values)))
-                    yield self._hidden(name, _some(x), sense, x.dtype)
-                return
-        for name in parameters:
+        for name in inspect.signature(self.model.forward).parameters:
             if name in tensors or not _PADDING.search(name) or re.search("encoder|cross|memory", name):
                 continue
             like = next((x for n, x in content.items() if n not in _DECODED), None)
@@ -343,12 +500,12 @@ class Asker:
                         continue
                     x, y = before.outputs[0], after.outputs[0]
                     if x.dim() and share_moved(x, y, 0, torch.arange(x.size(0))) == 0.0:
-                        yield self._hidden(name, _some(idle), sense, dtype)
+                        yield self._hidden(name, _some(idle), sense, idle)
                         break
 
-    def _hidden(self, name: str, real: Tensor, sense: int, dtype: torch.dtype, given: Given | None = None) -> Padding:
+    def _hidden(self, name: str, real: Tensor, sense: int, like: Tensor, given: Given | None = None) -> Padding:
         def mask(shown: Tensor) -> Tensor:
-            return (shown if sense else ~shown).to(dtype)
+            return (shown if sense else ~shown).to(like.dtype).view(like.shape)
 
         none = torch.ones_like(real)
         none[-1] = False
@@ -357,7 +514,63 @@ class Asker:
             given or self.given.with_({name: mask(real)}),
             real,
             self.given.with_({name: mask(none)}) if len(real) > 1 else None,
+            "made" if given is None else "given",
         )
+
+
+def _noticed(before: Answers, after: Answers, padding: Padding) -> Noticed | None:
+    """How what is hidden is noticed; None where it is not."""
+    shares = (_share_of_real(x, y, padding) for x, y in _pairs(before, after))
+    share = next((each for each in shares if each is not None), None)
+    if not share:
+        return None
+    now = after.named()
+    for name, x in before.named().items():
+        y = now.get(name)
+        if y is not None and _share_of_real(x, y, padding, within=True):
+            return Noticed(share, name, x.dim() < 3)
+    return Noticed(share, "", True)
+
+
+def _share_of_real(x: Tensor, y: Tensor, padding: Padding, *, within: bool = False) -> float | None:
+    """By how much what is of real tokens moved; of an item that has no axis of tokens, all of it must have moved."""
+    real = padding.real
+    if x.shape != y.shape or not x.dim() or x.size(0) != real.size(0):
+        return None
+    if x.shape[:2] == real.shape:
+        return share_moved(x.flatten(0, 1), y.flatten(0, 1), 0, real.flatten().nonzero().flatten())
+    if padding.how == "made" or (within and (x.dim() == 1 or real.size(1) in x.shape)):
+        return None
+    partly = (~real).any(1).nonzero().flatten()
+    x, y = x[partly.to(x.device)], y[partly.to(y.device)]
+    if x.dim() == 1:
+        return share_moved(x, y, 0, torch.arange(len(x)))
+    return min((share_moved(x, y, 1, torch.tensor([n])) or 0.0 for n in range(x.size(1))), default=None)
+
+
+def _ends_in(x: Tensor, word: int) -> Tensor:
+    """Which words are this one, with nothing else behind them, or before them."""
+    same = (x == word).long()
+    return (same.cumprod(1) + same.flip(1).cumprod(1).flip(1)) > 0
+
+
+def _rows(x: Tensor, axis: int, count: int) -> int | None:
+    """The axis of items of a tensor: the usual one, or the only one that has as many."""
+    if x.dim() > axis and x.size(axis) == count:
+        return axis
+    axes = [n for n, size in enumerate(x.shape) if size == count]
+    return axes[0] if len(axes) == 1 else None
+
+
+def _other_item(x: Tensor, axis: int, at: int) -> Tensor:
+    """Another item, in the place of one: of words, those of its neighbor, which each column is known to take."""
+    row = x.narrow(axis, at, 1)
+    if not x.is_floating_point():
+        for step in range(1, x.size(axis)):
+            new = x.narrow(axis, (at + step) % x.size(axis), 1)
+            if not torch.equal(new, row):
+                return new
+    return other(row)
 
 
 def _some(x: Tensor) -> Tensor:
@@ -382,6 +595,7 @@ class Apart:
     def __init__(self, asker: Asker, batch_first: bool | None) -> None:
         self.asker, self.axis = asker, 0
         self.first, self.share, self.forgotten, self.known = "", 0.0, False, False
+        self.mistaken = False  # whether one layer takes tokens for items, and those before it do not
         if batch_first is None and _of_torch(asker.model) is False:
             batch_first = False
         if batch_first is False:
@@ -396,6 +610,10 @@ class Apart:
             self._take(reached)
             return
         apart = asker.items(asker.given, 0) > 1 and asker.reached(1)
+        self.mistaken = _takes_tokens_first(asker, reached[0]) and asker.mixes_before(reached[0])
+        if self.mistaken:
+            self._take(reached)
+            return
         if apart is False or (apart is None and _takes_tokens_first(asker, reached[0])):
             if apart is False and batch_first is None and asker.placed(0) and asker.placed(1) is False:
                 self.axis, self.known = 1, True

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from unmasked_doctor._asker import evaluated, floats, other, share_moved
+from unmasked_doctor._asker import Given, evaluated, floats, other, share_moved
 
 __all__ = ["mixers"]
 
@@ -60,7 +60,8 @@ def mixers(
     clear: list[str] = []
     try:
         with evaluated(model):
-            model(*args, **kwargs)
+            given = Given.of(model, args, kwargs).copied()
+            model(*given.args, **given.kwargs)
     finally:
         for handle in handles:
             handle.remove()

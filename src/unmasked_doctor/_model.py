@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -15,10 +15,12 @@ from unmasked import _modes
 from unmasked._checks import flag
 from unmasked._private import uncompiled_module
 from unmasked_doctor._ask.promises import BREAK
-from unmasked_doctor._asker import Apart, Asker, Given, Padding, share_moved
+from unmasked_doctor._asker import Apart, Asker, Given, Noticed, Padding
+from unmasked_doctor._later import Changed, with_other_later_tokens
 from unmasked_doctor._listen.calls import Call
 from unmasked_doctor._mixers import mixers
-from unmasked_doctor._model_run import Inputs, ModelRun, hear_model
+from unmasked_doctor._model_run import ModelRun, hear_model
+from unmasked_doctor._pieces import fed_in_pieces
 from unmasked_doctor._report import Finding, Layer, ModelReport, Open, Standing
 from unmasked_doctor._subject import brief
 from unmasked_doctor._target import with_article
@@ -27,7 +29,12 @@ from unmasked_doctor._unlike import FACTS, Seen, may_be_a_mistake, odd_ones, ste
 __all__ = ["alone", "diagnose_model"]
 
 ITEMS, FUTURE, PADDED = "no item reaches another", "no output sees later tokens", "padding"
+PIECES = "in pieces it gives what it gives at once"
 _BY_LAYERS = (ITEMS, FUTURE, PADDED)  # promises that a layer may break
+_NAMED = re.compile(
+    r"(?i)^(?:w_?|to_?|lin_?|linear_?|fc_?|proj_?|in_)?(q|k|v|query|key|value|queries|keys|values)(?:_?(proj|lin|linear|layer|w))?$"
+)
+NUMBERS, ALIKE = "finite inputs give finite outputs", "the same call gives the same again"
 _CROSS = re.compile(r"(?i)cross|enc_?dec|encoder_attn|src_attn|encdec")
 
 
@@ -36,12 +43,14 @@ def diagnose_model(
 ) -> ModelReport:
     """Examine every attention of a whole model: what each layer computes, and which layer has a mistake.
 
-    The model runs a few times, in evaluation mode and with its own parameters; it is left as it was. By inputs that
-    differ in one thing it is asked for its promises: that no item reaches another one, that a causal model sees no
-    later tokens, that padding is hidden. Each call of attention is heard, fused or written out, with its queries, keys,
-    values, weights and masks, and with the layers that it reads and that read it. So the layer is named that breaks a
-    promise, and the one that differs: from the textbook, or from its likes, which are three or more layers that have
-    the same place in the model, and parameters of the same shapes.
+    The model runs a few times, in evaluation mode and with its own parameters; it is left as it was, and so is what it
+    is given. By inputs that differ in one thing it is asked for its promises: that no item reaches another one, that a
+    causal model sees no later tokens, that padding is hidden, by whatever argument says what is padding, that finite
+    inputs give finite outputs, that a call gives the same again, and, if it has a cache, that it may be fed in pieces.
+    Each call of attention is heard, fused or written out, with its queries, keys, values, weights and masks, and with
+    the layers that it reads and that read it. So the layer is named that breaks a promise, and the one that differs:
+    from the textbook, or from its likes, which are three or more layers that have the same place in the model, and
+    parameters of the same shapes.
 
     Args:
         model: The model: of transformers, of PyTorch's layers, or your own.
@@ -119,6 +128,11 @@ def alone(seen: Seen, *, backward: bool = False) -> Iterator[Finding]:
         (call.dropout, "", "dropout", "dropout-in-eval",
          f"weights are dropped with probability {call.dropout:g} though the model is in evaluation mode",
          f"its call has dropout_p {call.dropout:g}", "followed"),
+        (call.over == "other" and not seen.sums, "softmax", "weights", None,
+         "the softmax runs over neither keys nor queries: the weights of a query do not sum to one", row, "followed"),
+        (_misnamed(seen), "projections", "projections", "wrong-value",
+         f"its values come from {_misnamed(seen)!r}, and what is named as values is not where they come from",
+         "by the layer that made the numbers", "followed"),
         (wires.viewed, "layout", "heads", "view-without-transpose",
          f"the heads of its {' and '.join(wires.viewed)} are split by a view alone: a head reads the features of "
          "other tokens", view, "followed"),
@@ -149,6 +163,27 @@ def alone(seen: Seen, *, backward: bool = False) -> Iterator[Finding]:
             yield Finding(check, cause, text, evidence, how=how, where=seen.name, step=step)
 
 
+def _other_items(x: Tensor) -> Tensor:
+    """Other tokens: those of another item, or in another order."""
+    return next((y for y in (x.roll(1, 0), x.roll(1, -1)) if not torch.equal(x, y)), x)
+
+
+def _count(calls: list[tuple[Seen, Call, bool]]) -> int:
+    """How many of them look at padding."""
+    return sum(leaks for *_, leaks in calls)
+
+
+def _misnamed(seen: Seen) -> str:
+    """The layer that gives a call its values, if it is named as what gives keys or queries, and another as values."""
+    names = {role: {name for name, _ in reads} for role, reads in seen.wires.reads.items()}
+    if set(names) != {"query", "key", "value"} or any(len(each) > 1 for each in names.values()):
+        return ""
+    said = {role: _NAMED.search(next(iter(each)).rpartition("/")[2].rpartition(".")[2]) for role, each in names.items()}
+    letters = {role: found[1][0].lower() if found else "" for role, found in said.items()}
+    wrong = letters["value"] in ("k", "q") and "v" in (letters["key"], letters["query"])
+    return next(iter(names["value"])) if wrong else ""
+
+
 class _Examination:
     def __init__(
         self,
@@ -167,7 +202,8 @@ class _Examination:
         self.modules = apart.asker.modules
         self.findings: list[Finding] = []  # broken promises, and steps that differ
         self.cautions: list[Finding] = []
-        self.padding_seen = ""  # the argument whose padding moves outputs of real tokens
+        self.hidden: list[Tensor] = []  # which tokens are real, by what the model was given
+        self.looks: set[str] = set()  # layers that were seen to look at padding
         self.passed: list[str] = []
         self.open: list[Open] = []
         missed = run.missed.items()
@@ -185,11 +221,14 @@ class _Examination:
             for seen in self.seen:
                 self.alone(seen)
             self.among_others()
-            self.padded()
             self.stale()
             self.unused()
-            self.information()
+        self.information()
+        self.in_pieces()
         self.items()
+        self.numbers()
+        self.unnoticed()
+        self.alike()
         self.silent()
         self.mixing()
         self.settle()
@@ -223,13 +262,14 @@ class _Examination:
         steps = [each for each in self.findings if each.step in BREAK]
         for promise in promises:
             able = [each for each in steps if each.check == PADDED or promise.check != PADDED]
-            reasons = [each for each in able if each.where == promise.where] or able
+            own = promise.check == PADDED and promise.where in self.looks
+            reasons = [each for each in able if each.where == promise.where] or ([] if own else able)
             if reasons:
                 self.findings = [each for each in self.findings if each is not promise and each not in reasons]
                 shown = f"{promise.told}: {promise.evidence}"
                 self.findings += [replace(each, check=promise.check, step="", evidence=shown) for each in reasons]
                 steps = [each for each in steps if each not in reasons]
-            elif any(each.check in _BY_LAYERS and each not in promises for each in self.findings):
+            elif not own and any(each.check in _BY_LAYERS and each not in promises for each in self.findings):
                 self.findings.remove(promise)  # by what was named already
 
     # One layer
@@ -252,6 +292,7 @@ class _Examination:
                     cause, text, evidence = fact.explain(seen, value, usual)
                     evidence = f"{evidence}; {count} of {len(group)} layers do otherwise"
                     self.find(seen, name, cause, text, evidence, step=step_of(name))
+        self.scales()
         if any(len(group) >= 3 for group in self.groups.values()):
             self.passed.append("each layer compared with its likes")
         other = [seen for seen in self.seen if tiled(seen.wires.reads.get("key"))]
@@ -259,6 +300,20 @@ class _Examination:
             text = "its key heads are repeated in the order 0 1 0 1; those of published models are in the order 0 0 1 1"
             evidence = f"so in {len(other)} of {len(self.seen)} calls; right, if the checkpoint was trained so"
             self.find(None, "heads", "repeat-for-repeat-interleave", text, evidence, step="heads")
+
+    def scales(self) -> None:
+        """Find the layer that does not divide by the root of head_dim, where the others do, whatever they are."""
+        roots = [
+            (seen, abs(seen.scale * seen.call.query.size(-1) ** 0.5 - 1) < 1e-3) for seen in self.seen
+            if seen.scale is not None and len(seen.wires.reads) == 3 and seen.finite
+        ]  # fmt: skip
+        odd = [seen for seen, root in roots if not root]
+        pair = len(roots) == 2 and roots[0][0].place == roots[1][0].place
+        for seen in odd if pair or 3 * len(odd) <= len(roots) else ():
+            cause = "missing-scale" if abs((seen.scale or 0) - 1) < 1e-3 else "wrong-d-in-scale"
+            text = "its scores are not divided by the root of head_dim, as those of the other layers are"
+            evidence = f"they are multiplied by {seen.scale:g}; so in {len(odd)} of {len(roots)} layers"
+            self.find(seen, "scale", cause, text, evidence, step="scale")
 
     def likes(self, among: str) -> list[list[Seen]]:
         """The calls that are compared with each other."""
@@ -295,10 +350,54 @@ class _Examination:
                 f"of two inputs that differ in one item alone, the others' outputs differ by {self.apart.share:.2g}"
             )
             text = "what one item gives depends on the others"
-            self.find(self.near(self.apart.first), check, None, text, f"{evidence} of the largest, first in "
+            cause = "batch-first-forgotten" if self.apart.mistaken else None
+            self.find(self.near(self.apart.first), check, cause, text, f"{evidence} of the largest, first in "
                       f"{self.apart.first!r}", how="followed")  # fmt: skip
         elif not self.apart.known:
             self.open.append(Open(check, "outputs with an axis of items, the same from call to call"))
+
+    def numbers(self) -> None:
+        """Tell of outputs that are NaN though all that went in are numbers; of padding it is a caution."""
+        answers = self.asker.run(self.asker.given)
+        inputs = [x for x in self.asker.given.tensors().values() if x.is_floating_point()]
+        if answers is None or any(x.isnan().any() for x in inputs):
+            return
+        for x in answers.outputs:
+            if not x.isnan().any():
+                continue
+            padded = [real for real in self.hidden if x.shape[:2] == real.shape]
+            caution = any(not bool(x[real.to(x.device)].isnan().any()) for real in padded) and not self.strict
+            first = next((name for name, y in answers.modules.items() if y.isnan().any()), "")
+            blind = any(seen.call.weights.isnan().all(-1).any() for seen in self.seen)
+            text = f"{int(x.isnan().sum())} of {x.numel()} numbers of an output are NaN, and what went in is finite"
+            found = Finding(NUMBERS, "fully-masked-row" if blind else None, text, f"first in {first!r}", how="followed",
+                            where=self.beside(first) if first else "", caution=caution)  # fmt: skip
+            if caution:
+                self.cautions.append(found)
+            else:
+                self.note(found)
+            return
+
+    def unnoticed(self) -> None:
+        """Tell of an argument of tokens that no output notices."""
+        before, content = self.asker.run(self.asker.given), self.asker.given.content()
+        for name, x in content.items() if before is not None and len(content) > 1 else ():
+            new = _other_items(x)
+            after = None if torch.equal(new, x) else self.asker.once(self.asker.given.with_({name: new}))
+            if before is None or after is None or not before.outputs:
+                continue
+            if all(
+                y.shape == z.shape and torch.equal(y, z) for y, z in zip(before.outputs, after.outputs, strict=True)
+            ):
+                text = f"no output notices {name}"
+                self.find(None, "every argument counts", None, text, "other tokens in it move nothing", step="inputs")
+
+    def alike(self) -> None:
+        """Call it again, after all the other calls, and see whether it gives the same."""
+        before = self.asker.run(self.asker.given)
+        if before is not None and before.outputs and not self.asker.still(self.asker.given, before):
+            text = "the same call gives something else again, in evaluation: it draws, or keeps something"
+            self.find(None, ALIKE, None, text, "called twice, with other calls in between", how="followed")
 
     def near(self, name: str) -> Seen | None:
         """The call of attention beside a module, in the same layer."""
@@ -341,6 +440,9 @@ class _Examination:
             groups.setdefault(re.sub(r"[0-9]+", "*", name), []).append(name)
         for group in groups.values():
             idle = [name for name in group if not used[name]]
+            parts = group[0].split(".")
+            if len(group) < 3 and len(parts) > 1 and _NAMED.search(parts[-2]):  # what makes queries, keys or values
+                self.idle(idle, names, used)
             if not idle or len(group) < 3 or (len(idle) > 0.25 * len(group) and (len(group), len(idle)) != (3, 1)):
                 continue
             for name in idle:
@@ -358,6 +460,16 @@ class _Examination:
                     )
                     cause = "missing-out-proj" if re.search(r"(?i)out|o_proj|c_proj|\.?proj\.", name) else None
                     self.find(seen, "parameters", cause, told, evidence, how="followed", step="parameters")
+
+    def idle(self, idle: list[str], names: Mapping[str, Tensor], used: Mapping[str, bool]) -> None:
+        """Tell of a projection that counts for nothing in a call whose other projections count."""
+        for name in idle:
+            seen = next((seen for seen in self.seen if name.startswith(f"{seen.name}.")), None)
+            if seen is not None and any(used[each] for each in names if each.startswith(f"{seen.name}.")):
+                told = f"its {name[len(seen.name) + 1 :].rpartition('.')[0]} counts for nothing"
+                self.find(
+                    seen, "parameters", None, told, f"no output changes with {name}", how="followed", step="parameters"
+                )
 
     def mixing(self) -> None:
         """List what mixes tokens and is no attention that was heard."""
@@ -377,60 +489,106 @@ class _Examination:
             kind = type(self.modules[name]).__name__
             self.unwatched.append(f"{name} ({kind}): it mixes tokens, and no attention was heard in it")
 
-    def again(self, check: str, how: str, inputs: Inputs | None) -> ModelRun | None:
+    def again(self, check: str, how: str, given: Given | None) -> ModelRun | None:
         """Hear the model again; None where there are no such inputs, or other calls, or where it does not run."""
-        if inputs is None:
+        if given is None:
             return None
         try:
-            run = hear_model(self.model, *inputs, self.default, self.apart.axis)
+            run = hear_model(self.model, given.args, given.kwargs, self.default, self.apart.axis)
         except Exception as error:
             self.open.append(Open(check, f"the model to run {how}: {brief(error)}"))
             return None
         return run if [call.name for call in run.calls] == [seen.name for seen in self.seen] else None
 
     def padding(self) -> None:
-        """Hide tokens by the model's own argument, in either sense, and see who looks at them."""
+        """Hide tokens by the model's own arguments, in either sense, and see who looks at them."""
         if self.apart.axis:
             return
-        tried: list[tuple[int, Padding, list[tuple[Seen, Call, bool]]]] = []
-        for padding in self.asker.paddings():
-            run = self.again("padding", f"with {padding.name}", (padding.given.args, padding.given.kwargs))
-            calls = self.leaks(padding, run) if run is not None else []
-            if calls:
-                tried.append((sum(leaks for *_, leaks in calls), padding, calls))
-                if tried[-1][0] == 0:
-                    break
-        if not tried:
-            return
-        count, padding, calls = min(tried, key=lambda each: each[0])
-        for seen, _, leaks in calls:
-            seen.hides_padding, seen.padding = not leaks, padding.name
-        if count == len(calls):
-            named = padding.name in self.asker.given.tensors() or re.search("attention|pad", padding.name)
+        keys = {seen.call.weights.size(-1) for seen in self.seen}
+        asked: dict[str, tuple[Padding, list[tuple[Seen, Call, bool]]]] = {}
+        for padding in self.asker.paddings(keys):
+            name = padding.name if padding.how != "made" else ""
+            self.hidden += [padding.real] if padding.how != "made" else []
+            if name in asked and not any(leaks for *_, leaks in asked[name][1]):
+                continue
+            same = padding.given is self.asker.given
+            run = self.run if same else self.again("padding", f"with {padding.name}", padding.given)
+            calls = None if run is None else self.leaks(padding, run)
+            if calls is not None and (name not in asked or _count(calls) < _count(asked[name][1])):
+                asked[name] = padding, calls
+        for padding, calls in asked.values():
+            self.seen_padding(padding, calls)
+
+    def seen_padding(self, padding: Padding, calls: list[tuple[Seen, Call, bool]]) -> None:
+        """Tell whether outputs of real tokens notice what is hidden, and which calls look at it."""
+        count, name = _count(calls), padding.name
+        noticed = None
+        if count and count == len(calls):
+            named = name in self.asker.given.tensors() or re.match("(key_)?(attention|pad)", name)
+            if padding.how == "words":
+                return  # which need not be padding
             if named and self.asker.sees(padding):
-                text = f"no layer hides what {padding.name} says is padding"
+                text = f"no layer hides what {name} says is padding"
                 self.find(None, PADDED, "padding-ignored", text, "the weights of padded tokens are not zero")
-            else:
-                self.open.append(Open("padding is hidden", f"an argument that hides tokens: {padding.name} hides none"))
-        elif count:
-            self.leaking(padding, calls)
-            self.padding_seen = padding.name if self.asker.sees(padding) else ""
+            elif "padding is hidden" not in self.passed:
+                self.open.append(Open("padding is hidden", f"an argument that hides tokens: {name} hides none"))
         else:
-            self.passed.append("padding is hidden")
-        if count < len(calls):
+            for seen, _, leaks in calls:
+                seen.hides_padding = not leaks and seen.hides_padding is not False
+                seen.padding = name if leaks or seen.hides_padding else seen.padding
+            noticed = self.asker.sees(padding)
+            if count:
+                self.leaking(padding, calls)
+            elif noticed is None:
+                self.passed.append("padding is hidden")
+        if noticed is not None:
+            self.reaching(padding, calls, noticed)
+        if count < max(len(calls), 1):
             self.all_padding(padding)
 
-    def padded(self) -> None:
-        """Tell that padding is seen, where a layer was found that sees it."""
-        if self.padding_seen and any(each.check == PADDED for each in self.findings):
-            text = f"outputs of real tokens move where only tokens change that {self.padding_seen} hides"
-            self.find(None, PADDED, None, text, "two inputs that differ in padding alone", how="followed")
+    def reaching(self, padding: Padding, calls: list[tuple[Seen, Call, bool]], noticed: Noticed) -> None:
+        """Name the calls that look at padding, which reaches outputs; or else the module by which it does."""
+        said = "the words that other layers hide" if padding.how == "words" else f"what {padding.name} hides"
+        evidence = f"where only hidden tokens change, outputs of real ones move by {noticed.share:.2g} of the largest"
+        module = noticed.first
+        looking, first = [(seen, call) for seen, call, leaks in calls if leaks], self.near(module)
+        if not looking:
+            text = f"{said} reaches outputs of real tokens, though no attention that was heard looks at it"
+            evidence = f"{evidence}, first in {module!r}"
+            if padding.how == "made":
+                self.open.append(Open(PADDED, f"all that mixes tokens to be heard: {text}, {evidence}"))
+            else:
+                step = "" if noticed.pooled else "layout"  # convolutions look at neighbors, by design
+                self.note(Finding(PADDED, None, text, evidence, how="followed", where=self.beside(module), step=step))
+        if first is not None:  # what the others look at may have come from there
+            looking = [each for each in looking if each[0].kin == first.kin] or looking
+        if padding.how == "made":  # another argument may hide tokens from calls of another kind
+            hide = {seen.kin for seen, _, leaks in calls if not leaks}
+            looking = [each for each in looking if each[0].kin in hide]
+        for seen, call in looking:
+            shown = (call.weights > 0).any(1)
+            only = not bool(shown[padding.real.to(shown.device)[:, None].expand_as(shown)].any())
+            cause = "mask-polarity" if only else "padding-ignored"
+            text = f"it attends to {said}" + (" alone" if only else "")
+            self.find(seen, PADDED, cause, text, evidence, how="followed")
+            self.looks.add(seen.name)
 
-    def leaks(self, padding: Padding, run: ModelRun) -> list[tuple[Seen, Call, bool]]:
-        """Of each call that may see the tokens: whether a real one sees padding."""
+    def beside(self, name: str) -> str:
+        """The call of attention in the same layer as a module, or else the outermost module with none in it."""
+        seen = self.near(name)
+        if seen is not None:
+            return seen.name
+        ends = [name[:n] for n in range(len(name)) if name[n] == "."] + [name]
+        free = (end for end in ends if not any(f"{s.name}.".startswith(f"{end}.") for s in self.seen))
+        found = next(free, "")
+        simple = found == name and not any(self.modules[name].children()) if found in self.modules else True
+        return "" if simple else found  # a layer that mixes no tokens only hands on what it was given
+
+    def leaks(self, padding: Padding, run: ModelRun) -> list[tuple[Seen, Call, bool]] | None:
+        """Of each call that may see the tokens: whether a real one sees padding; None if there are no such calls."""
         mask = padding.real.to("cpu", torch.bool)
         items, tokens = mask.shape
-        found = []
+        found, safe = [], False
         for seen, now in zip(self.seen, run.calls, strict=True):
             weights = now.call.weights.amax(1)
             if weights.size(-1) != tokens or weights.size(0) != items:
@@ -438,9 +596,10 @@ class _Examination:
             real = mask if weights.size(1) == tokens else torch.ones(weights.shape[:2], dtype=torch.bool)
             leak = (weights > 0) & ~mask[:, None, :] & real[..., None]
             if not leak.any() and seen.causal and not mask[:, -1].all():
+                safe = True
                 continue  # what is causal does not see what comes last anyway
             found.append((seen, now.call, bool(leak.any())))
-        return found
+        return found if found or safe else None
 
     def leaking(self, padding: Padding, calls: list[tuple[Seen, Call, bool]]) -> None:
         """Tell which calls see padding, where others of their place hide it; and whose padding they hide instead."""
@@ -500,10 +659,12 @@ class _Examination:
         """
         square = [seen for seen in self.seen if seen.call.query.size(-2) == seen.call.key.size(-2) > 2]
         axis = 1 - self.apart.axis
-        alike = self._inputs(
-            lambda x: x.narrow(axis, 0, 1).expand_as(x).clone(), {seen.call.key.size(-2) for seen in square}
-        )
-        run = self.again("positions", "on a token that is repeated", alike)
+        sizes = {seen.call.key.size(-2) for seen in square}
+        alike = {
+            name: x.narrow(axis, 0, 1).expand_as(x).clone() for name, x in self.asker.given.content().items()
+            if x.dim() > axis and x.size(axis) in sizes and not (x.is_floating_point() and x.dim() < 3)
+        }  # fmt: skip
+        run = self.again("positions", "on a token that is repeated", self.asker.given.with_(alike) if alike else None)
         for seen, now in zip(self.seen, run.calls, strict=True) if run else ():
             product, value = now.call.product, now.call.value
             if seen in square and (value - value[:, :, :1]).abs().max() < 1e-3 * value.abs().max():
@@ -512,82 +673,96 @@ class _Examination:
 
     def information(self) -> None:
         """Change the later tokens, and see whether earlier outputs move though the model is causal."""
-        check = FUTURE
-        square = [seen for seen in self.seen if seen.call.query.size(-2) == seen.call.key.size(-2) > 2]
-        if self.causal is False or not (square and (self.causal or any(seen.causal for seen in square))):
-            return
-        decoded = {name: x for name, x in self.asker.given.content().items() if re.search(r"(?i)decoder|tgt", name)}
-        lengths = {x.size(1 - self.apart.axis) for x in decoded.values()} or {s.call.query.size(-2) for s in square}
-        if len(lengths) != 1:
-            return
-        tokens, axis = min(lengths), 1 - self.apart.axis
-        half = tokens // 2
+        asked = None if self.causal is False else self.later_tokens_seen()
+        if asked is False:
+            self.passed.append(FUTURE)
+        elif asked is None and self.causal:
+            self.open.append(Open(FUTURE, "outputs with an axis of tokens, as many as an argument has"))
 
-        def repeat(x: Tensor) -> Tensor:
-            """The tokens of its first half in its second half too, not all in the same places."""
-            places = torch.arange(tokens, device=x.device) % half
-            new = x.index_select(axis, places)
-            return new if not torch.equal(new, x) else x.index_select(axis, places.clamp(max=0))
-
-        def turn(x: Tensor) -> Tensor:
-            """Its own later tokens in another order: attention without positions would not notice."""
-            first, later = x.narrow(axis, 0, half), x.narrow(axis, half, tokens - half)
-            return torch.cat([first, later.roll(1, axis)], axis)
-
-        known_open, run = len(self.open), None
-        for change in (repeat, turn):  # a model with an image takes as many of its tokens, and no more
-            run = run or self.again(check, "on other tokens", self._inputs(change, lengths, decoded or None))
-        if run is None:
-            return
-        del self.open[known_open:]
-        reached = [
-            seen for seen, now in zip(self.seen, run.calls, strict=True) if seen in square
-            and seen.call.query.size(-2) == tokens and not torch.equal(seen.call.query, now.call.query)
-        ]  # fmt: skip
-        if not reached:  # no other tokens came in
-            return
+    def later_tokens_seen(self) -> bool | None:
+        """Tell of an earlier output that notices later tokens; None where that is not asked, or cannot be."""
+        sizes = [(seen, seen.call.query.size(-2), seen.call.key.size(-2)) for seen in self.seen]
+        those = [seen for seen, queries, keys in sizes if queries > 2 and (queries == keys or seen.causal)]
+        if not self.causal and not any(seen.causal for seen in those):
+            return None
+        axis, content = 1 - self.apart.axis, self.asker.given.content()
+        decoded = {name: x for name, x in content.items() if re.search(r"(?i)decoder|tgt", name)}
+        asked = {name: x for name, x in (decoded or content).items() if x.dim() > axis}
+        lengths = {x.size(axis) for x in decoded.values()} or {seen.call.query.size(-2) for seen in those}
+        lengths = lengths & {x.size(axis) for x in asked.values()}
+        first_run = self.asker.run(self.asker.given)
+        of_outputs = {x.size(axis) for x in first_run.outputs[:1] if x.dim() > axis} if first_run is not None else set()
+        lengths = lengths & of_outputs if len(lengths) > 1 else lengths
+        if not lengths and self.causal and asked:
+            lengths = {next(iter(asked.values())).size(axis)}  # several tokens of attention are one of its own
+        tokens = min(lengths, default=0)
+        changed = with_other_later_tokens(self.asker, asked, axis, tokens) if tokens > 2 and len(lengths) == 1 else None
+        if changed is None:
+            return None
+        if changed.first_early is not None and len(asked) > 1:  # of two sequences one may be of no order
+            each = [with_other_later_tokens(self.asker, {name: x}, axis, tokens) for name, x in asked.items()]
+            known = [one for one in each if one is not None and one.came_in]
+            order = [one for one in known if one.first_early is None] + [
+                one for one in known if self.starts_causal(one)
+            ]
+            changed = next(iter(order), changed)
+        reached = [seen for seen in those if changed.at_all(seen.name)]
         causal = [seen for seen in reached if seen.causal]
-        if all(x.is_floating_point() for x in (decoded or self.asker.given.content()).values()):
-            now = run.calls[next(n for n, seen in enumerate(self.seen) if seen is reached[0])].call
-            if share_moved(reached[0].call.query, now.query, 2, torch.arange(half)):
-                self.open.append(Open(check, "inputs one of whose axes is that of tokens, such as ids"))
-                return
         if not self.causal and (not causal or len(causal) < 0.75 * len(reached)):
-            return
-        after, known, early = run.outputs, False, torch.arange(half)
-        for name, x in self.run.outputs.items():
-            y = after.get(name)
-            if x is None or y is None or x.dim() < 3 or x.size(axis) != tokens or not x.is_floating_point():
-                continue
-            share = share_moved(x, y, axis, early)
-            known = known or share is not None
-            if share is not None and share > 1e-3:
-                text = "earlier outputs move when later tokens change, though every call of attention is causal"
-                seen = None
-                if len(causal) < len(reached):
-                    seen = next(each for each in reached if not each.causal)
-                    text = "earlier outputs move when later tokens change, though "
-                    text += "causal=True was asked" if self.causal else "most of its calls of attention are causal"
-                dense = seen is not None and bool((seen.call.weights > 0).all())
-                evidence = f"of two inputs that differ from token {half} on, an earlier output differs by {share:.2g}"
-                self.find(seen, check, "no-causal-mask" if dense else None, text,
-                          f"{evidence} of the largest, first in {name!r}", how="followed")  # fmt: skip
-                return
-        if known:
-            self.passed.append(check)
+            return None
+        moved = changed.first_early
+        if moved is None:
+            return False if changed.came_in else None
+        sure = self.causal and all(x.dim() == 3 and x.size(2) != tokens for x in asked.values())
+        if (
+            all(x.is_floating_point() for x in asked.values())
+            and not sure
+            and not self.mixed_by(moved, [*changed.before])
+        ):
+            self.open.append(Open(FUTURE, "inputs one of whose axes is that of tokens, such as ids"))
+            return True
+        seen = self.near(moved)
+        text = "earlier outputs move when later tokens change, though every call of attention is causal"
+        if len(causal) < len(reached):
+            text = "earlier outputs move when later tokens change, though "
+            text += "causal=True was asked" if self.causal else "most of its calls of attention are causal"
+        dense = seen is not None and bool((seen.call.weights > 0).all())
+        evidence = f"of two inputs that differ from token {tokens // 2} on, an earlier output differs by "
+        evidence += f"{changed.share(moved, early=True):.2g} of the largest, first in {moved!r}"
+        cause = "no-causal-mask" if dense else None
+        read = seen is not None and any(
+            moved == f"{seen.name}.{name}" for reads in seen.wires.reads.values() for name, _ in reads
+        )  # what it reads moved already
+        self.note(Finding(FUTURE, cause, text, evidence, how="followed", where="" if read else self.beside(moved)))
+        return True
 
-    def _inputs(
-        self, change: Callable[[Tensor], Tensor], lengths: set[int], only: Mapping[str, Tensor] | None = None
-    ) -> Inputs | None:
-        """The inputs with other tokens; None where none of them has as many."""
-        axis, given = 1 - self.apart.axis, self.asker.given
-        content = given.content() if only is None else only
-        made = {
-            name: change(x) for name, x in content.items()
-            if x.size(axis) in lengths and not (x.is_floating_point() and x.dim() < 3)
-        }  # fmt: skip
-        changed = given.with_(made)
-        return (changed.args, changed.kwargs) if made else None
+    def starts_causal(self, changed: Changed) -> bool:
+        """Whether the first call of attention that other tokens reach is causal, as in a decoder."""
+        return next((seen.causal for seen in self.seen if changed.at_all(seen.name)), False)
+
+    def in_pieces(self) -> None:
+        """Feed a causal model that has a cache with a sequence in pieces."""
+        fed = fed_in_pieces(self.asker) if FUTURE in self.passed and not self.apart.axis else None
+        if fed is None:
+            return
+        if not fed.share:
+            self.passed.append(PIECES)
+        elif not fed.sure:
+            self.open.append(Open(PIECES, "a cache that grows: what it keeps may be meant to be less than all"))
+        else:
+            text = "fed with its tokens in pieces, by its cache, it gives something else than fed with all at once"
+            evidence = f"the output of a token that is fed alone differs by {fed.share:.2g} of the largest, "
+            where = self.beside(fed.first) if fed.first in self.modules else ""
+            evidence += f"first in {fed.first!r}"
+            self.note(Finding(PIECES, None, text, evidence, how="followed", where=where))
+
+    def mixed_by(self, name: str, order: list[str]) -> bool:
+        """Whether a module ended in or behind a call of attention, so that this may have mixed what it gave."""
+        heard = [seen.name for seen in self.seen]
+        before = set(order[: order.index(name)])
+        return any(
+            each in before or f"{name}.".startswith(f"{each}.") or f"{each}.".startswith(f"{name}.") for each in heard
+        )
 
     # What was not heard
 

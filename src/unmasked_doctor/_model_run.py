@@ -13,15 +13,14 @@ import torch
 from torch import Tensor, nn
 
 from unmasked._private import uncompiled_module
-from unmasked_doctor._asker import evaluated
+from unmasked_doctor._asker import Given, evaluated
 from unmasked_doctor._listen.calls import Call, Match, laid, matches_in
 from unmasked_doctor._listen.hear import Event, heard
 from unmasked_doctor._listen.wires import wires_of
 from unmasked_doctor._unlike import Seen
 
-__all__ = ["Inputs", "ModelRun", "hear_model"]
+__all__ = ["ModelRun", "hear_model"]
 
-Inputs = tuple[tuple[Any, ...], Mapping[str, Any]]
 # What modules and configs say of the tokens that a layer sees.
 _DECLARES = re.compile(
     r"(?i)window|sliding|local|global|chunk|stride|dilat|shift|(layer|attn|attention|block)_?types?$"
@@ -51,10 +50,11 @@ def hear_model(
     model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], default: torch.device | None, axis: int = 0
 ) -> ModelRun:
     """Run a model in evaluation mode, and hear its attention; the items lie along this axis."""
+    given = Given.of(model, args, kwargs).copied()
 
     def forward() -> object:
         with contextlib.nullcontext() if default is None else default:
-            return model(*args, **kwargs)
+            return model(*given.args, **given.kwargs)
 
     run, stack = ModelRun(), [""]
     modules = dict(uncompiled_module(model).named_modules())
@@ -73,12 +73,14 @@ def hear_model(
             run.missed[f"a softmax over {tuple(soft.result.shape)} in {heads_at!r}, in no known layout"] += 1
             continue
         wires = wires_of(run.events, call, heads_at)
-        kinds, heads = len(set(wires.reads.get("query", ()))), call.query.size(1)
-        unfolded = 1 if wires.folded else None
-        if unfolded is None and not wires.viewed and kinds and kinds < heads and heads % kinds == 0:
-            unfolded = items * heads // kinds
-        if unfolded and (again := _laid(run.events, match, unfolded)) is not None:  # rows were folded into the items
+        if wires.folded and (again := _laid(run.events, match, 1)) is not None:  # items are as many as heads, or heads
             call, wires = again, wires_of(run.events, again, heads_at)
+        kinds, (rows, heads) = len(set(wires.reads.get("query", ()))), call.query.shape[:2]
+        if not wires.viewed and kinds and kinds < heads and heads % kinds == 0:
+            again = _laid(run.events, match, rows * heads // kinds)
+            more = None if again is None else wires_of(run.events, again, heads_at)
+            if again is not None and more is not None and not more.folded:  # rows were folded into the items
+                call, wires = again, more
         own = modules[heads_at].named_parameters(remove_duplicate=False) if heads_at in modules else ()
         shapes = sorted(tuple(x.shape) for _, x in own)
         place = f"{re.sub(r'[0-9]+', '*', heads_at)} {counted[heads_at]} {shapes}"

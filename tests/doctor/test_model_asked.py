@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from unmasked_doctor import ModelReport, diagnose_model
 
 from .zoo.models import DIM, WORDS, Block, Convolved, Forgetful, Mixer, Model, Running, causal, quantized, stacked
+from .zoo.wired import Blind, Keeping, Reader, Store, Table, Translator, Writer
 
 IDS = torch.randint(WORDS, (2, 7), generator=torch.Generator().manual_seed(0))
 PAD = torch.tensor([[False] * 7, [True] * 2 + [False] * 5])
@@ -226,3 +227,179 @@ def test_a_model_without_positions_and_without_a_mask_sees_later_tokens() -> Non
         assert "no output sees later tokens" in [finding.check for finding in report.named]
         alike = diagnose_model(model, inputs[:, :1].expand_as(inputs).clone(), causal=True)
         assert "no output sees later tokens" not in alike.passed, "nothing was asked"
+
+
+# Layers that are unlike each other, and what is wired between them
+
+
+ROWS = torch.randint(1, WORDS, (3, 7), generator=torch.Generator().manual_seed(3))
+KEPT = torch.arange(7) < torch.tensor([7, 4, 5])[:, None]
+PADDED: dict[str, dict[str, Tensor]] = {
+    "mask": {"x": ROWS, "mask": KEPT},
+    "lengths": {"x": ROWS, "lengths": KEPT.sum(1)},
+    "added": {"x": ROWS, "mask": torch.where(KEPT, 0.0, -1e9)[:, None, None]},
+    "words": {"x": ROWS * KEPT},
+}
+
+
+def read(wrong: str, by: str = "mask") -> ModelReport:
+    torch.manual_seed(0)
+    return diagnose_model(Reader(wrong, by), PADDED[by])
+
+
+@pytest.mark.parametrize("by", PADDED)
+def test_padding_is_asked_of_a_mask_of_lengths_of_what_is_added_and_of_words(by: str) -> None:
+    right = read("", by)
+    assert not right.named, right.text()
+    assert "padding is hidden" in right.passed
+    turned = read("polarity", by)
+    assert [(f.where, f.check) for f in turned.findings if f.cause == "mask-polarity"] == [("reader", "padding")], (
+        turned
+    )
+    for wrong in ("mean", "ones"):
+        (finding,) = read(wrong, by).findings
+        assert finding.check == "padding", wrong
+        assert "no attention that was heard looks at it" in finding.told
+        assert "padding is hidden" not in read(wrong, by).passed
+
+
+def test_a_convolution_over_padding_is_a_difference_and_no_broken_promise() -> None:
+    class Near(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model, self.near = Model(stacked(3, 0, "")), nn.Conv1d(7, 7, 3, padding=1)
+
+        def forward(self, x: Tensor, pad: Tensor) -> Tensor:
+            return self.near(self.model(x, pad).mT).mT
+
+    torch.manual_seed(0)
+    report = diagnose_model(Near(), {"x": IDS[:, 1:], "pad": PAD[:, 1:]})
+    assert (report.ok, [f.step for f in report.differences]) == (True, ["layout"]), report.text()
+
+
+def test_padding_behind_a_causal_model_is_hidden_by_its_order() -> None:
+    torch.manual_seed(0)
+    report = diagnose_model(decoder(""), {"x": IDS, "pad": PAD.flip(1)})
+    assert not report.named, report.text()
+    assert "padding is hidden" in report.passed
+
+
+@pytest.mark.filterwarnings("ignore:enable_nested_tensor is True")
+def test_a_mask_of_the_encoder_alone_accuses_no_layer_of_the_decoder() -> None:
+    torch.manual_seed(0)
+    x, tgt = torch.randn(2, 5, 12), torch.randn(2, 5, 12)
+    causal_mask = nn.Transformer.generate_square_subsequent_mask(5)
+    model = nn.Transformer(12, 3, 2, 2, 8, batch_first=True)
+    assert not diagnose_model(model, {"src": x, "tgt": tgt, "tgt_mask": causal_mask}).named
+    pad = torch.tensor([[False] * 5, [False] * 3 + [True] * 2])
+    given = {"src": x, "tgt": tgt, "tgt_mask": causal_mask, "src_key_padding_mask": pad}
+    report = diagnose_model(model, given)
+    assert {f.where.rpartition(".")[2] for f in report.findings} == {"multihead_attn"}, report.text()
+    assert diagnose_model(model, given | {"memory_key_padding_mask": pad}).ok
+
+
+@pytest.mark.parametrize(
+    ("wrong", "cause", "step"),
+    [("scale", "missing-scale", "scale"), ("values", None, "parameters"), ("heads", None, "softmax")],
+)
+def test_a_layer_that_has_no_likes_is_compared_with_the_textbook(wrong: str, cause: str | None, step: str) -> None:
+    torch.manual_seed(0)
+    report = diagnose_model(Translator(wrong), {"source": ROWS[:, :5], "written": ROWS}, causal=True)
+    assert report.ok
+    assert [(f.where, f.cause, f.step) for f in report.differences] == [("reads", cause, step)], report.text()
+
+
+@pytest.mark.parametrize("tokens", [5, 7])
+def test_the_future_is_asked_of_the_sequence_that_is_written_and_not_of_its_source(tokens: int) -> None:
+    inputs = {"source": ROWS[:, :tokens].flip(0), "written": ROWS}
+    torch.manual_seed(0)
+    right = diagnose_model(Translator(), inputs, causal=True)
+    assert not right.named, right.text()
+    assert "no output sees later tokens" in right.passed
+    (finding,) = diagnose_model(Translator("ahead"), inputs, causal=True).findings
+    assert (finding.check, finding.where) == ("no output sees later tokens", "")
+    report = diagnose_model(Translator("source"), inputs, causal=True)
+    assert [(f.where, f.cause) for f in report.findings] == [("reads", "no-causal-mask")]
+    assert [f.told for f in report.differences] == ["no output notices source"]
+
+
+def test_what_causal_asks_and_cannot_be_told_is_open() -> None:
+    class Pooled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = decoder("")
+
+        def forward(self, x: Tensor) -> Tensor:
+            output: Tensor = self.model(x).amax()
+            return output
+
+    report = diagnose_model(Pooled(), IDS[:, :2], causal=True)
+    assert "no output sees later tokens" in [each.check for each in report.inconclusive]
+    assert "no output sees later tokens" not in report.passed
+
+
+@pytest.mark.parametrize(
+    ("keeps", "wrong"),
+    [
+        ("buffers", "shared"),
+        *((keeps, w) for keeps in ("buffers", "returned", "objects") for w in ("places", "newest")),
+    ],
+)
+def test_a_model_with_a_cache_is_fed_in_pieces(keeps: str, wrong: str) -> None:
+    check = "in pieces it gives what it gives at once"
+    inputs: dict[str, Any] = {"ids": ROWS}
+    inputs |= (
+        {"start": 0} if keeps == "buffers" else {"cache": [Store(), Store(), Store()]} if keeps == "objects" else {}
+    )
+    torch.manual_seed(0)
+    right = diagnose_model(Writer("", keeps), inputs, causal=True)
+    assert not right.named, right.text()
+    assert check in right.passed
+    assert [f.check for f in diagnose_model(Writer(wrong, keeps), inputs, causal=True).findings] == [check]
+    assert all(each.kept is None for each in inputs.get("cache", [])), "what was passed is left as it was"
+
+
+def test_a_cache_that_forgets_by_design_is_open_and_a_model_without_one_is_not_asked() -> None:
+    check = "in pieces it gives what it gives at once"
+    torch.manual_seed(0)
+    report = diagnose_model(Writer("", "window"), ROWS, causal=True)
+    assert not report.named
+    assert [each.check for each in report.inconclusive] == [check]
+    report = diagnose_model(decoder(""), IDS, causal=True)
+    assert check not in (*report.passed, *(each.check for each in report.inconclusive))
+
+
+def test_one_layer_that_takes_tokens_for_items_is_named_and_words_stay_in_their_columns() -> None:
+    numbers = torch.randn(5, 4, generator=torch.Generator().manual_seed(2))
+    words = torch.tensor([[0, 4], [1, 0], [0, 2], [1, 3], [1, 1]])  # the first column has two words
+    torch.manual_seed(0)
+    right = diagnose_model(Table(), (numbers, words))
+    assert not right.named, right.text()
+    assert "no item reaches another" in right.passed
+    report = diagnose_model(Table("mixer"), (numbers, words))
+    assert [(f.where, f.cause) for f in report.findings] == [("mixer", "batch-first-forgotten")]
+    assert report.layers[0].heads == 3, "the layers before it keep their layout"
+    assert [f.check for f in diagnose_model(Table("mean"), (numbers, words)).findings] == ["no item reaches another"]
+
+
+def test_what_is_kept_from_call_to_call_and_nan_are_broken_promises() -> None:
+    for make, check in ((Keeping, "the same call gives the same again"), (Blind, "finite inputs give finite outputs")):
+        torch.manual_seed(0)
+        assert not diagnose_model(make(), ROWS).named
+        assert check in [finding.check for finding in diagnose_model(make("wrong"), ROWS).findings]
+
+
+def test_a_mask_that_is_not_passed_and_is_of_another_input_accuses_nobody() -> None:
+    class Hearing(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = Model(stacked(3, 0, ""))
+
+        def forward(self, x: Tensor, feature_attention_mask: Tensor | None = None) -> Tensor:
+            output: Tensor = self.model(x)
+            return output
+
+    torch.manual_seed(0)
+    report = diagnose_model(Hearing(), IDS)
+    assert not report.named, report.text()
+    assert "padding is hidden" in [each.check for each in report.inconclusive]

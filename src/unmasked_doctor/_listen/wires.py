@@ -102,6 +102,11 @@ def _reads(wires: Wires, role: str, event: Event, ids: Tensor, module: str) -> N
     width = event.result.size(-1)
     rows, features = (ids - event.first) // width, (ids - event.first) % width
     count = event.result.numel() // width
+    if count == tokens and items > 1 and bool((rows == torch.arange(tokens).view(1, 1, -1, 1)).all()):
+        wires.tokens[role] = "its own"  # the same for all items, as learned queries are
+        name = _relative(event.module, module)
+        wires.reads[role] = tuple((name, tuple(sorted(set(features[0, h, -1].tolist())))) for h in range(heads))
+        return
     if count % items or (event.result.dim() != 2 and event.result.size(0) != items):
         return
     each = count // items

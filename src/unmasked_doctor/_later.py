@@ -1,0 +1,92 @@
+"""Two runs of a model that differ in later tokens alone, and what moves at the earlier ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from unmasked_doctor._asker import Asker, share_moved
+
+__all__ = ["Changed", "with_other_later_tokens"]
+
+_MOVED = 1e-3  # of the largest: what kernels of other sizes round is less
+
+
+@dataclass(frozen=True)
+class Changed:
+    """What each module gave in two runs, the second with other tokens from the middle on.
+
+    Attributes:
+        before: What each module gave in the first, and then the outputs.
+        after: The same of the second.
+        axis: The axis of tokens.
+        tokens: How many there are.
+    """
+
+    before: Mapping[str, Tensor]
+    after: Mapping[str, Tensor]
+    axis: int
+    tokens: int
+
+    def at_all(self, name: str) -> bool:
+        """Whether what a module gave moved."""
+        x, y = self.before.get(name), self.after.get(name)
+        known = x is not None and y is not None and x.shape == y.shape and x.dim()
+        return bool(known and x is not None and y is not None and share_moved(x, y, 0, torch.arange(x.size(0))))
+
+    def share(self, name: str, *, early: bool) -> float:
+        """By how much what a module gave for the earlier tokens, or for the later ones, moved."""
+        x, y, half = self.before[name], self.after.get(name), self.tokens // 2
+        if y is None or x.dim() < 3 or x.size(self.axis) != self.tokens:
+            return 0.0
+        return share_moved(x, y, self.axis, torch.arange(half) if early else torch.arange(half, self.tokens)) or 0.0
+
+    @property
+    def first_early(self) -> str | None:
+        """The first module that gave something else for earlier tokens."""
+        return next((name for name in self.before if self.share(name, early=True) > _MOVED), None)
+
+    @property
+    def came_in(self) -> bool:
+        """Whether later tokens made any module give something else for these."""
+        return any(self.share(name, early=False) for name in self.before)
+
+
+def with_other_later_tokens(asker: Asker, asked: Mapping[str, Tensor], axis: int, tokens: int) -> Changed | None:
+    """Run a model with other tokens in the second half.
+
+    Args:
+        asker: The model.
+        asked: The arguments that have tokens, by name.
+        axis: The axis of tokens.
+        tokens: How many there are.
+
+    Returns:
+        What each module gave in both runs; None where it does not run so.
+    """
+    half = tokens // 2
+
+    def repeat(x: Tensor) -> Tensor:
+        """The tokens of its first half in its second half too, not all in the same places."""
+        places = torch.arange(tokens, device=x.device) % half
+        new = x.index_select(axis, places)
+        return new if not torch.equal(new, x) else x.index_select(axis, places.clamp(max=0))
+
+    def turn(x: Tensor) -> Tensor:
+        """Its own later tokens in another order: attention without positions would not notice."""
+        first, later = x.narrow(axis, 0, half), x.narrow(axis, half, tokens - half)
+        return torch.cat([first, later.roll(1, axis)], axis)
+
+    before = asker.run(asker.given)
+    for change in (repeat, turn):  # a model with an image takes as many of its tokens, and no more
+        made = {
+            name: change(x) for name, x in asked.items()
+            if x.dim() > axis and x.size(axis) == tokens and not (x.is_floating_point() and x.dim() < 3)
+        }  # fmt: skip
+        after = asker.run(asker.given.with_(made)) if made else None
+        if before is not None and after is not None:
+            return Changed(before.named(), after.named(), axis, tokens)
+    return None

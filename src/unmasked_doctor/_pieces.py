@@ -1,0 +1,191 @@
+"""A causal model with a cache, fed with a sequence in pieces: what it gives must be what it gives at once."""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from unmasked_doctor._asker import Answers, Asker, Given
+
+__all__ = ["Fed", "fed_in_pieces"]
+
+_STATE = re.compile(r"(?i)cache|past|(^|_)states?$|(^|_)mems?$|memor|(^|_)kvs?$|store|incremental")
+_NO_STATE = re.compile(r"(?i)hidden|^use_|^output_|^return_|position|mask|ids$|length|^cache_implementation")
+_START = re.compile(r"(?i)start|offset|pos|past|step|seen|index|time|cur|length")
+_LEAST = 1e-3  # of the largest: kernels of other sizes round in another way
+
+
+@dataclass(frozen=True)
+class Fed:
+    """What feeding in pieces showed.
+
+    Attributes:
+        share: By how much an output of a single token differs, as a share of the largest; 0.0 where none does.
+        first: The first module that gave something else.
+        sure: Whether the model is known to keep all that came before.
+    """
+
+    share: float
+    first: str
+    sure: bool
+
+
+def fed_in_pieces(asker: Asker) -> Fed | None:
+    """Feed a causal model with all tokens but two, and then with each of these.
+
+    Args:
+        asker: The model, whose items come first.
+
+    Returns:
+        What was seen; None where it keeps nothing from call to call, or does not run so.
+    """
+    given, whole = asker.given, asker.run(asker.given)
+    content = {name: x for name, x in given.content().items() if not _is_state(name)}
+    tokens = next((x.size(1) for x in content.values()), 0)
+    if (
+        whole is None
+        or tokens < 4
+        or not whole.outputs
+        or whole.outputs[0].dim() < 2
+        or whole.outputs[0].size(1) != tokens
+    ):
+        return None
+    starts = {name: value for name, value in _numbers(asker).items() if _START.search(name) and value == 0}
+    names = inspect.signature(asker.model.forward).parameters
+    states = [name for name in names if _is_state(name) and name not in starts]
+    if not starts and not states:
+        return None
+    best: Fed | None = None
+    for upto in (True, False):  # masks of all tokens so far, or of those that are fed
+        fed = _fed(asker, whole, content, tokens, starts, states, upto=upto)
+        if fed is not None and (best is None or fed.share < best.share):
+            best = fed
+        if (best is not None and best.share == 0) or not _masks(given, content, tokens):
+            break
+    return best
+
+
+def _is_state(name: str) -> bool:
+    return bool(_STATE.search(name)) and not _NO_STATE.search(name)
+
+
+def _fed(
+    asker: Asker, whole: Answers, content: Mapping[str, Tensor], tokens: int, starts: Mapping[str, Any],
+    states: list[str], *, upto: bool,
+) -> Fed | None:  # fmt: skip
+    others = {name: x.roll(1, 1) for name, x in content.items() if x.size(1) == tokens}
+    own = _steps(asker, asker.given, content, tokens, starts, states, upto=upto)
+    after_others = _steps(asker, asker.given.with_(others), content, tokens, starts, states, upto=upto)
+    if own is None or after_others is None:
+        return None
+    one, two = (steps[-1].outputs[0] for steps, _ in (own, after_others))
+    if float((one - two).abs().max()) <= _LEAST * float(one.abs().max()):
+        return None  # nothing of earlier calls is noticed
+    steps, grows = own
+    then = whole.named()
+    apart: dict[str, list[float]] = {}
+    for number, answers in enumerate(steps):
+        now = answers.named()
+        for name, x in then.items():
+            apart.setdefault(name, []).append(_apart(x, now.get(name), tokens - 2 + number, tokens))
+    share = max(apart["output 0"])
+    first = next((name for name, shares in apart.items() if max(shares) > _LEAST), "")
+    return Fed(share if share > _LEAST else 0.0, first, bool(starts) if grows is None else grows)
+
+
+def _steps(
+    asker: Asker, start: Given, content: Mapping[str, Tensor], tokens: int, starts: Mapping[str, Any],
+    states: list[str], *, upto: bool,
+) -> tuple[list[Answers], bool | None] | None:  # fmt: skip
+    """What the last two tokens give, each fed alone after others, and whether what is given back grew."""
+    use = {"use_cache": True} if "use_cache" in inspect.signature(asker.model.forward).parameters else {}
+    kept: dict[str, Any] = {}
+    now, steps, sizes = start.copied(), [], []
+    for low, high in itertools.pairwise((0, tokens - 2, tokens - 1, tokens)):
+        source = start if low == 0 else asker.given
+        piece = _piece(source, now, tokens, low, high, content, upto=upto)
+        piece = piece.with_({name: _like(value, low) for name, value in starts.items()} | kept | use)
+        answers = asker.once(piece, copied=False)
+        if answers is None or not answers.outputs or answers.outputs[0].dim() < 2:
+            return None
+        if answers.outputs[0].size(1) != high - low:
+            return None
+        kept = _returned(answers.whole, states) or kept
+        sizes.append(sum(x.numel() for x in _inside(list(kept.values()))))
+        steps.append(answers)
+    return steps[1:], sizes[-2] < sizes[-1] if kept else None
+
+
+def _apart(x: Tensor, y: Tensor | None, at: int, tokens: int) -> float:
+    """By how much what was given for one token is not what was given for it at once."""
+    if y is None or x.dim() < 2 or x.size(1) != tokens or y.shape != x[:, at : at + 1].shape:
+        return 0.0
+    gap = (x[:, at : at + 1] - y).abs().max()
+    return float(gap / x.nan_to_num(0, 0, 0).abs().max().clamp(min=1e-12))
+
+
+def _numbers(asker: Asker) -> dict[str, Any]:
+    """Arguments that are one whole number, as they are passed or by default."""
+    every = {
+        name: p.default for name, p in inspect.signature(asker.model.forward).parameters.items()
+    } | asker.given.every()
+    found = {}
+    for name, value in every.items():
+        single = isinstance(value, Tensor) and value.numel() == 1 and value.dtype in (torch.int32, torch.int64)
+        if single or (isinstance(value, int) and not isinstance(value, bool)):
+            found[name] = value
+    return found
+
+
+def _like(value: Any, number: int) -> Any:
+    return torch.full_like(value, number) if isinstance(value, Tensor) else number
+
+
+def _masks(given: Given, content: Mapping[str, Tensor], tokens: int) -> bool:
+    """Whether an argument that is no content has as many tokens."""
+    return any(tokens in x.shape for name, x in given.tensors().items() if name not in content)
+
+
+def _piece(
+    source: Given, now: Given, tokens: int, low: int, high: int, content: Mapping[str, Tensor], *, upto: bool
+) -> Given:
+    """Some of the tokens, and what goes along with them; all else as the calls before it left it."""
+    made: dict[str, Tensor] = {}
+    for name, x in source.tensors().items():
+        axis = next(
+            (n for n in ((1, 0) if name in content else range(x.dim())) if n < x.dim() and x.size(n) == tokens), None
+        )
+        if axis is not None and not _is_state(name):
+            whole = upto and name not in content and "mask" in name
+            made[name] = x.narrow(axis, 0 if whole else low, high if whole else high - low)
+    return now.with_(made)
+
+
+def _returned(whole: Any, states: list[str]) -> dict[str, Any]:
+    """What a call gave back for the next one."""
+    if not states:
+        return {}
+    if isinstance(whole, Mapping):
+        return {name: whole[name] for name in states if whole.get(name) is not None}
+    last = whole[-1] if isinstance(whole, list | tuple) and len(whole) > 1 and len(states) == 1 else None
+    return {} if last is None else {states[0]: last}
+
+
+def _inside(value: Any) -> Iterator[Tensor]:
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, Mapping):
+        for each in value.values():
+            yield from _inside(each)
+    elif isinstance(value, list | tuple):
+        for each in value:
+            yield from _inside(each)
+    elif hasattr(value, "__dict__") and not isinstance(value, torch.nn.Module):
+        yield from _inside(list(vars(value).values()))
