@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from unmasked import _generators
 from unmasked_doctor._form import mapped
 
-__all__ = ["Answers", "Apart", "Asker", "Given", "Noticed", "Padding", "evaluated", "other", "share_moved"]
+__all__ = ["Answers", "Asker", "Given", "Noticed", "Padding", "evaluated", "other", "share_moved"]
 
 # What an argument is called that says something of the tokens, and is none of them.
 _ABOUT = re.compile(
@@ -587,64 +587,3 @@ def _pairs(one: Answers, two: Answers) -> Iterator[tuple[Tensor, Tensor]]:
 def _grows(x: Tensor, more: Tensor) -> bool:
     """Whether an output is of pairs of items, or has no axis of items at all."""
     return x.dim() != more.dim() or x.size(0) == more.size(0) or x.shape[1:] != more.shape[1:]
-
-
-class Apart:
-    """Whether items reach each other, and along which axis of the inputs they lie."""
-
-    def __init__(self, asker: Asker, batch_first: bool | None) -> None:
-        self.asker, self.axis = asker, 0
-        self.first, self.share, self.forgotten, self.known = "", 0.0, False, False
-        self.mistaken = False  # whether one layer takes tokens for items, and those before it do not
-        if batch_first is None and _of_torch(asker.model) is False:
-            batch_first = False
-        if batch_first is False:
-            self.axis = 1
-            self._take(asker.reached(1))
-            return
-        given = asker.given
-        if asker.items(given, 0) == 1:
-            given = asker.grown(given, 0)
-        reached = asker.reached(0, given)
-        if not isinstance(reached, tuple):
-            self._take(reached)
-            return
-        apart = asker.items(asker.given, 0) > 1 and asker.reached(1)
-        self.mistaken = _takes_tokens_first(asker, reached[0]) and asker.mixes_before(reached[0])
-        if self.mistaken:
-            self._take(reached)
-            return
-        if apart is False or (apart is None and _takes_tokens_first(asker, reached[0])):
-            if apart is False and batch_first is None and asker.placed(0) and asker.placed(1) is False:
-                self.axis, self.known = 1, True
-                return
-            self.forgotten, self.axis = True, 1
-        elif not isinstance(asker.reached(0, asker.grown(given, 0)), tuple):
-            return  # at another size it does not, so that a coincidence decides nothing
-        self._take(reached)
-
-    def _take(self, reached: tuple[str, float, int] | bool | None) -> None:
-        if isinstance(reached, tuple):
-            self.first, self.share, self.known = reached[0], reached[1], True
-        else:
-            self.known = reached is False
-
-
-def _takes_tokens_first(asker: Asker, name: str) -> bool:
-    """Whether the module in which an item reached others is PyTorch's, and takes tokens first."""
-    module = next((m for end in _ends(name) if isinstance(m := asker.modules.get(end), nn.MultiheadAttention)), None)
-    return module is not None and not module.batch_first
-
-
-def _ends(name: str) -> list[str]:
-    """A module's name, and those of the modules around it, the innermost first."""
-    parts = name.split(".")
-    return [".".join(parts[:n]) for n in range(len(parts), 0, -1)]
-
-
-def _of_torch(model: nn.Module) -> bool | None:
-    """Whether a model that is one of PyTorch's own takes items first; None where it is none of these."""
-    if not type(model).__module__.startswith("torch.nn"):
-        return None
-    said = {m.batch_first for m in model.modules() if isinstance(m, nn.MultiheadAttention)}
-    return None if len(said) != 1 else bool(said.pop())

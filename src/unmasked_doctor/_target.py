@@ -20,7 +20,7 @@ from unmasked._checks import flag
 from unmasked._private import uncompiled_function, uncompiled_module
 from unmasked_doctor._form import Form
 
-__all__ = ["INPUTS", "Inputs", "Options", "Target", "WrongShape", "is_triangle", "restored", "with_article"]
+__all__ = ["INPUTS", "Inputs", "Options", "Target", "WrongShape", "is_triangle", "restored", "slope", "with_article"]
 
 Inputs = Literal["x", "x_allowed", "x_context", "x_context_allowed", "qkv", "qkv_allowed"]
 INPUTS: tuple[str, ...] = get_args(Inputs)
@@ -428,6 +428,16 @@ def restored(tensor: Tensor) -> Iterator[Tensor]:
             yield kept
         finally:
             tensor.copy_(kept)
+
+
+def slope(f: Callable[[Tensor], Tensor], x: Tensor, cotangent: Tensor, tensor: Tensor, step: Tensor) -> float:
+    """Half of what a sum of outputs moves by between a step back and a step ahead."""
+    with restored(tensor) as kept:
+        ends = []
+        for sign in (1, -1):
+            tensor.copy_(kept + sign * step)
+            ends.append((f(x) * cotangent).sum().item())
+    return (ends[0] - ends[1]) / 2
 
 
 def _named(things: Mapping[str, nn.Module | Tensor]) -> Iterator[tuple[str, Tensor, nn.Module | None]]:

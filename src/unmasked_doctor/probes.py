@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from unmasked import _generators
 from unmasked._checks import checked
 from unmasked._private import storage_holders
-from unmasked_doctor._target import restored
+from unmasked_doctor._target import slope
 
 __all__ = [
     "Evidence",
@@ -338,12 +338,12 @@ def cuts_gradients(f: Function, x: Tensor, parameters: Iterable[tuple[str, Tenso
         exact = x.dtype == torch.float64
         for seed, step in ((4, 1e-5), (6, 1e-6), (8, 1e-6)) if exact else ((4, 1e-2), (6, 3e-3), (8, 1e-2)):
             direction = _noise(tensor, seed)
-            measured = _slope(f, x, cotangent, tensor, step * direction) / step
+            measured = slope(f, x, cotangent, tensor, step * direction) / step
             text = 0.0 if gradient is None else (gradient * direction).sum().item()
             gap, least = abs(measured - text), (1e-5 if exact else 0.25) * max(1.0, abs(measured))
             if gap <= least:
                 break
-            nearer = _slope(f, x, cotangent, tensor, step / 2 * direction) / (step / 2)
+            nearer = slope(f, x, cotangent, tensor, step / 2 * direction) / (step / 2)
             rounded = (1e-5 if exact else 5e-3) * max(1.0, abs(measured))
             if abs(nearer - measured) <= max(rounded, gap / 50):  # or else it is no slope
                 gaps.append((gap, f"along {name} the output moves by {measured:.3g}, and its gradient says {text:.3g}"))
@@ -353,16 +353,6 @@ def cuts_gradients(f: Function, x: Tensor, parameters: Iterable[tuple[str, Tenso
         if gradient is None:
             return _evidence(x, 0.0, f"the gradient does not reach {name}, nor does the output depend on it")
     return None
-
-
-def _slope(f: Function, x: Tensor, cotangent: Tensor, tensor: Tensor, step: Tensor) -> float:
-    """Half of what a sum of outputs moves by between a step back and a step ahead."""
-    with restored(tensor) as kept:
-        ends = []
-        for sign in (1, -1):
-            tensor.copy_(kept + sign * step)
-            ends.append((f(x) * cotangent).sum().item())
-    return (ends[0] - ends[1]) / 2
 
 
 def fails_in_half(f: Function, x: Tensor) -> Evidence | None:

@@ -18,6 +18,7 @@ __all__ = ["promises"]
 
 CACHE = "with a cache, the same as without"
 NUMBERS = "finite inputs give finite outputs"
+_SAYS_PADDING = re.compile(r"(?i)pad|valid|exist|alive|real|observed|length|lens?$")
 _SAYS_HIDDEN = re.compile(r"(?i)pad|blocked|ignore|banned")
 _SAYS_SHOWN = re.compile(r"(?i)valid|exist|real|alive|observed|keep|visible|allowed")
 
@@ -134,7 +135,10 @@ def _masks(asked: AsCalled, padded_first: AsCalled | None) -> Iterator[Outcome]:
         changed = [(n, axis, reach.tokens[token]) for n in asked.group(reach.leaf)] if axis is not None else []
         told = f"two calls differ only in token {reach.tokens[token]}, which {leaf.name} hides, and an output moves"
         pair = asked.pair(MASK, told, changed, (item, output)) if one is asked else None
-        yield Finding(MASK, cause, text, _evidence(asked, evidence), pair=pair)
+        # A mask may be for something else than hiding, such as blocks: then only its name says that it hides.
+        sure = cause is not None or leaf is asked.packed or asked.is_padded(at) or _SAYS_PADDING.search(leaf.name)
+        step, pair = ("", pair) if sure else ("mask", None)
+        yield Finding(MASK, cause, text, _evidence(asked, evidence), pair=pair, step=step)
         return
 
 

@@ -32,6 +32,7 @@ __all__ = ["MASKS", "AsCalled", "Hiding", "Reach", "gaps", "is_mask", "other"]
 MASKS = re.compile(r"(?i)mask|pad|valid|allow|visible|hidden|keep|alive|exist|real|observed|length|lens?$")
 _NO_MASK = re.compile(r"(?i)prefix|prompt|segment|type|loss|label|random|noise|hidden_?(state|size|dim)")
 _KEPT = re.compile(r"(?i)^(past|cache|layer_past|kv_cache|past_.*|prev.*|memory|mems?|state|incremental_state)$|cache")
+_PLACE = re.compile(r"(?i)^(step|offset|start|pos|position|index|cur|cache_position).*|_(step|offset|pos|start)$")
 _LENGTHS = re.compile(r"(?i)length|lens?$|sizes?$|num_|^n_|counts?$")
 _TOKENS_TOO = {"k", "key", "keys", "v", "value", "values", "val"}  # the queries' own, where they are as many
 _OF_KEYS = re.compile(r"(?i)^(k|v|keys?|values?|val|context|memory|mem|cond.*|enc.*|kv|past.*|cache.*)$|encoder|memory")
@@ -328,6 +329,8 @@ class AsCalled:
             return None
         passed = {*[each.name for each in known][: len(self.form.args)], *self.form.kwargs}
         empty = {name for name, value in self.form.kwargs.items() if value is None or value == {}}
+        if any(_PLACE.search(each.name) and each.name not in passed for each in known):
+            return None  # where a piece begins must be said, too
         named = [each.name for each in known if _KEPT.search(each.name)]
         return next((name for name in named if name not in passed or name in empty), None)
 

@@ -26,7 +26,8 @@ def trainable(subject: Subject) -> Iterator[Outcome]:
         yield Open(GRADIENTS, f"a backward pass, which is not implemented here: {brief(error)}")
         return
     except Exception as error:  # whatever a target may raise is what is wrong with it
-        yield Finding(GRADIENTS, "gradient-cut", "it cannot be trained: its backward pass fails", brief(error))
+        text = "it cannot be trained: its backward pass fails"  # as may be meant of what only infers
+        yield Finding(GRADIENTS, "gradient-cut", text, brief(error), step="parameters")
         return
     yield from _idle_heads(subject, grads)
     parameters = [(name, subject.target.tensors[name]) for name in subject.target.trained]
