@@ -15,7 +15,7 @@ from unmasked._checks import flag
 from unmasked._private import uncompiled_module
 from unmasked_doctor._apart import Apart
 from unmasked_doctor._ask.promises import BREAK
-from unmasked_doctor._asker import Asker, Given
+from unmasked_doctor._asker import Asker, Given, other
 from unmasked_doctor._examined import PADDED
 from unmasked_doctor._later import Changed, with_other_later_tokens
 from unmasked_doctor._mixers import mixers
@@ -165,8 +165,8 @@ def alone(seen: Seen, *, backward: bool = False) -> Iterator[Finding]:
 
 
 def _other_items(x: Tensor) -> Tensor:
-    """Other tokens: those of another item, or in another order."""
-    return next((y for y in (x.roll(1, 0), x.roll(1, -1)) if not torch.equal(x, y)), x)
+    """Other tokens in each item: other numbers, or those of another item, which order alone does not make."""
+    return other(x) if x.is_floating_point() else x.roll(1, 0)
 
 
 def _misnamed(seen: Seen) -> str:
