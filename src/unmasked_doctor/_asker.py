@@ -15,8 +15,12 @@ from torch import Tensor, nn
 
 from unmasked import _generators
 from unmasked_doctor._form import mapped
+from unmasked_doctor._words import HIDES, HIDES_NOT, LENGTHS
 
-__all__ = ["Answers", "Asker", "Given", "Noticed", "Padding", "evaluated", "other", "share_moved"]
+__all__ = [
+    "Answers", "Asker", "Given", "Noticed", "Padding", "evaluated", "floats", "gaps", "other", "share_moved",
+    "tensors_in",
+]  # fmt: skip
 
 # What an argument is called that says something of the tokens, and is none of them.
 _ABOUT = re.compile(
@@ -25,9 +29,6 @@ _ABOUT = re.compile(
 _PADDING = re.compile(
     r"(?i)(^|_)(attention|attn|padding|pad|key_padding|valid|token)_?mask$|^(mask|src_mask|x_mask|pads?|padded)$|padding"
 )
-_HIDES = re.compile(r"(?i)mask|pad|valid|allow|visible|keep|alive|exist|present|real|observed")
-_HIDES_NOT = re.compile(r"(?i)prefix|prompt|segment|type|loss|label|random|noise|causal|hidden_?(state|size|dim)")
-_LENGTHS = re.compile(r"(?i)length|lens?$|sizes?$|num_|^n_|counts?$")
 _DECODED = ("decoder_input_ids", "decoder_inputs_embeds", "tgt", "decoder_ids", "decoder_inputs")
 _LEAST = 1e-4  # of the largest output: what moves less is rounding
 
@@ -175,20 +176,36 @@ def evaluated(model: nn.Module, *, gradients: bool = False) -> Iterator[None]:
             module.training = mode
 
 
+def tensors_in(value: Any, *, objects: bool = False) -> Iterator[Tensor]:
+    """The tensors in what a module gave or takes: in dicts, lists, tuples, dataclasses, and in any object if asked."""
+    held: list[Any] = []
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, Mapping):
+        held = list(value.values())
+    elif isinstance(value, list | tuple):
+        held = list(value)
+    elif hasattr(value, "__dataclass_fields__"):
+        held = [getattr(value, name) for name in value.__dataclass_fields__]
+    elif objects and hasattr(value, "__dict__") and not isinstance(value, nn.Module):
+        held = list(vars(value).values())
+    for each in held:
+        yield from tensors_in(each, objects=objects)
+
+
 def floats(output: Any) -> Iterator[Tensor]:
     """The tensors of floating numbers in what a module gave."""
-    if isinstance(output, Tensor):
-        if output.is_floating_point() and output.layout is torch.strided and not output.is_nested:
-            yield output
-    elif isinstance(output, Mapping):
-        for each in output.values():
-            yield from floats(each)
-    elif isinstance(output, list | tuple):
-        for each in output:
-            yield from floats(each)
-    elif hasattr(output, "__dataclass_fields__"):
-        for name in output.__dataclass_fields__:
-            yield from floats(getattr(output, name))
+    for x in tensors_in(output):
+        if x.is_floating_point() and x.layout is torch.strided and not x.is_nested:
+            yield x
+
+
+def gaps(before: Tensor, after: Tensor, size: Tensor | None = None) -> Tensor:
+    """By how much each number differs, as a share of the largest, or of a size; what is NaN in both does not."""
+    same = (before == after) | (before.isnan() & after.isnan())
+    size = before.nan_to_num(0, 0, 0).abs().max() if size is None else size
+    apart = torch.where(same, 0.0, (before - after).abs() / size.clamp(min=1e-12))
+    return apart.nan_to_num(torch.inf, torch.inf)
 
 
 def share_moved(before: Tensor, after: Tensor, axis: int, at: Tensor) -> float | None:
@@ -196,9 +213,7 @@ def share_moved(before: Tensor, after: Tensor, axis: int, at: Tensor) -> float |
     if before.shape != after.shape or before.dim() <= axis or before.size(axis) <= int(at.max()) or not before.numel():
         return None
     one, two = (x.index_select(axis, at.to(x.device)).to(torch.float64) for x in (before, after))
-    gap = torch.where(one.isnan() & two.isnan() | (one == two), 0.0, (one - two).abs())
-    size = before.to(torch.float64).nan_to_num(0, 0, 0).abs().max()
-    share = float(gap.nan_to_num(torch.inf).max() / size.clamp(min=1e-12))
+    share = float(gaps(one, two, before.to(torch.float64).nan_to_num(0, 0, 0).abs().max()).max())
     return share if share > _LEAST else 0.0
 
 
@@ -445,14 +460,14 @@ class Asker:
         items = self.items(self.given, 0)
         shapes = {y.shape[:2] for y in content.values()} | {torch.Size((items, count)) for count in keys}
         for name, x in self.given.tensors().items():
-            if _HIDES_NOT.search(name):
+            if HIDES_NOT.search(name) or "causal" in name.lower():
                 continue
             flat = x.flatten(1) if x.dim() > 2 and x.shape[1:-1].numel() == 1 else x
-            values = set(flat.unique().tolist()) if _HIDES.search(name) and flat.dim() == 2 else set()
+            values = set(flat.unique().tolist()) if HIDES.search(name) and flat.dim() == 2 else set()
             if values and flat.shape in shapes and (values <= {0, 1} or (0 in values and max(values - {0}) < -1e3)):
                 known = True
                 yield from self._by_mask(name, x, flat, values)
-            elif _LENGTHS.search(name) and x.shape == (items,) and not (x.is_floating_point() or x.dtype == torch.bool):
+            elif LENGTHS.search(name) and x.shape == (items,) and not (x.is_floating_point() or x.dtype == torch.bool):
                 for count in sorted(
                     {shape[1] for shape in shapes if 1 < shape[1] >= int(x.max()) and int(x.min()) > 0}
                 ):

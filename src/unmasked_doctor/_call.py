@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import inspect
 import itertools
@@ -16,7 +17,10 @@ from torch import Tensor, nn
 from unmasked_doctor._asker import floats
 from unmasked_doctor._form import Form, Leaf, mapped, tabled
 
-__all__ = ["Form", "as_given", "bound", "called", "never_passed", "paths", "reordered", "runs_as_given", "understood"]
+__all__ = [
+    "Form", "as_given", "bound", "called", "never_passed", "parameters_of", "paths", "reordered", "runs_as_given",
+    "shapes_of", "understood",
+]  # fmt: skip
 _QUERIES = {"q", "query", "queries", "x", "hidden_states", "src", "tgt", "input", "inputs", "tokens", "latents"}
 _KEYS = {"k", "key", "keys"}
 _VALUES = {"v", "value", "values", "val"}
@@ -29,7 +33,7 @@ def bound(target: Callable[..., Any], call: Any) -> Form:
     """Read a call: a tensor, a tuple of arguments, a dict of named ones, or a tuple that ends with such a dict."""
     if isinstance(call, Tensor):
         call = (call,)
-    parameters = _parameters(target)
+    parameters = parameters_of(target)
     args: tuple[Any, ...] = ()
     kwargs: dict[str, Any] = {}
     if isinstance(call, Mapping):
@@ -52,7 +56,8 @@ def bound(target: Callable[..., Any], call: Any) -> Form:
     )
 
 
-def _parameters(target: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+def parameters_of(target: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+    """What a target takes, by name, without what may be any number of arguments; nothing where it does not tell."""
     called = target.forward if isinstance(target, nn.Module) else target
     try:
         found = inspect.signature(called).parameters
@@ -64,7 +69,7 @@ def _parameters(target: Callable[..., Any]) -> dict[str, inspect.Parameter]:
 
 def never_passed(target: Callable[..., Any], form: Form | None, count: int, cache: str | None) -> tuple[str, ...]:
     """Name the optional arguments, None unless they are passed, that the target was never called with."""
-    parameters = _parameters(target)
+    parameters = parameters_of(target)
     names = [*parameters]
     passed = {*names[:count]} if form is None else {*names[: len(form.args)], *form.kwargs}
     if form is not None:
@@ -77,7 +82,7 @@ def never_passed(target: Callable[..., Any], form: Form | None, count: int, cach
 def reordered(target: Callable[..., Any], inputs: str, *, batch_first: bool) -> Form | None:
     """The form of what names its three inputs in another order, and of PyTorch's layer, whose mask hides; or None."""
     parts, _, masked = inputs.partition("_")
-    names = [*_parameters(target)]
+    names = [*parameters_of(target)]
     if parts != "qkv" or len(names) < 3 + bool(masked):
         return None
     one = torch.zeros(1)
@@ -158,31 +163,35 @@ def paths(call: Any, form: Form) -> list[str]:
     return found
 
 
-def runs_as_given(target: Callable[..., Any], form: Form) -> None:
+def shapes_of(form: Form) -> str:
+    """The tensors of a call in words: their names and shapes."""
+    return ", ".join(f"{leaf.name} {tuple(leaf.given.shape)}" for leaf in form.leaves) or "no tensor"
+
+
+def runs_as_given(target: Callable[..., Any], form: Form, default: torch.device | None) -> None:
     """Call a copy of the target as its user does.
 
     Raises:
-        ValueError: The target refuses the call, or no argument can be tokens.
+        ValueError: The target refuses the call.
     """
-    shapes = ", ".join(f"{leaf.name} {tuple(leaf.given.shape)}" for leaf in form.leaves) or "no tensor"
-    remedy = "pass floating tensors, such as (batch, tokens, features)"
     try:
-        _runner(target)(*as_given(form))
+        _runner(target, default)(*as_given(form))
     except Exception as error:  # whatever a stranger's module may raise
         text = f"{type(error).__name__}: {(str(error).strip() or 'no text').splitlines()[0][:160]}"
-        raise ValueError(f"call has {shapes}, and the target refuses them: {text}; pass what it runs on") from error
-    if not any(leaf.given.is_floating_point() and leaf.given.dim() > 1 for leaf in form.leaves):
-        raise ValueError(f"call has {shapes}, and none of them can be tokens: {remedy}")
+        told = f"call has {shapes_of(form)}, and the target refuses them: {text}; pass what it runs on"
+        raise ValueError(told) from error
 
 
-def understood(target: Callable[..., Any], form: Form, *, batch_first: bool) -> tuple[Form, dict[str, Any]] | str:
+def understood(
+    target: Callable[..., Any], form: Form, *, batch_first: bool, default: torch.device | None
+) -> tuple[Form, dict[str, Any]] | str:
     """Find what a call's tensors are, by trying others of their shapes.
 
     Returns:
         The first reading that runs at two other sizes, and the options that it determines: embed_dim, inputs, key_dim,
         tokens, positions and heads; or what would tell more.
     """
-    run = _runner(target)
+    run = _runner(target, default)
     for reading in itertools.islice(_readings(form, batch_first), 400):
         if _holds(run, reading, (7, 11, 13)) and _holds(run, reading, (3, 5, 17)):
             return _told(run, reading)
@@ -209,7 +218,7 @@ def as_given(form: Form) -> tuple[tuple[Any, ...], dict[str, Any]]:
     return args, {n: mapped(v, lambda leaf: leaf.given.clone(), copied=True) for n, v in form.kwargs.items()}
 
 
-def _runner(target: Callable[..., Any]) -> Callable[..., Any]:
+def _runner(target: Callable[..., Any], default: torch.device | None) -> Callable[..., Any]:
     """The target's copy, in evaluation; or itself, where it is no module."""
     try:
         twin = copy.deepcopy(target)
@@ -227,7 +236,8 @@ def _runner(target: Callable[..., Any]) -> Callable[..., Any]:
             twin.eval()
         try:
             named = {name: mapped(value, put, Tensor) for name, value in kwargs.items()}
-            return twin(*(mapped(value, put, Tensor) for value in args), **named)
+            with contextlib.nullcontext() if default is None else default:
+                return twin(*(mapped(value, put, Tensor) for value in args), **named)
         finally:
             if isinstance(twin, nn.Module):
                 twin.train(mode)

@@ -13,14 +13,14 @@ from torch import nn
 
 from unmasked import _generators, _modes
 from unmasked._checks import flag
-from unmasked_doctor._ask.as_called import promises
-from unmasked_doctor._ask.caller import AsCalled
+from unmasked_doctor._ask.call_promises import promises
 from unmasked_doctor._ask.kept import caches, keeps_nothing
 from unmasked_doctor._ask.numbers import TRAINING, numbers
 from unmasked_doctor._ask.promises import settled, with_pairs
 from unmasked_doctor._ask.questions import behaviour, leaves_inputs
 from unmasked_doctor._ask.structure import structure
 from unmasked_doctor._ask.used import GRADIENTS
+from unmasked_doctor._ask.user_call import UserCall
 from unmasked_doctor._call import Form, as_given, bound, never_passed, reordered, runs_as_given, understood
 from unmasked_doctor._judge.equal import compared, named
 from unmasked_doctor._judge.inside import look
@@ -29,7 +29,7 @@ from unmasked_doctor._model import alone
 from unmasked_doctor._model_run import hear_model
 from unmasked_doctor._report import Finding, Given, Open, Outcome, Passed, Report, Standing, standing_of
 from unmasked_doctor._subject import Subject, brief, precise, runs, still
-from unmasked_doctor._target import INPUTS, Inputs, Options, with_article
+from unmasked_doctor._target import INPUTS, Inputs, Options, known_or_none, with_article
 
 __all__ = ["INPUTS", "diagnose"]
 
@@ -131,20 +131,26 @@ def diagnose(
             raise ValueError(f"{name} is {value!r} and call is given, which tells it: leave {name} out")
     told |= {"inputs": inputs or "x", "num_heads": num_heads, "tokens": tokens, "positions": positions}
     flag("batch_first", batch_first)
+    known_or_none("causal", causal)
+    known_or_none("positions", positions)
     with _generators.forked(), _modes.left(), _modes.elsewhere() as default:
         shown: list[Outcome] | None = None
         if call is not None:
             form = bound(target, call)
             with torch.no_grad(), _modes.uncompiled():
-                runs_as_given(target, form)
-                asked = AsCalled(target, call, batch_first=batch_first)
+                runs_as_given(target, form, default)
+                asked = UserCall(target, call, batch_first=batch_first, default=default)
                 shown = list(promises(asked, causal=causal, positions=positions))
                 try:
-                    found = understood(target, form, batch_first=batch_first)
+                    found = understood(target, form, batch_first=batch_first, default=default)
                 except Exception as error:  # whatever a stranger's tensors may lead to
                     found = f"a call whose tensors can be told apart: trying them raised {brief(error)}"
             if isinstance(found, str):
-                return _as_called(target, form, shown, found, strict=strict)
+                unasked = {"weights": weights, "cache": cache, "training": training or None, "tokens": tokens}
+                unread = [Open(f"{name}={value!r}", found) for name, value in unasked.items() if value is not None]
+                outcomes = [*settled(_layers(target, form, default), shown), Open(EQUALITY, found), *unread]
+                report = _report(_name(target), outcomes, strict=strict)
+                return replace(report, never_passed=never_passed(target, form, 0, None))
             form, read = found
             told |= {"form": form} | {name: value for name, value in read.items() if told.get(name) is None}
             told["inputs"] = read["inputs"]
@@ -194,24 +200,13 @@ def _named(outcomes: Iterable[Outcome]) -> list[Finding]:
     return [each for each in outcomes if isinstance(each, Finding) and not each.caution]
 
 
-def _broken(outcomes: Iterable[Outcome]) -> list[Finding]:
-    return [each for each in _named(outcomes) if not each.step]
-
-
-def _as_called(target: Callable[..., Any], form: Form, shown: list[Outcome], why: str, *, strict: bool) -> Report:
-    """Report on a call whose tensors were not told apart: what calls show, and what its softmaxes are seen to do."""
-    outcomes = settled(_layers(target, form), shown)
-    report = _report(_name(target), [*outcomes, Open(EQUALITY, why)], strict=strict)
-    return replace(report, never_passed=never_passed(target, form, 0, None))
-
-
-def _layers(target: Callable[..., Any], form: Form) -> list[Outcome]:
+def _layers(target: Callable[..., Any], form: Form, default: torch.device | None) -> list[Outcome]:
     """What each of its softmaxes does otherwise, as those of a whole model are judged."""
     steps: list[Outcome] = []
     if isinstance(target, nn.Module):
         args, kwargs = as_given(form)
         with contextlib.suppress(Exception):  # whatever a stranger's module raises
-            heard = hear_model(target, args, kwargs, None).calls
+            heard = hear_model(target, args, kwargs, default).calls
             steps += [replace(each, where="") for seen in heard for each in alone(seen) if each.step]
     return steps
 
@@ -241,7 +236,7 @@ def _examine(subject: Subject, shown: list[Outcome] | None) -> list[Outcome]:
         if _named(outcomes):
             outcomes.append(Open("every other check of its outputs", "outputs that do not change from call to call"))
         elif narrow := precise(subject):
-            outcomes += narrow
+            outcomes += [*narrow, *(shown or [])]
         else:
             outcomes += _outputs(subject, shown)
     outcomes += structure(subject)
@@ -261,8 +256,9 @@ def _outputs(subject: Subject, shown: list[Outcome] | None) -> list[Outcome]:
     if subject.positions is None and inside.placeless:
         subject = subject.knowing(subject.causal, positions=False)
     asked = list(behaviour(subject, equal=equal)) if shown is None else shown
-    form = subject.options.form
-    steps = _layers(subject.original, form) if shown is not None and form and not inside.seen else []
+    form, steps = subject.options.form, []
+    if shown is not None and form is not None and not inside.seen:
+        steps = _layers(subject.original, form, subject.default)
     outcomes += settled([*seen, *whole, *steps], asked)
     if shown is None and not _named(outcomes):
         outcomes += keeps_nothing(subject)

@@ -14,7 +14,7 @@ from unmasked import _modes
 from unmasked._checks import flag
 from unmasked._private import uncompiled_module
 from unmasked_doctor._apart import Apart
-from unmasked_doctor._ask.promises import BREAK
+from unmasked_doctor._ask.promises import BREAK, NUMBERS
 from unmasked_doctor._asker import Asker, Given, other
 from unmasked_doctor._examined import PADDED
 from unmasked_doctor._later import Changed, with_other_later_tokens
@@ -35,7 +35,7 @@ _BY_LAYERS = (ITEMS, FUTURE, PADDED)  # promises that a layer may break
 _NAMED = re.compile(
     r"(?i)^(?:w_?|to_?|lin_?|linear_?|fc_?|proj_?|in_)?(q|k|v|query|key|value|queries|keys|values)(?:_?(proj|lin|linear|layer|w))?$"
 )
-NUMBERS, ALIKE = "finite inputs give finite outputs", "the same call gives the same again"
+ALIKE = "the same call gives the same again"
 _CROSS = re.compile(r"(?i)cross|enc_?dec|encoder_attn|src_attn|encdec")
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import inspect
 import itertools
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from unmasked_doctor._asker import Answers, Asker, Given
+from unmasked_doctor._asker import Answers, Asker, Given, tensors_in
 
 __all__ = ["Fed", "fed_in_pieces"]
 
@@ -118,7 +118,7 @@ def _steps(
         if answers.outputs[0].size(1) != high - low:
             return None
         kept = _returned(answers.whole, states) or kept
-        sizes.append(sum(x.numel() for x in _inside(list(kept.values()))))
+        sizes.append(sum(x.numel() for x in tensors_in(kept, objects=True)))
         steps.append(answers)
     return steps[1:], sizes[-2] < sizes[-1] if kept else None
 
@@ -176,16 +176,3 @@ def _returned(whole: Any, states: list[str]) -> dict[str, Any]:
         return {name: whole[name] for name in states if whole.get(name) is not None}
     last = whole[-1] if isinstance(whole, list | tuple) and len(whole) > 1 and len(states) == 1 else None
     return {} if last is None else {states[0]: last}
-
-
-def _inside(value: Any) -> Iterator[Tensor]:
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, Mapping):
-        for each in value.values():
-            yield from _inside(each)
-    elif isinstance(value, list | tuple):
-        for each in value:
-            yield from _inside(each)
-    elif hasattr(value, "__dict__") and not isinstance(value, torch.nn.Module):
-        yield from _inside(list(vars(value).values()))

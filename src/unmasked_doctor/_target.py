@@ -20,7 +20,18 @@ from unmasked._checks import flag
 from unmasked._private import uncompiled_function, uncompiled_module
 from unmasked_doctor._form import Form
 
-__all__ = ["INPUTS", "Inputs", "Options", "Target", "WrongShape", "is_triangle", "restored", "slope", "with_article"]
+__all__ = [
+    "INPUTS",
+    "Inputs",
+    "Options",
+    "Target",
+    "WrongShape",
+    "is_triangle",
+    "known_or_none",
+    "restored",
+    "slope",
+    "with_article",
+]
 
 Inputs = Literal["x", "x_allowed", "x_context", "x_context_allowed", "qkv", "qkv_allowed"]
 INPUTS: tuple[str, ...] = get_args(Inputs)
@@ -57,8 +68,7 @@ class Options:
         for name in ("batch_first", "training"):
             flag(name, getattr(self, name))
         for name in ("causal", "positions"):
-            if not any(getattr(self, name) is value for value in (True, False, None)):
-                raise ValueError(f"{name} is {getattr(self, name)!r}; pass True, False, or None if that is not known")
+            known_or_none(name, getattr(self, name))
         if self.key_dim is not None and self.own:
             raise ValueError(
                 f"key_dim is {self.key_dim!r}, and with inputs={self.inputs!r} the keys are of the tokens themselves: "
@@ -110,6 +120,12 @@ class Options:
         """Features of queries, keys and values."""
         keys = self.embed_dim if self.key_dim is None else self.key_dim
         return (self.embed_dim, *(keys if isinstance(keys, tuple) else (keys, keys)))
+
+
+def known_or_none(name: str, value: object) -> None:
+    """Refuse what is neither True, False nor None."""
+    if value is not True and value is not False and value is not None:
+        raise ValueError(f"{name} is {value!r}; pass True, False, or None if that is not known")
 
 
 class WrongShape(Exception):  # noqa: N818  # it is what the doctor finds, not a fault of the program

@@ -7,13 +7,12 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from unmasked_doctor._ask.promises import CACHE
 from unmasked_doctor._report import Finding, Outcome, Passed
 from unmasked_doctor._subject import Because, Subject, brief, explained
 from unmasked_doctor.probes import changed, differs, moved
 
 __all__ = ["caches", "keeps_nothing"]
-
-_CACHE = "with a cache, the same as without"
 
 
 def keeps_nothing(subject: Subject) -> Iterator[Outcome]:
@@ -49,16 +48,16 @@ def caches(subject: Subject) -> Iterator[Outcome]:
         pieces = [_in_pieces(subject, x, plan) for plan in plans]
     except Exception as error:  # what was asked for and does not run is wrong, whatever it raises
         text = "it does not go on with the cache that it returns, though cache= says that it takes one"
-        yield Finding(_CACHE, None, text, f"{tokens} tokens in pieces: {brief(error)}")
+        yield Finding(CACHE, None, text, f"{tokens} tokens in pieces: {brief(error)}")
         return
     for plan, output in zip(plans, pieces, strict=True):
         if gap := differs(output, whole):
             first = moved(output, whole).any(0).nonzero()[0].item()
             steps = " + ".join(map(str, plan))
             evidence = f"{tokens} tokens given as {steps}: the output of token {first} is off by {gap:.3g}"
-            yield explained(_why(subject, x, whole, plans, pieces), _CACHE, evidence)
+            yield explained(_why(subject, x, whole, plans, pieces), CACHE, evidence)
             return
-    yield Passed(_CACHE)
+    yield Passed(CACHE)
 
 
 def _in_pieces(subject: Subject, x: Tensor, plan: list[int]) -> Tensor:

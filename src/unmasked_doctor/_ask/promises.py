@@ -17,12 +17,17 @@ from unmasked_doctor._subject import Subject
 from unmasked_doctor._target import draw
 from unmasked_doctor.probes import moved
 
-__all__ = ["ALONE", "BREAK", "FUTURE", "MASK", "ORDER", "ORDERED", "broken", "prepared", "settled", "with_pairs"]
+__all__ = [
+    "ALONE", "BREAK", "CACHE", "FUTURE", "MASK", "NUMBERS", "ORDER", "ORDERED", "broken", "prepared", "settled",
+    "with_pairs",
+]  # fmt: skip
 
 ALONE = "batch items independent"
 FUTURE = "no leak from the future, in value and gradient"
 MASK = "mask polarity, and padding respected"
 ORDER = "permutation equivariance"
+CACHE = "with a cache, the same as without"
+NUMBERS = "finite inputs give finite outputs"
 ORDERED = "the order of its tokens counts"
 BREAK = ("mask", "softmax", "layout")  # steps that decide which tokens an output depends on
 

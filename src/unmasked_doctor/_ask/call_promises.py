@@ -8,22 +8,22 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from unmasked_doctor._ask.caller import MASKS, AsCalled, Hiding, Reach, gaps, is_mask, other
-from unmasked_doctor._ask.promises import ALONE, FUTURE, MASK, ORDER
+from unmasked_doctor._ask.promises import ALONE, CACHE, FUTURE, MASK, NUMBERS, ORDER
+from unmasked_doctor._ask.user_call import Hiding, Reach, UserCall, is_mask, mirrored
+from unmasked_doctor._asker import gaps
 from unmasked_doctor._form import Leaf
 from unmasked_doctor._report import Finding, Given, Open, Outcome, Passed
 from unmasked_doctor._subject import STILL, brief
+from unmasked_doctor._words import HIDES, LENGTHS
 
 __all__ = ["promises"]
 
-CACHE = "with a cache, the same as without"
-NUMBERS = "finite inputs give finite outputs"
 _SAYS_PADDING = re.compile(r"(?i)pad|valid|exist|alive|real|observed|length|lens?$")
 _SAYS_HIDDEN = re.compile(r"(?i)pad|blocked|ignore|banned")
 _SAYS_SHOWN = re.compile(r"(?i)valid|exist|real|alive|observed|keep|visible|allowed")
 
 
-def promises(asked: AsCalled, *, causal: bool | None, positions: bool | None) -> Iterator[Outcome]:
+def promises(asked: UserCall, *, causal: bool | None, positions: bool | None) -> Iterator[Outcome]:
     """Ask for each promise that the call lets be asked."""
     yield from _repeated(asked)
     yield from _numbers(asked)
@@ -33,6 +33,8 @@ def promises(asked: AsCalled, *, causal: bool | None, positions: bool | None) ->
     yield from _items(asked)
     if causal:
         yield from _future(asked, hidden)
+    elif causal is None:
+        yield Open(FUTURE, "whether no token may see a later one: pass causal=True or False")
     if positions is False and not causal:
         yield from _order(asked)
     yield from _kept(asked)
@@ -40,12 +42,12 @@ def promises(asked: AsCalled, *, causal: bool | None, positions: bool | None) ->
     yield from _deaf(asked, hidden)
 
 
-def _evidence(asked: AsCalled, text: str) -> str:
+def _evidence(asked: UserCall, text: str) -> str:
     shapes = ", ".join(f"{leaf.name} {tuple(leaf.given.shape)}" for leaf in asked.leaves)
     return f"called with {shapes}: {text}"
 
 
-def _repeated(asked: AsCalled) -> Iterator[Outcome]:
+def _repeated(asked: UserCall) -> Iterator[Outcome]:
     again = asked.run(asked.given, seed=1)
     if any(
         x.shape != y.shape or bool((gaps(x, y) > asked.share).any()) for x, y in zip(asked.before, again, strict=True)
@@ -54,7 +56,7 @@ def _repeated(asked: AsCalled) -> Iterator[Outcome]:
         yield Finding(STILL, None, text, _evidence(asked, "called twice"))
 
 
-def _numbers(asked: AsCalled) -> Iterator[Outcome]:
+def _numbers(asked: UserCall) -> Iterator[Outcome]:
     finite = all(bool(x.isfinite().all()) for x in asked.given if x.is_floating_point() and not bool((x <= -1e4).any()))
     output = asked.output
     if finite and not bool(output.isfinite().all()):
@@ -67,7 +69,7 @@ def _numbers(asked: AsCalled) -> Iterator[Outcome]:
         yield Finding(NUMBERS, "fully-masked-row", text, evidence, step=step)
 
 
-def _unseen(asked: AsCalled) -> Tensor:
+def _unseen(asked: UserCall) -> Tensor:
     """Outputs of tokens that a mask, in the reading that is obeyed, or a length calls padding: (items, outputs)."""
     reach = asked.reaches.get(asked.main)
     shape = (1, 1) if reach is None else reach.moved.shape[:2]
@@ -96,20 +98,21 @@ def _seen(reach: Reach, way: Hiding) -> Tensor:
     return seen & ~way.hidden.all(-1, keepdim=True)  # who may see nothing
 
 
-def _masks(asked: AsCalled, padded_first: AsCalled | None) -> Iterator[Outcome]:
+def _masks(asked: UserCall, padded_first: UserCall | None) -> Iterator[Outcome]:
     """Ask whether what a mask hides is seen, read in either sense.
 
     What is causal sees no padding behind its tokens, whatever it does with a mask: so it is asked with padding before
     them, too.
     """
     for at, leaf in enumerate(asked.leaves):
-        tried: list[tuple[Hiding, Tensor, Reach, AsCalled]] = []
+        tried: list[tuple[Hiding, Tensor, Reach, UserCall]] = []
         for one in filter(None, (asked, padded_first)):
             for reach in one.reaches.values():
                 of_tokens = one.leaves[reach.leaf].given.dim() == one.leaves[one.main].given.dim()
                 for ways in one.hidings(at, reach) if of_tokens else ():
                     tried += [(way, _seen(reach, way), reach, one) for way in ways if bool(way.hidden.any())]
-        if not tried or not (MASKS.search(leaf.name) or leaf is asked.packed or asked.is_padded(at)):
+        named = HIDES.search(leaf.name) or LENGTHS.search(leaf.name)
+        if not tried or not (named or leaf is asked.packed or asked.is_padded(at)):
             continue
         seen_as = {(way.told, reach.leaf): 0 for way, _, reach, _ in tried}
         for way, seen, reach, _ in tried:
@@ -139,10 +142,9 @@ def _masks(asked: AsCalled, padded_first: AsCalled | None) -> Iterator[Outcome]:
         sure = cause is not None or leaf is asked.packed or asked.is_padded(at) or _SAYS_PADDING.search(leaf.name)
         step, pair = ("", pair) if sure else ("mask", None)
         yield Finding(MASK, cause, text, _evidence(asked, evidence), pair=pair, step=step)
-        return
 
 
-def _sense(asked: AsCalled, leaf: Leaf, obeyed: list[str]) -> Iterator[Outcome]:
+def _sense(asked: UserCall, leaf: Leaf, obeyed: list[str]) -> Iterator[Outcome]:
     """Tell in which sense a mask is obeyed, and where its name says the other."""
     if len(set(obeyed)) > 1 or not obeyed[0].startswith("True "):
         return
@@ -154,22 +156,24 @@ def _sense(asked: AsCalled, leaf: Leaf, obeyed: list[str]) -> Iterator[Outcome]:
         yield Finding(MASK, "mask-polarity", text, evidence, step="mask")
 
 
-def _elements(asked: AsCalled) -> Iterator[Outcome]:
+def _elements(asked: UserCall) -> Iterator[Outcome]:
     """Change all that a mask of places, such as those of an image or of pairs, hides, in each sense."""
     main, output = asked.leaves[asked.main].given, asked.output
     for leaf in asked.leaves:
         x = leaf.given
-        if main.dim() < 4 or x.shape != main.shape[:-1] or not is_mask(leaf) or not MASKS.search(leaf.name):
+        if main.dim() < 4 or x.shape != main.shape[:-1] or not is_mask(leaf) or not HIDES.search(leaf.name):
             continue
         worst = []
         for hidden in (x.bool(), ~x.bool()):
             made = asked.given
-            made[asked.main] = torch.where(hidden[..., None], other(main), main)
+            made[asked.main] = torch.where(hidden[..., None], mirrored(main), main)
             after = asked.run(made)[0]
             gap = gaps(output, after).amax(-1) if output.shape[:-1] == x.shape == after.shape[:-1] else None
             if gap is None or not bool(hidden.any()):
-                return
+                break
             worst.append(float(gap.masked_fill(hidden, 0.0).max()))
+        if len(worst) < 2:
+            continue
         if min(worst) > asked.share:
             text = f"what {leaf.name} hides is seen, whether True hides in it or shows"
             yield Finding(MASK, "padding-ignored", text, _evidence(asked, f"outputs move by {min(worst):.2g}"))
@@ -177,7 +181,7 @@ def _elements(asked: AsCalled) -> Iterator[Outcome]:
             yield Passed(MASK)
 
 
-def _items(asked: AsCalled) -> Iterator[Outcome]:
+def _items(asked: UserCall) -> Iterator[Outcome]:
     """Change one item, its tokens and then its masks, and put the items in another order, at two sizes."""
     axis, count = asked.of_items[0], asked.count
     if asked.packed is not None:
@@ -196,7 +200,7 @@ def _items(asked: AsCalled) -> Iterator[Outcome]:
             made = asked.given
             for n, rows, _ in changed:
                 made[n] = made[n].clone()
-                made[n].select(rows, 0).copy_(other(made[n].select(rows, 0)))
+                made[n].select(rows, 0).copy_(mirrored(made[n].select(rows, 0)))
             moved = asked.moved(made)
             if moved is not None and bool((moved[1:] > asked.share).any()):
                 item, token = (moved[1:] == moved[1:].max()).nonzero()[0].tolist()
@@ -207,7 +211,7 @@ def _items(asked: AsCalled) -> Iterator[Outcome]:
         yield Passed(ALONE)
 
 
-def _apart(asked: AsCalled, tensors: list[Tensor], axis: int) -> Iterator[tuple[str, float]]:
+def _apart(asked: UserCall, tensors: list[Tensor], axis: int) -> Iterator[tuple[str, float]]:
     """What an item's output depends on beside itself, and by how much of the largest it moves."""
     before = asked.run(tensors)[0]
     size = before.size(axis)
@@ -230,7 +234,7 @@ def _apart(asked: AsCalled, tensors: list[Tensor], axis: int) -> Iterator[tuple[
             for n, place in rows.items():
                 if (n in asked.content) == content:
                     row = made[n].narrow(place, at, 1)
-                    row.copy_(other(row) if content else tensors[n].narrow(place, (at + 1) % size, 1))
+                    row.copy_(mirrored(row) if content else tensors[n].narrow(place, (at + 1) % size, 1))
             worst = max(worst, gap(made, [n for n in range(size) if n != at], before))
         if worst:
             yield what, worst
@@ -239,7 +243,7 @@ def _apart(asked: AsCalled, tensors: list[Tensor], axis: int) -> Iterator[tuple[
         yield "its place in the batch", moved
 
 
-def _future(asked: AsCalled, padded: Tensor) -> Iterator[Outcome]:
+def _future(asked: UserCall, padded: Tensor) -> Iterator[Outcome]:
     """Ask whether an output notices a later token."""
     reach = asked.reaches.get(asked.main)
     if reach is not None and len(reach.tokens) < 2:
@@ -273,7 +277,7 @@ def _future(asked: AsCalled, padded: Tensor) -> Iterator[Outcome]:
     yield Finding(FUTURE, cause, text, _evidence(asked, f"{evidence} of the largest"), pair=pair)
 
 
-def _order(asked: AsCalled) -> Iterator[Outcome]:
+def _order(asked: UserCall) -> Iterator[Outcome]:
     """Put the tokens in another order, with all that goes along with them."""
     axis, placed = asked.of_tokens, asked.placed
     if axis is None or placed is None or any(leaf.given.dim() < 2 for leaf in asked.leaves):
@@ -293,10 +297,10 @@ def _order(asked: AsCalled) -> Iterator[Outcome]:
         yield Finding(ORDER, None, text, _evidence(asked, f"in another order, off by {float(gap.max()):.2g}"))
 
 
-def _kept(asked: AsCalled) -> Iterator[Outcome]:
+def _kept(asked: UserCall) -> Iterator[Outcome]:
     """Call it between two equal calls with other tokens, masks and lengths, which must change nothing."""
     check = "calls do not change each other"
-    between = [other(x) if n in asked.content else x for n, x in enumerate(asked.given)]
+    between = [mirrored(x) if n in asked.content else x for n, x in enumerate(asked.given)]
     turned = list(between)
     for n, x in enumerate(between):
         rows = asked.rows(n)
@@ -321,7 +325,7 @@ def _kept(asked: AsCalled) -> Iterator[Outcome]:
         yield Passed(check)
 
 
-def _pieces(asked: AsCalled) -> Iterator[Outcome]:
+def _pieces(asked: UserCall) -> Iterator[Outcome]:
     """Give the sequence in pieces, each with what the one before returned beside its output."""
     name, main, axis = asked.keeps, asked.leaves[asked.main].given, asked.of_tokens
     if name is None or axis is None or asked.placed is None or main.size(axis) < 3:
@@ -345,7 +349,7 @@ def _pieces(asked: AsCalled) -> Iterator[Outcome]:
     yield Passed(CACHE)
 
 
-def _deaf(asked: AsCalled, padded: Tensor) -> Iterator[Outcome]:
+def _deaf(asked: UserCall, padded: Tensor) -> Iterator[Outcome]:
     """Name tokens that no output notices, and that nothing hides; and where no output notices another token at all."""
     check = "every token is seen"
     for reach in asked.reaches.values():

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
-import inspect
 import itertools
 import re
 from collections.abc import Callable, Iterator
@@ -22,18 +21,16 @@ from torch import Tensor, nn
 
 from unmasked import _generators
 from unmasked_doctor._ask.promises import prepared
-from unmasked_doctor._asker import evaluated, floats
-from unmasked_doctor._call import bound, paths
+from unmasked_doctor._asker import evaluated, floats, gaps
+from unmasked_doctor._call import bound, parameters_of, paths, shapes_of
 from unmasked_doctor._form import Leaf, mapped
 from unmasked_doctor._report import Pair
+from unmasked_doctor._words import HIDES, HIDES_NOT, LENGTHS
 
-__all__ = ["MASKS", "AsCalled", "Hiding", "Reach", "gaps", "is_mask", "other"]
+__all__ = ["Hiding", "Reach", "UserCall", "is_mask", "mirrored"]
 
-MASKS = re.compile(r"(?i)mask|pad|valid|allow|visible|hidden|keep|alive|exist|real|observed|length|lens?$")
-_NO_MASK = re.compile(r"(?i)prefix|prompt|segment|type|loss|label|random|noise|hidden_?(state|size|dim)")
 _KEPT = re.compile(r"(?i)^(past|cache|layer_past|kv_cache|past_.*|prev.*|memory|mems?|state|incremental_state)$|cache")
 _PLACE = re.compile(r"(?i)^(step|offset|start|pos|position|index|cur|cache_position).*|_(step|offset|pos|start)$")
-_LENGTHS = re.compile(r"(?i)length|lens?$|sizes?$|num_|^n_|counts?$")
 _TOKENS_TOO = {"k", "key", "keys", "v", "value", "values", "val"}  # the queries' own, where they are as many
 _OF_KEYS = re.compile(r"(?i)^(k|v|keys?|values?|val|context|memory|mem|cond.*|enc.*|kv|past.*|cache.*)$|encoder|memory")
 _MOST = 12  # tokens that are changed
@@ -70,19 +67,25 @@ class Hiding:
     hidden: Tensor
 
 
-class AsCalled:
+class UserCall:
     """A target and a call of it.
 
     Attributes:
         form: The call, whose leaves are its tensors.
         axis: The axis of items, where there is one.
-        main: Which leaf has the tokens that outputs are of.
+        content: Which leaves may be tokens.
+        main: Which of these has the tokens that outputs are of.
     """
 
-    def __init__(self, target: Callable[..., Any], call: Any, *, batch_first: bool) -> None:
+    def __init__(
+        self, target: Callable[..., Any], call: Any, *, batch_first: bool, default: torch.device | None = None
+    ) -> None:
         self.target, self.call, self.form, self.axis = target, call, bound(target, call), 0 if batch_first else 1
-        self.leaves = self.form.leaves
+        self.leaves, self.default = self.form.leaves, default
         self.content = [n for n, leaf in enumerate(self.leaves) if _is_content(leaf)]
+        if not self.content:
+            remedy = "pass floating tensors, such as (batch, tokens, features)"
+            raise ValueError(f"call has {shapes_of(self.form)}, and none of them can be tokens: {remedy}")
         self.main = next((n for n in self.content if self.leaves[n].given.dim() > 2), self.content[0])
         self.share = _SHARE
         self.run = self._runner()
@@ -127,6 +130,10 @@ class AsCalled:
             yield lambda: copy.deepcopy(target).eval()
             yield lambda: functools.partial(_evaluate, target)
 
+    def _elsewhere(self) -> contextlib.AbstractContextManager[Any]:
+        """Where PyTorch makes tensors if nobody says where, while the target runs."""
+        return contextlib.nullcontext() if self.default is None else self.default
+
     def _of(self, target: Any) -> Callable[..., list[Tensor]]:
         held = [*target.parameters(), *target.buffers()] if isinstance(target, nn.Module) else []
         device = next((x.device for x in held), torch.device("cpu"))
@@ -140,7 +147,7 @@ class AsCalled:
 
             args = tuple(mapped(value, made, copied=True) for value in self.form.args)
             kwargs = {name: mapped(value, made, copied=True) for name, value in self.form.kwargs.items()}
-            with torch.no_grad(), _generators.forked():
+            with torch.no_grad(), _generators.forked(), self._elsewhere():
                 torch.manual_seed(seed)
                 return [x.detach().to("cpu", torch.float64) for x in floats(target(*args, **kwargs))]
 
@@ -185,7 +192,7 @@ class AsCalled:
             for n, axis in axes.items():
                 if n not in left_out:
                     last = more[n].narrow(axis, self.count - 1, 1)
-                    more[n] = torch.cat([more[n], other(last) if n in self.content else last], axis)
+                    more[n] = torch.cat([more[n], mirrored(last) if n in self.content else last], axis)
             with contextlib.suppress(Exception):  # whatever a stranger's module raises
                 self.run(more)
                 return more
@@ -196,53 +203,50 @@ class AsCalled:
         """The axis of items of each output: the one that grows with them."""
         if self.grown is None or self.rows(self.main) is None:
             return [None] * len(self.before)
-        return [_grows(x, y) for x, y in zip(self.before, self.run(self.grown), strict=False)]
+        return [_grown_axis(x, y) for x, y in zip(self.before, self.run(self.grown), strict=False)]
 
     @cached_property
-    def of_tokens(self) -> int | None:
-        """The axis of tokens of the main argument: the one along which it may be shortened, or else the usual one."""
-        main = self.leaves[self.main].given
-        items = self.rows(self.main)
+    def _shorter(self) -> tuple[int | None, Tensor | None]:
+        """The axis of tokens of the main argument, and the output with one token less.
+
+        It is the one along which all that has as many may be shortened; or else the usual one, without an output.
+        """
+        main, items = self.leaves[self.main].given, self.rows(self.main)
         axes = [axis for axis in range(main.dim()) if axis != items]
-        usual = axes[0] if axes else None
         for axis in axes[: main.dim() - (items is None)]:
-            if main.size(axis) > 2 and self.shorter(axis) is not None:
-                return axis
-        return usual
+            with contextlib.suppress(Exception):  # built for its own length
+                output = self.run([self._shortened(n, axis) for n in range(len(self.leaves))])[0]
+                if main.size(axis) > 2 and output.dim() == self.output.dim():
+                    return axis, output
+        return next(iter(axes), None), None
 
-    def shorter(self, axis: int) -> list[Tensor] | None:
-        """The call with one token less, in all that has as many."""
-        main = self.leaves[self.main].given
+    def _shortened(self, n: int, axis: int) -> Tensor:
+        main, x, items = self.leaves[self.main].given, self.leaves[n].given, self.rows(n)
         size = main.size(axis)
+        if n == self.main:
+            return main.narrow(axis, 0, size - 1)
+        for place in range(x.dim()):
+            features = n in self.content and place == x.dim() - 1
+            if place != items and x.size(place) == size and not features:
+                x = x.narrow(place, 0, size - 1)
+        return x
 
-        def cut(n: int) -> Tensor:
-            x, items = self.leaves[n].given, self.rows(n)
-            for place in range(x.dim()):
-                features = n in self.content and place == x.dim() - 1 and n != self.main
-                if place != items and x.size(place) == size and not features:
-                    x = x.narrow(place, 0, size - 1)
-            return x if n != self.main else main.narrow(axis, 0, size - 1)
-
-        made = [cut(n) for n in range(len(self.leaves))]
-        with contextlib.suppress(Exception):  # built for its own length
-            output = self.run(made)[0]
-            if output.dim() == self.output.dim():
-                return made
-        return None
+    @property
+    def of_tokens(self) -> int | None:
+        """The axis of tokens of the main argument."""
+        return self._shorter[0]
 
     @cached_property
     def placed(self) -> int | None:
         """The axis of tokens of the first output; None where it has none."""
-        axis, main, output = self.of_tokens, self.leaves[self.main].given, self.output
+        (axis, fewer), main, output = self._shorter, self.leaves[self.main].given, self.output
         if axis is None:
             return None
         size = main.size(axis)
         items = self.of_items[0]
         same = [place for place in range(output.dim()) if output.size(place) == size and place != items]
-        fewer = self.shorter(axis)
         if fewer is not None:
-            now = self.run(fewer)[0]
-            same = [place for place in same if now.size(place) == size - 1]
+            same = [place for place in same if fewer.size(place) == size - 1]
         return axis if axis in same else same[0] if same else None
 
     def moved(self, tensors: list[Tensor], before: Tensor | None = None) -> Tensor | None:
@@ -287,7 +291,7 @@ class AsCalled:
         for i in self.group(n):
             made[i] = made[i].clone()
             row = made[i].select(axis, token)  # whose last axis has features
-            row.copy_(other(row))
+            row.copy_(mirrored(row))
         return made
 
     def confirmed(self, output: int, token: int) -> bool:
@@ -298,16 +302,24 @@ class AsCalled:
         made = [x.clone() for x in self.grown]
         for n in self.group(self.main):
             row = made[n].select(axis, token)
-            row.copy_(other(row))
+            row.copy_(mirrored(row))
         before, after = (self.run(tensors)[0] for tensors in (self.grown, made))
         return bool((gaps(before, after).select(placed, output) > self.share).any())
 
     def token_axis(self, n: int) -> int | None:
         """The axis of tokens of an argument: that of the main one, where it has as many axes."""
-        x, main = self.leaves[n].given, self.leaves[self.main].given
-        if x.dim() == main.dim():
-            return self.of_tokens
-        return next((axis for axis in (2, 1) if x.dim() == 4 and self.longer(n, axis)), None)  # kept keys and values
+        same = self.leaves[n].given.dim() == self.leaves[self.main].given.dim()
+        return self.of_tokens if same else self._of_kept.get(n)
+
+    @cached_property
+    def _of_kept(self) -> dict[int, int]:
+        """The axis of tokens of kept keys and values, along which they may be longer."""
+        found = {}
+        for n in self.content:
+            for axis in (2, 1) if self.leaves[n].given.dim() == 4 else ():
+                if n not in found and self.longer(n, axis):
+                    found[n] = axis
+        return found
 
     def longer(self, n: int, axis: int) -> bool:
         """Whether it takes one token more along an axis of arguments of one shape."""
@@ -322,17 +334,12 @@ class AsCalled:
     @cached_property
     def keeps(self) -> str | None:
         """The argument that takes what is kept from piece to piece: by its name, where it was not passed."""
-        called = self.target.forward if isinstance(self.target, nn.Module) else self.target
-        try:
-            known = inspect.signature(called).parameters.values()
-        except (TypeError, ValueError):
-            return None
-        passed = {*[each.name for each in known][: len(self.form.args)], *self.form.kwargs}
+        known = [*parameters_of(self.target)]
+        passed = {*known[: len(self.form.args)], *self.form.kwargs}
         empty = {name for name, value in self.form.kwargs.items() if value is None or value == {}}
-        if any(_PLACE.search(each.name) and each.name not in passed for each in known):
+        if any(_PLACE.search(name) and name not in passed for name in known):
             return None  # where a piece begins must be said, too
-        named = [each.name for each in known if _KEPT.search(each.name)]
-        return next((name for name in named if name not in passed or name in empty), None)
+        return next((name for name in known if _KEPT.search(name) and (name not in passed or name in empty)), None)
 
     def in_pieces(self, name: str, plan: list[int], axis: int) -> Tensor | None:
         """The output of pieces of the tokens, joined; None where it returns nothing to go on with."""
@@ -346,7 +353,7 @@ class AsCalled:
             args = tuple(mapped(value, made, copied=True) for value in self.form.args)
             kwargs = {key: mapped(value, made, copied=True) for key, value in self.form.kwargs.items()}
             try:
-                with torch.no_grad(), _generators.forked():
+                with torch.no_grad(), _generators.forked(), self._elsewhere():
                     result = target(*args, **kwargs | {name: kept})
             except Exception:  # whatever a stranger's module raises
                 return None
@@ -357,7 +364,7 @@ class AsCalled:
             start += size
         return torch.cat(outputs, self.placed or 0)
 
-    def padded_first(self) -> AsCalled | None:
+    def padded_first(self) -> UserCall | None:
         """The same call with padding before the tokens, which what is causal sees; None where no mask says what is."""
         x = self.leaves[self.main].given
         leaves = [
@@ -393,7 +400,7 @@ class AsCalled:
         made, lines, known, written = self.given, [], set(), paths(self.call, self.form)
         for n, axis, place in changed:
             x = made[n] = made[n].clone()
-            x.select(axis, place).copy_(other(x.select(axis, place)))
+            x.select(axis, place).copy_(mirrored(x.select(axis, place)))
             if self.leaves[n].given.data_ptr() not in known:  # one tensor may be passed several times
                 known.add(self.leaves[n].given.data_ptr())
                 at = ", ".join([":"] * axis + [str(place)])
@@ -436,6 +443,13 @@ class AsCalled:
 
     def is_padded(self, at: int) -> bool:
         """Whether whole numbers, as ids of words, count only by being zero, as where zero is padding at one end."""
+        return at in self._padded
+
+    @cached_property
+    def _padded(self) -> set[int]:
+        return {at for at in range(len(self.leaves)) if self._counts_by_zeros(at)}
+
+    def _counts_by_zeros(self, at: int) -> bool:
         x = self.leaves[at].given
         if x.is_floating_point() or x.is_complex() or x.dtype == torch.bool or not bool((x == 0).any()):
             return False
@@ -454,7 +468,7 @@ class AsCalled:
         """For an argument that may hide tokens, each way to read it, for the tokens that were asked about."""
         leaf, (items, outputs, _) = self.leaves[at], reach.moved.shape
         x, axis = leaf.given, self.token_axis(reach.leaf)
-        if _NO_MASK.search(leaf.name) or axis is None:
+        if HIDES_NOT.search(leaf.name) or axis is None:
             return
         size = self.leaves[reach.leaf].given.size(axis)
         if leaf is self.packed:
@@ -466,7 +480,7 @@ class AsCalled:
         if tuple(x.shape) == (items, size) and self.is_padded(at):
             yield [Hiding(f"0 is padding in {leaf.name}", (x == 0)[:, None, reach.tokens])]
             return
-        if x.dim() == 1 and x.numel() == items and _LENGTHS.search(leaf.name) and not x.is_floating_point():
+        if x.dim() == 1 and x.numel() == items and LENGTHS.search(leaf.name) and not x.is_floating_point():
             if int(x.max()) <= size and int(x.min()) >= 0:
                 yield [Hiding(f"{leaf.name} counts tokens", (torch.arange(size) >= x[:, None])[:, None, reach.tokens])]
             return
@@ -508,8 +522,8 @@ def is_mask(leaf: Leaf) -> bool:
         return True
     binary = bool(((x == 0) | (x == 1)).all()) if x.numel() else False
     if x.is_floating_point():
-        return x.dim() > 1 and (bool(((x == 0) | (x <= -1e4)).all()) or (binary and bool(MASKS.search(leaf.name))))
-    return x.dim() > 1 and binary and bool(MASKS.search(leaf.name))
+        return x.dim() > 1 and (bool(((x == 0) | (x <= -1e4)).all()) or (binary and bool(HIDES.search(leaf.name))))
+    return x.dim() > 1 and binary and bool(HIDES.search(leaf.name))
 
 
 def _is_offsets(leaf: Leaf, main: Tensor) -> bool:
@@ -518,18 +532,11 @@ def _is_offsets(leaf: Leaf, main: Tensor) -> bool:
     return whole and x.dim() == 1 and len(x) > 1 and bool(x[0] == 0) and int(x[-1]) == main.size(0)
 
 
-def other(x: Tensor) -> Tensor:
-    """Other numbers, made of the same ones."""
+def mirrored(x: Tensor) -> Tensor:
+    """Other numbers, made of the same ones, by what one line of Python says."""
     return 1 - x.flip(-1)
 
 
-def gaps(before: Tensor, after: Tensor) -> Tensor:
-    """By how much each number differs, as a share of the largest; what is NaN in both does not."""
-    same = (before == after) | (before.isnan() & after.isnan())
-    size = before.nan_to_num(0, 0, 0).abs().max().clamp(min=1e-12)
-    return torch.where(same, 0.0, (before - after).abs() / size).nan_to_num(torch.inf, torch.inf)
-
-
-def _grows(x: Tensor, y: Tensor) -> int | None:
+def _grown_axis(x: Tensor, y: Tensor) -> int | None:
     axes = [axis for axis in range(x.dim()) if x.dim() == y.dim() and y.size(axis) == x.size(axis) + 1]
     return axes[0] if len(axes) == 1 else None
