@@ -253,6 +253,60 @@ class Nothing(Mine):
         return [len(x)]
 
 
+class Narrow(Causal):
+    """Computes in 16 bits, where no step can be told from rounding."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x).bfloat16().to(x.dtype)
+
+
+def test_a_promise_that_calls_show_to_be_broken_is_told_whatever_else_cannot_be_asked() -> None:
+    report = diagnose(Narrow("ahead"), x(), causal=True)
+    assert FUTURE in [finding.check for finding in report.findings], report
+    assert diagnose(Narrow(), x(), causal=True).named == ()
+
+
+class Pooled(Mine):
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x).mean(1)
+
+
+def test_an_option_that_could_not_be_used_is_told_and_one_that_is_none_is_refused() -> None:
+    report = diagnose(Pooled(), x(), causal=False, tokens=5, training=True)
+    told = {each.check: each.needs for each in report.inconclusive}
+    assert {"tokens=5", "training=True"} <= told.keys(), report
+    assert "whose outputs tell which are tokens" in told["tokens=5"]
+    for name in ("causal", "positions"):
+        with pytest.raises(ValueError, match=f"{name} is 'yes'; pass True, False, or None if that is not known"):
+            diagnose(Pooled(), x(), **{name: "yes"})
+    with pytest.raises(ValueError, match="call has mask \\(2, 5\\), and none of them can be tokens: pass floating"):
+        diagnose(lambda mask: mask.double(), {"mask": PADDED})
+
+
+def test_whether_later_tokens_may_be_seen_is_asked_for() -> None:
+    assert "pass causal=True or False" in str(diagnose(Causal(), x()).inconclusive)
+    assert "pass causal=True or False" not in str(diagnose(Causal(), x(), causal=True).inconclusive)
+
+
+class Twice(Causal):
+    """Takes two masks, of which one may be ignored."""
+
+    def __init__(self, ignored: str) -> None:
+        super().__init__()
+        self.ignored = ignored
+
+    def forward(self, x: Tensor, seen: Tensor, pad_mask: Tensor) -> Tensor:
+        shown = torch.ones(1, 5, 5).bool() if self.ignored == "seen" else seen
+        shown = shown & (~pad_mask[:, None] if self.ignored != "pad_mask" else True)
+        return self.attend(x, x, x, torch.where(shown[:, None], 0.0, -1e9))
+
+
+@pytest.mark.parametrize("ignored", ["", "pad_mask"])
+def test_each_mask_is_asked_about(ignored: str) -> None:
+    report = diagnose(Twice(ignored), (x(), SQUARE.expand(2, -1, -1), PADDED.flip(1)))
+    assert [f"what {ignored} hides" in finding.told for finding in report.findings] == [True] * bool(ignored), report
+
+
 def test_what_breaks_no_promise_is_a_difference() -> None:
     """A name that says the reverse, and tokens that nobody sees."""
     reversed_ = diagnose(Causal("reversed"), (x(), PADDED), causal=True)

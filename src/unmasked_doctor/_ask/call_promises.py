@@ -28,7 +28,7 @@ def promises(asked: UserCall, *, causal: bool | None, positions: bool | None) ->
     yield from _repeated(asked)
     yield from _numbers(asked)
     hidden = _unseen(asked)
-    yield from _masks(asked, asked.padded_first() if causal else None)
+    yield from _masks(asked, asked.with_masks_turned())
     yield from _elements(asked)
     yield from _items(asked)
     if causal:
@@ -98,15 +98,15 @@ def _seen(reach: Reach, way: Hiding) -> Tensor:
     return seen & ~way.hidden.all(-1, keepdim=True)  # who may see nothing
 
 
-def _masks(asked: UserCall, padded_first: UserCall | None) -> Iterator[Outcome]:
+def _masks(asked: UserCall, turned: UserCall | None) -> Iterator[Outcome]:
     """Ask whether what a mask hides is seen, read in either sense.
 
-    What is causal sees no padding behind its tokens, whatever it does with a mask: so it is asked with padding before
-    them, too.
+    What is causal, by itself or by another mask, sees no padding behind its tokens, whatever it does with a mask: so it
+    is asked with padding at the other end, too.
     """
     for at, leaf in enumerate(asked.leaves):
         tried: list[tuple[Hiding, Tensor, Reach, UserCall]] = []
-        for one in filter(None, (asked, padded_first)):
+        for one in filter(None, (asked, turned)):
             for reach in one.reaches.values():
                 of_tokens = one.leaves[reach.leaf].given.dim() == one.leaves[one.main].given.dim()
                 for ways in one.hidings(at, reach) if of_tokens else ():
@@ -133,7 +133,7 @@ def _masks(asked: UserCall, padded_first: UserCall | None) -> Iterator[Outcome]:
         )
         what = f"{asked.leaves[reach.leaf].name}'s token {reach.tokens[token]} of item {item}"
         evidence = f"{what} moves output {output} by {float(reach.gap[item, output, token]):.2g} of the largest"
-        evidence += "" if one is asked else ", with padding before the tokens"
+        evidence += "" if one is asked else ", with padding at the other end"
         axis = asked.token_axis(reach.leaf)
         changed = [(n, axis, reach.tokens[token]) for n in asked.group(reach.leaf)] if axis is not None else []
         told = f"two calls differ only in token {reach.tokens[token]}, which {leaf.name} hides, and an output moves"

@@ -364,8 +364,8 @@ class UserCall:
             start += size
         return torch.cat(outputs, self.placed or 0)
 
-    def padded_first(self) -> UserCall | None:
-        """The same call with padding before the tokens, which what is causal sees; None where no mask says what is."""
+    def with_masks_turned(self) -> UserCall | None:
+        """The same call with padding at the other end of the tokens; None where no mask says what is padding."""
         x = self.leaves[self.main].given
         leaves = [
             replace(leaf, given=leaf.given.flip(1))
