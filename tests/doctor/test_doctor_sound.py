@@ -268,6 +268,7 @@ def test_the_mode_that_a_caller_is_in_changes_nothing_in_what_is_found(mode: str
 
     def found() -> list[object]:
         reports = [diagnose(target, embed_dim=E, num_heads=H, causal=False) for target in targets]
+        reports += [diagnose(target, x, num_heads=H, causal=False) for target in targets]
         return [*reports, diagnose_model(model, x).ok]
 
     here = found()

@@ -160,6 +160,13 @@ def test_a_mask_on_another_device_is_told(there: torch.device) -> None:
     assert "same device" in finding.evidence
 
 
+def test_a_call_is_asked_there_also_where_new_tensors_come_there_by_default(there: torch.device) -> None:
+    module, x = Attention(12, 3, causal=True, **SDPA).to(there), torch.randn(2, 5, 12)
+    assert not diagnose(module, x.to(there), causal=True).named
+    with there:
+        assert not diagnose(module, x.to(there), causal=True).named
+
+
 def test_a_model_is_examined_there(there: torch.device) -> None:
     layers = (nn.TransformerEncoderLayer(12, 3, batch_first=True, device=there) for _ in range(2))
     report = diagnose_model(nn.Sequential(*layers), torch.randn(2, 5, 12, device=there))
