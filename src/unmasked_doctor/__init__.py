@@ -9,8 +9,8 @@ through these modules:
 - `_judge` judges each step of that call, and compares the outputs with those of an independent attention.
 - `_ask` has the questions that need only calls of the target.
 - `_diagnose` asks in order, and makes the report; `_report` has its parts: `Finding`, `Open`, `Passed` and `Given`.
-- `_model` examines whole models by the same listener. `_asker` calls them with inputs that differ in one thing, by which
-  `_apart`, `_padded`, `_later` and `_pieces` ask for promises; `_unlike` finds the layer that is unlike the others.
+- `_model` examines whole models by the same listener. `_asker` calls them with inputs that differ in one thing, by
+  which `_apart`, `_padded`, `_later` and `_pieces` ask for promises; `_unlike` finds the layer that is unlike the rest.
 """
 
 from unmasked_doctor._ask.promises import prepared
