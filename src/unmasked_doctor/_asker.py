@@ -15,12 +15,10 @@ from torch import Tensor, nn
 
 from unmasked import _generators
 from unmasked_doctor._form import mapped
+from unmasked_doctor._tensors import floats, share_moved
 from unmasked_doctor._words import HIDES, HIDES_NOT, LENGTHS
 
-__all__ = [
-    "Answers", "Asker", "Given", "Noticed", "Padding", "evaluated", "floats", "gaps", "other", "share_moved",
-    "tensors_in",
-]  # fmt: skip
+__all__ = ["Answers", "Asker", "Given", "Noticed", "Padding", "evaluated", "other"]
 
 # What an argument is called that says something of the tokens, and is none of them.
 _ABOUT = re.compile(
@@ -30,7 +28,6 @@ _PADDING = re.compile(
     r"(?i)(^|_)(attention|attn|padding|pad|key_padding|valid|token)_?mask$|^(mask|src_mask|x_mask|pads?|padded)$|padding"
 )
 _DECODED = ("decoder_input_ids", "decoder_inputs_embeds", "tgt", "decoder_ids", "decoder_inputs")
-_LEAST = 1e-4  # of the largest output: what moves less is rounding
 
 
 @dataclass(frozen=True)
@@ -174,47 +171,6 @@ def evaluated(model: nn.Module, *, gradients: bool = False) -> Iterator[None]:
     finally:
         for module, mode in modes:
             module.training = mode
-
-
-def tensors_in(value: Any, *, objects: bool = False) -> Iterator[Tensor]:
-    """The tensors in what a module gave or takes: in dicts, lists, tuples, dataclasses, and in any object if asked."""
-    held: list[Any] = []
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, Mapping):
-        held = list(value.values())
-    elif isinstance(value, list | tuple):
-        held = list(value)
-    elif hasattr(value, "__dataclass_fields__"):
-        held = [getattr(value, name) for name in value.__dataclass_fields__]
-    elif objects and hasattr(value, "__dict__") and not isinstance(value, nn.Module):
-        held = list(vars(value).values())
-    for each in held:
-        yield from tensors_in(each, objects=objects)
-
-
-def floats(output: Any) -> Iterator[Tensor]:
-    """The tensors of floating numbers in what a module gave."""
-    for x in tensors_in(output):
-        if x.is_floating_point() and x.layout is torch.strided and not x.is_nested:
-            yield x
-
-
-def gaps(before: Tensor, after: Tensor, size: Tensor | None = None) -> Tensor:
-    """By how much each number differs, as a share of the largest, or of a size; what is NaN in both does not."""
-    same = (before == after) | (before.isnan() & after.isnan())
-    size = before.nan_to_num(0, 0, 0).abs().max() if size is None else size
-    apart = torch.where(same, 0.0, (before - after).abs() / size.clamp(min=1e-12))
-    return apart.nan_to_num(torch.inf, torch.inf)
-
-
-def share_moved(before: Tensor, after: Tensor, axis: int, at: Tensor) -> float | None:
-    """By how much the largest of these rows moved, as a share of the largest number; None where they have no such."""
-    if before.shape != after.shape or before.dim() <= axis or before.size(axis) <= int(at.max()) or not before.numel():
-        return None
-    one, two = (x.index_select(axis, at.to(x.device)).to(torch.float64) for x in (before, after))
-    share = float(gaps(one, two, before.to(torch.float64).nan_to_num(0, 0, 0).abs().max()).max())
-    return share if share > _LEAST else 0.0
 
 
 class Asker:

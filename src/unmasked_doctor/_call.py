@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from unmasked_doctor._asker import floats
 from unmasked_doctor._form import Form, Leaf, mapped, tabled
+from unmasked_doctor._tensors import floats
 
 __all__ = [
     "Form", "as_given", "bound", "called", "never_passed", "parameters_of", "paths", "reordered", "runs_as_given",

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from unmasked_doctor._asker import Asker, share_moved
+from unmasked_doctor._asker import Asker
+from unmasked_doctor._tensors import share_moved
 
 __all__ = ["Changed", "with_other_later_tokens"]
 

@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from unmasked_doctor._asker import Given, evaluated, floats, other, share_moved
+from unmasked_doctor._asker import Given, evaluated, other
+from unmasked_doctor._tensors import floats, share_moved
 
 __all__ = ["mixers"]
 

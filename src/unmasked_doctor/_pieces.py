@@ -12,7 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from unmasked_doctor._asker import Answers, Asker, Given, tensors_in
+from unmasked_doctor._asker import Answers, Asker, Given
+from unmasked_doctor._tensors import tensors_in
 
 __all__ = ["Fed", "fed_in_pieces"]
 

@@ -10,10 +10,10 @@ from torch import Tensor
 
 from unmasked_doctor._ask.promises import ALONE, CACHE, FUTURE, MASK, NUMBERS, ORDER
 from unmasked_doctor._ask.user_call import Hiding, Reach, UserCall, is_mask, mirrored
-from unmasked_doctor._asker import gaps
 from unmasked_doctor._form import Leaf
 from unmasked_doctor._report import Finding, Given, Open, Outcome, Passed
 from unmasked_doctor._subject import STILL, brief
+from unmasked_doctor._tensors import gaps
 from unmasked_doctor._words import HIDES, LENGTHS
 
 __all__ = ["promises"]

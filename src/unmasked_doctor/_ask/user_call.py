@@ -21,10 +21,11 @@ from torch import Tensor, nn
 
 from unmasked import _generators
 from unmasked_doctor._ask.promises import prepared
-from unmasked_doctor._asker import evaluated, floats, gaps
+from unmasked_doctor._asker import evaluated
 from unmasked_doctor._call import bound, parameters_of, paths, shapes_of
 from unmasked_doctor._form import Leaf, mapped
 from unmasked_doctor._report import Pair
+from unmasked_doctor._tensors import floats, gaps
 from unmasked_doctor._words import HIDES, HIDES_NOT, LENGTHS
 
 __all__ = ["Hiding", "Reach", "UserCall", "is_mask", "mirrored"]
