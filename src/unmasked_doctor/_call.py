@@ -47,13 +47,19 @@ def bound(target: Callable[..., Any], call: Any) -> Form:
     names = [*parameters][: len(args)]
     names += [f"argument {i}" for i in range(len(names), len(args))]
 
-    def leaf(name: str) -> Callable[[Tensor], Leaf]:
-        return lambda x: Leaf(name, x.detach().to("cpu"))
-
     return Form(
-        tuple(mapped(value, leaf(name), Tensor) for name, value in zip(names, args, strict=True)),
-        {name: mapped(value, leaf(name), Tensor) for name, value in kwargs.items()},
+        tuple(_leaves(value, name) for name, value in zip(names, args, strict=True)),
+        {name: _leaves(value, name) for name, value in kwargs.items()},
     )
+
+
+def _leaves(value: Any, name: str) -> Any:
+    """An argument with a leaf in the place of each tensor, called as its argument is, or by its key in a dict."""
+    if type(value) is dict:
+        return {key: _leaves(each, str(key)) for key, each in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(_leaves(each, name) for each in value)
+    return Leaf(name, value.detach().to("cpu")) if isinstance(value, Tensor) else value
 
 
 def parameters_of(target: Callable[..., Any]) -> dict[str, inspect.Parameter]:

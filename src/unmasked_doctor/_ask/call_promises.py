@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from unmasked_doctor._ask.call_designs import designs
 from unmasked_doctor._ask.promises import ALONE, CACHE, FUTURE, MASK, NUMBERS, ORDER
 from unmasked_doctor._ask.user_call import Hiding, Reach, UserCall, is_mask, mirrored
 from unmasked_doctor._form import Leaf
@@ -40,11 +41,7 @@ def promises(asked: UserCall, *, causal: bool | None, positions: bool | None) ->
     yield from _kept(asked)
     yield from _pieces(asked) if causal else ()
     yield from _deaf(asked, hidden)
-
-
-def _evidence(asked: UserCall, text: str) -> str:
-    shapes = ", ".join(f"{leaf.name} {tuple(leaf.given.shape)}" for leaf in asked.leaves)
-    return f"called with {shapes}: {text}"
+    yield from designs(asked)
 
 
 def _repeated(asked: UserCall) -> Iterator[Outcome]:
@@ -53,7 +50,7 @@ def _repeated(asked: UserCall) -> Iterator[Outcome]:
         x.shape != y.shape or bool((gaps(x, y) > asked.share).any()) for x, y in zip(asked.before, again, strict=True)
     ):
         text = "the same call twice gives two outputs, in evaluation"
-        yield Finding(STILL, None, text, _evidence(asked, "called twice"))
+        yield Finding(STILL, None, text, asked.evidence("called twice"))
 
 
 def _numbers(asked: UserCall) -> Iterator[Outcome]:
@@ -64,7 +61,7 @@ def _numbers(asked: UserCall) -> Iterator[Outcome]:
         text = "finite inputs give numbers that are NaN or infinite"
         rows = asked.by_row((~output.isfinite()).to(torch.float64)) > 0
         real = rows & ~_unseen(asked)
-        evidence = _evidence(asked, f"{count} of {output.numel()} are not finite")
+        evidence = asked.evidence(f"{count} of {output.numel()} are not finite")
         step = "" if bool(real.any()) else "mask"  # nobody may read what padding gives
         yield Finding(NUMBERS, "fully-masked-row", text, evidence, step=step)
 
@@ -141,7 +138,7 @@ def _masks(asked: UserCall, turned: UserCall | None) -> Iterator[Outcome]:
         # A mask may be for something else than hiding, such as blocks: then only its name says that it hides.
         sure = cause is not None or leaf is asked.packed or asked.is_padded(at) or _SAYS_PADDING.search(leaf.name)
         step, pair = ("", pair) if sure else ("mask", None)
-        yield Finding(MASK, cause, text, _evidence(asked, evidence), pair=pair, step=step)
+        yield Finding(MASK, cause, text, asked.evidence(evidence), pair=pair, step=step)
 
 
 def _sense(asked: UserCall, leaf: Leaf, obeyed: list[str]) -> Iterator[Outcome]:
@@ -152,8 +149,12 @@ def _sense(asked: UserCall, leaf: Leaf, obeyed: list[str]) -> Iterator[Outcome]:
     shows = obeyed[0].startswith("True shows")
     if (shows and _SAYS_HIDDEN.search(leaf.name)) or (not shows and _SAYS_SHOWN.search(leaf.name)):
         text = f"{obeyed[0]}, and its name says the other"
-        evidence = _evidence(asked, f"tokens that it {'does not mark' if shows else 'marks'} move no other output")
-        yield Finding(MASK, "mask-polarity", text, evidence, step="mask")
+    elif not shows and leaf.given.dtype != torch.bool and not _SAYS_HIDDEN.search(leaf.name):
+        text = f"{obeyed[0]}, which is of {leaf.given.dtype}: tokenizers mark what is a token with 1"
+    else:
+        return
+    evidence = asked.evidence(f"tokens that it {'does not mark' if shows else 'marks'} move no other output")
+    yield Finding(MASK, "mask-polarity", text, evidence, step="mask")
 
 
 def _elements(asked: UserCall) -> Iterator[Outcome]:
@@ -176,7 +177,7 @@ def _elements(asked: UserCall) -> Iterator[Outcome]:
             continue
         if min(worst) > asked.share:
             text = f"what {leaf.name} hides is seen, whether True hides in it or shows"
-            yield Finding(MASK, "padding-ignored", text, _evidence(asked, f"outputs move by {min(worst):.2g}"))
+            yield Finding(MASK, "padding-ignored", text, asked.evidence(f"outputs move by {min(worst):.2g}"))
         else:
             yield Passed(MASK)
 
@@ -200,13 +201,13 @@ def _items(asked: UserCall) -> Iterator[Outcome]:
             made = asked.given
             for n, rows, _ in changed:
                 made[n] = made[n].clone()
-                made[n].select(rows, 0).copy_(mirrored(made[n].select(rows, 0)))
+                made[n].select(rows, 0).copy_(asked.other(n, made[n].select(rows, 0)))
             moved = asked.moved(made)
             if moved is not None and bool((moved[1:] > asked.share).any()):
                 item, token = (moved[1:] == moved[1:].max()).nonzero()[0].tolist()
                 told = f"two calls differ only in item 0, and an output of item {item + 1} moves"
                 pair = asked.pair(ALONE, told, changed, (item + 1, token))
-        yield Finding(ALONE, None, text, _evidence(asked, evidence), pair=pair)
+        yield Finding(ALONE, None, text, asked.evidence(evidence), pair=pair)
     else:
         yield Passed(ALONE)
 
@@ -234,7 +235,7 @@ def _apart(asked: UserCall, tensors: list[Tensor], axis: int) -> Iterator[tuple[
             for n, place in rows.items():
                 if (n in asked.content) == content:
                     row = made[n].narrow(place, at, 1)
-                    row.copy_(mirrored(row) if content else tensors[n].narrow(place, (at + 1) % size, 1))
+                    row.copy_(asked.other(n, row) if content else tensors[n].narrow(place, (at + 1) % size, 1))
             worst = max(worst, gap(made, [n for n in range(size) if n != at], before))
         if worst:
             yield what, worst
@@ -274,7 +275,7 @@ def _future(asked: UserCall, padded: Tensor) -> Iterator[Outcome]:
     told = f"two calls differ only in token {reach.tokens[token]}, and the output of token {output} moves"
     pair = asked.pair(FUTURE, told, changed, (item, output))
     cause = "no-causal-mask" if dense else None
-    yield Finding(FUTURE, cause, text, _evidence(asked, f"{evidence} of the largest"), pair=pair)
+    yield Finding(FUTURE, cause, text, asked.evidence(f"{evidence} of the largest"), pair=pair)
 
 
 def _order(asked: UserCall) -> Iterator[Outcome]:
@@ -294,13 +295,13 @@ def _order(asked: UserCall) -> Iterator[Outcome]:
     gap = asked.by_row(gaps(before, after.roll(-1, placed))) if after.shape == before.shape else None
     if gap is not None and float(gap.max()) > asked.share:
         text = "its outputs depend on the order of the tokens, and positions=False says that it must not count"
-        yield Finding(ORDER, None, text, _evidence(asked, f"in another order, off by {float(gap.max()):.2g}"))
+        yield Finding(ORDER, None, text, asked.evidence(f"in another order, off by {float(gap.max()):.2g}"))
 
 
 def _kept(asked: UserCall) -> Iterator[Outcome]:
     """Call it between two equal calls with other tokens, masks and lengths, which must change nothing."""
     check = "calls do not change each other"
-    between = [mirrored(x) if n in asked.content else x for n, x in enumerate(asked.given)]
+    between = [asked.other(n, x) if n in asked.content else x for n, x in enumerate(asked.given)]
     turned = list(between)
     for n, x in enumerate(between):
         rows = asked.rows(n)
@@ -319,7 +320,7 @@ def _kept(asked: UserCall) -> Iterator[Outcome]:
     if max(apart, default=0.0) > asked.share:
         text = "what a call gives depends on the calls before it: something is kept from call to call"
         yield Finding(
-            check, None, text, _evidence(asked, f"after another call, off by {max(apart):.2g} of the largest")
+            check, None, text, asked.evidence(f"after another call, off by {max(apart):.2g} of the largest")
         )
     else:
         yield Passed(check)
@@ -344,7 +345,7 @@ def _pieces(asked: UserCall) -> Iterator[Outcome]:
             evidence = (
                 f"{size} tokens given as {' + '.join(map(str, plan))}: output {at} is off by {float(gap[at]):.2g}"
             )
-            yield Finding(CACHE, None, text, _evidence(asked, f"{evidence} of the largest"))
+            yield Finding(CACHE, None, text, asked.evidence(f"{evidence} of the largest"))
             return
     yield Passed(CACHE)
 
@@ -362,14 +363,14 @@ def _deaf(asked: UserCall, padded: Tensor) -> Iterator[Outcome]:
         name = asked.leaves[reach.leaf].name
         if bool(lost.all()) and not bool(padded.all()):
             text = f"no output depends on {name}"
-            evidence = _evidence(asked, f"other numbers in {name} move nothing")
+            evidence = asked.evidence(f"other numbers in {name} move nothing")
             yield Finding("every argument counts", None, text, evidence, step="inputs")
             continue
         lost = lost & (~lost).cumsum(0).bool()  # behind a token that is noticed: a window forgets what is before
         if bool(lost.any()):
             which = ", ".join(str(reach.tokens[n]) for n in lost.nonzero().flatten().tolist())
             text = f"no output notices some tokens of {name}, which nothing hides"
-            evidence = _evidence(asked, f"token {which} moves no output")
+            evidence = asked.evidence(f"token {which} moves no output")
             yield Finding(check, None, text, evidence, step="mask")
     own = asked.reaches.get(asked.main)
     if own is not None and len(asked.reaches) == 1 and own.moved.size(1) == len(own.tokens) > 2:
@@ -377,5 +378,5 @@ def _deaf(asked: UserCall, padded: Tensor) -> Iterator[Outcome]:
         alone = all(asked.leaves[n].given.dim() < 2 or n in asked.group(asked.main) for n in asked.content)
         if alone and not bool(others.any()):
             text = "no output depends on another token: nothing attends"
-            evidence = _evidence(asked, "each token moves its own output alone")
+            evidence = asked.evidence("each token moves its own output alone")
             yield Finding("other tokens are seen", None, text, evidence, step="mask")

@@ -84,10 +84,12 @@ class UserCall:
         self.target, self.call, self.form, self.axis = target, call, bound(target, call), 0 if batch_first else 1
         self.leaves, self.default = self.form.leaves, default
         self.content = [n for n, leaf in enumerate(self.leaves) if _is_content(leaf)]
+        self.content = self.content or [n for n, leaf in enumerate(self.leaves) if _are_ids(leaf)][:1]
         if not self.content:
-            remedy = "pass floating tensors, such as (batch, tokens, features)"
+            remedy = "pass floating tensors, such as (batch, tokens, features), or ids of (batch, tokens)"
             raise ValueError(f"call has {shapes_of(self.form)}, and none of them can be tokens: {remedy}")
         self.main = next((n for n in self.content if self.leaves[n].given.dim() > 2), self.content[0])
+        self.words = not self.leaves[self.main].given.is_floating_point()
         self.share = _SHARE
         self.run = self._runner()
         self.main = self._main()
@@ -99,7 +101,7 @@ class UserCall:
 
         def fits(n: int) -> bool:
             x = self.leaves[n].given
-            return x.dim() > 2 and x.dim() == output.dim() and x.shape[:-1] == output.shape[:-1]
+            return not self.words and x.dim() > 2 and x.dim() == output.dim() and x.shape[:-1] == output.shape[:-1]
 
         fitting = [n for n in self.content if fits(n)]
         named = [n for n in fitting if not _OF_KEYS.search(self.leaves[n].name)]
@@ -131,6 +133,9 @@ class UserCall:
             yield lambda: copy.deepcopy(target).eval()
             yield lambda: functools.partial(_evaluate, target)
 
+    def _cast(self, x: Tensor) -> Tensor:
+        return x.to(self.dtype) if x.is_floating_point() else x
+
     def _elsewhere(self) -> contextlib.AbstractContextManager[Any]:
         """Where PyTorch makes tensors if nobody says where, while the target runs."""
         return contextlib.nullcontext() if self.default is None else self.default
@@ -143,8 +148,7 @@ class UserCall:
             rest = iter(tensors)
 
             def made(_: Leaf) -> Tensor:
-                x = next(rest).clone().to(device)
-                return x.to(self.dtype) if x.is_floating_point() else x
+                return self._cast(next(rest).clone().to(device))
 
             args = tuple(mapped(value, made, copied=True) for value in self.form.args)
             kwargs = {name: mapped(value, made, copied=True) for name, value in self.form.kwargs.items()}
@@ -153,6 +157,10 @@ class UserCall:
                 return [x.detach().to("cpu", torch.float64) for x in floats(target(*args, **kwargs))]
 
         return run
+
+    def evidence(self, text: str) -> str:
+        """What was seen, with the shapes of the call."""
+        return f"called with {', '.join(f'{x.name} {tuple(x.given.shape)}' for x in self.leaves)}: {text}"
 
     # What is asked
 
@@ -171,7 +179,7 @@ class UserCall:
     def rows(self, n: int) -> int | None:
         """The axis of items of a tensor."""
         x, main = self.leaves[n].given, self.leaves[self.main].given
-        if self.packed is not None or main.dim() < 3:
+        if self.packed is not None or main.dim() < 3 - self.words:
             return None
         count = main.size(self.axis)
         axes = [self.axis, 0] if x.dim() > 1 else [0]
@@ -193,7 +201,7 @@ class UserCall:
             for n, axis in axes.items():
                 if n not in left_out:
                     last = more[n].narrow(axis, self.count - 1, 1)
-                    more[n] = torch.cat([more[n], mirrored(last) if n in self.content else last], axis)
+                    more[n] = torch.cat([more[n], self.other(n, last) if n in self.content else last], axis)
             with contextlib.suppress(Exception):  # whatever a stranger's module raises
                 self.run(more)
                 return more
@@ -216,18 +224,19 @@ class UserCall:
         axes = [axis for axis in range(main.dim()) if axis != items]
         for axis in axes[: main.dim() - (items is None)]:
             with contextlib.suppress(Exception):  # built for its own length
-                output = self.run([self._shortened(n, axis) for n in range(len(self.leaves))])[0]
+                output = self.run([self.shortened(n, axis) for n in range(len(self.leaves))])[0]
                 if main.size(axis) > 2 and output.dim() == self.output.dim():
                     return axis, output
         return next(iter(axes), None), None
 
-    def _shortened(self, n: int, axis: int) -> Tensor:
+    def shortened(self, n: int, axis: int) -> Tensor:
+        """An argument of the call with one token less."""
         main, x, items = self.leaves[self.main].given, self.leaves[n].given, self.rows(n)
         size = main.size(axis)
         if n == self.main:
             return main.narrow(axis, 0, size - 1)
         for place in range(x.dim()):
-            features = n in self.content and place == x.dim() - 1
+            features = n in self.content and place == x.dim() - 1 and not self.words
             if place != items and x.size(place) == size and not features:
                 x = x.narrow(place, 0, size - 1)
         return x
@@ -292,8 +301,16 @@ class UserCall:
         for i in self.group(n):
             made[i] = made[i].clone()
             row = made[i].select(axis, token)  # whose last axis has features
-            row.copy_(mirrored(row))
+            row.copy_(self.other(i, row))
         return made
+
+    def other(self, n: int, x: Tensor) -> Tensor:
+        """Other numbers in place of some of an argument's; of ids, other ids that it has, and never zero."""
+        if x.is_floating_point():
+            return mirrored(x)
+        ids = self.leaves[n].given
+        known = ids[ids > 0].unique()
+        return torch.where(x > 0, known[(torch.searchsorted(known, x) + 1) % len(known)], x)
 
     def confirmed(self, output: int, token: int) -> bool:
         """Whether an output notices a token in another number of items, too; or whether that is refused."""
@@ -303,7 +320,7 @@ class UserCall:
         made = [x.clone() for x in self.grown]
         for n in self.group(self.main):
             row = made[n].select(axis, token)
-            row.copy_(mirrored(row))
+            row.copy_(self.other(n, row))
         before, after = (self.run(tensors)[0] for tensors in (self.grown, made))
         return bool((gaps(before, after).select(placed, output) > self.share).any())
 
@@ -349,7 +366,7 @@ class UserCall:
             rest = iter(self.given)
 
             def made(_: Leaf, start: int = start, size: int = size, rest: Iterator[Tensor] = rest) -> Tensor:
-                return next(rest).narrow(axis, start, size).to(self.dtype)
+                return self._cast(next(rest).narrow(axis, start, size))
 
             args = tuple(mapped(value, made, copied=True) for value in self.form.args)
             kwargs = {key: mapped(value, made, copied=True) for key, value in self.form.kwargs.items()}
@@ -401,11 +418,13 @@ class UserCall:
         made, lines, known, written = self.given, [], set(), paths(self.call, self.form)
         for n, axis, place in changed:
             x = made[n] = made[n].clone()
-            x.select(axis, place).copy_(mirrored(x.select(axis, place)))
+            row = self.other(n, x.select(axis, place))
+            x.select(axis, place).copy_(row)
             if self.leaves[n].given.data_ptr() not in known:  # one tensor may be passed several times
                 known.add(self.leaves[n].given.data_ptr())
                 at = ", ".join([":"] * axis + [str(place)])
-                lines += [f"x = {written[n]}", f"x[{at}] = 1 - x[{at}].flip(-1)"]
+                become = f"torch.tensor({row.tolist()})" if self.words else f"1 - x[{at}].flip(-1)"
+                lines += [f"x = {written[n]}", f"x[{at}] = {become}"]
         index: list[str] = [":"] * self.output.dim()
         for along, place in ((self.of_items[0], row[0]), (self.placed, row[1])):
             if along is not None:
@@ -514,6 +533,15 @@ def _evaluate(target: nn.Module, *args: Any, **kwargs: Any) -> Any:
 
 def _is_content(leaf: Leaf) -> bool:
     return leaf.given.is_floating_point() and leaf.given.dim() > 1 and not is_mask(leaf)
+
+
+def _are_ids(leaf: Leaf) -> bool:
+    """Whether an argument may be ids of words, (items, tokens): whole numbers, of which there are several kinds."""
+    x = leaf.given
+    if x.is_floating_point() or x.is_complex() or x.dtype == torch.bool or x.dim() != 2 or is_mask(leaf):
+        return False
+    steps = x[:, 1:] - x[:, :-1]
+    return len(x[x > 0].unique()) > 1 and not bool((steps == 1).all())  # which would be places
 
 
 def is_mask(leaf: Leaf) -> bool:

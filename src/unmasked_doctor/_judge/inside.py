@@ -134,7 +134,7 @@ def _judge(view: View, inside: Inside) -> None:
     if not garbled:
         inside.add(_chains(view, base))
         same = view.asked(view.case(_many(view, base), same=True), base)
-        inside.add(turning(view, same.call))
+        inside.add(turning(view, same))
         inside.made = Made(view, same)
         inside.add(projections(inside.made, scores, clear=not inside.findings))
     if any(each.step == "layout" for each in inside.findings) and not scores.biased:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from unmasked_doctor._listen.calls import ROLES, Call
-from unmasked_doctor._listen.view import View, unclear
+from unmasked_doctor._listen.view import Run, View, unclear
 from unmasked_doctor._report import Given, Outcome
 
 __all__ = ["turning"]
@@ -16,8 +16,9 @@ __all__ = ["turning"]
 _INVERSE, _INVERSE_ROUGH = 1e-9, 1e-4  # of a matrix, from which part of its size on a singular value counts
 
 
-def turning(view: View, call: Call) -> Iterator[Outcome]:
-    """Give every place the same content: what differs is the place's own."""
+def turning(view: View, run: Run) -> Iterator[Outcome]:
+    """Judge a run in which every place was given the same content: what differs is the place's own."""
+    call = run.call
     turns = {n: _turn(view, getattr(call, n)) for n in ROLES}
     q, k, v = turns["query"], turns["key"], turns["value"]
     if v is not None and not _still(v):
@@ -30,6 +31,9 @@ def turning(view: View, call: Call) -> Iterator[Outcome]:
         return
     centred = [x - x.mean(0) for x in (call.query, call.key)]
     if centred[0].size(-1) == centred[1].size(-1) and q is not None and k is not None and _still(q) and _still(k):
+        if all(_rotated(run, each) for each in run.calls) and call.query.size(2) > 1:
+            text = "queries and keys are turned alike at every place, as where heads are counted as places"
+            yield view.wrong("positions", None, text)
         return
     products = centred[0] @ centred[1].mT
     by_distance = _by_distance(view, products)
@@ -66,6 +70,11 @@ def turning(view: View, call: Call) -> Iterator[Outcome]:
     elif view.near(q, k) and not _still(q @ q.mT):
         cause, text = "rope-in-bfloat16", "the angles, or their sines and cosines, are rounded as in 16 bits"
     yield view.wrong("positions", cause, text)
+
+
+def _rotated(run: Run, call: Call) -> bool:
+    """Whether pairs of features, each times a cosine and a sine, were added to make queries and keys."""
+    return all(each.turned and each.varied for each in run.events[call.first].facts)
 
 
 def _by_distance(view: View, products: Tensor) -> bool:
