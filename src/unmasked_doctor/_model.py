@@ -137,6 +137,9 @@ def alone(seen: Seen, *, backward: bool = False) -> Iterator[Finding]:
         (wires.viewed, "layout", "heads", "view-without-transpose",
          f"the heads of its {' and '.join(wires.viewed)} are split by a view alone: a head reads the features of "
          "other tokens", view, "followed"),
+        (wires.torn and not wires.viewed, "layout", "heads", None,
+         f"its {' and '.join(wires.torn)} is put together of several tokens' features, as by a reshape that does not "
+         "move axes first", "by the rows and columns of what its layer gave", "followed"),
         (firsts, "layout", "tokens", "only-first-item",
          f"every item has the {' and '.join(firsts)} of the first one", "each head reads rows of the first item",
          "followed"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -50,12 +51,12 @@ def _placed_in_vain(asked: UserCall) -> Iterator[Outcome]:
     if len(waves) != len(fewer) or not of_places:
         return
     after = asked.run(made)[0]
-    if after.shape == asked.output.shape and float(gaps(asked.output.roll(1, placed), after).min()) >= 0:
+    if after.shape == asked.output.shape:
         moved = asked.by_row(gaps(asked.output.roll(1, placed), after)).amax(-1)
         if bool((moved <= asked.share).any()):
             text = "it computes sines and cosines of places, and the order of its tokens changes nothing"
-            evidence = f"tokens in another order give the same outputs in that order: {int((moved <= asked.share).sum())} of {len(moved)} items"
-            yield Finding("positions", None, text, asked.evidence(evidence), step="positions")
+            evidence = asked.evidence("tokens in another order give the same outputs in that order")
+            yield Finding("positions", None, text, evidence, step="positions")
 
 
 class _Waves(DispatchMode):
@@ -65,16 +66,17 @@ class _Waves(DispatchMode):
         super().__init__()
         self.results: list[Tensor] = []
 
-    def __torch_dispatch__(self, func: object, types: object, args: object = (), kwargs: object = None) -> object:
-        result = func(*args, **(kwargs or {}))  # type: ignore[operator,misc]
-        if getattr(func, "overloadpacket", func).__name__ in ("sin", "cos", "polar"):  # type: ignore[attr-defined]
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if getattr(func, "overloadpacket", func).__name__ in ("sin", "cos", "polar"):
             self.results.append(result.detach().clone())
         return result
 
 
 def _waves(asked: UserCall, tensors: list[Tensor]) -> list[Tensor]:
+    waves = _Waves()
     try:
-        with _Waves() as waves:
+        with waves:
             asked.run(tensors)
     except Exception:  # whatever a stranger's module raises
         return []
@@ -93,7 +95,12 @@ def _begin_again(asked: UserCall) -> Iterator[Outcome]:
     for item, row in enumerate(places[0].given.reshape(-1, tokens)):
         starts = [n for n in range(tokens) if row[n] == 0]
         sizes = [b - a for a, b in itertools.pairwise([*starts, tokens])]
-        inside = torch.arange(tokens) - torch.tensor(starts)[torch.bucketize(torch.arange(tokens), torch.tensor(starts), right=True) - 1] if starts[:1] == [0] else None
+        inside = (
+            torch.arange(tokens)
+            - torch.tensor(starts)[torch.bucketize(torch.arange(tokens), torch.tensor(starts), right=True) - 1]
+            if starts[:1] == [0]
+            else None
+        )
         if inside is None or len(starts) < 2 or min(sizes) < 2 or not torch.equal(row.long(), inside):
             continue
         moved = reach.moved[item] if item < reach.moved.size(0) else reach.moved[0]
@@ -119,7 +126,9 @@ def _boundary(asked: UserCall) -> Iterator[Outcome]:
     main, memory = asked.leaves[asked.main].given, asked.leaves[rest[0]].given
     if memory.dim() != main.dim() or main.size(axis) < 3:
         return
-    if [size for n, size in enumerate(main.shape) if n != axis] != [n for at, n in enumerate(memory.shape) if at != axis]:
+    if [size for n, size in enumerate(main.shape) if n != axis] != [
+        n for at, n in enumerate(memory.shape) if at != axis
+    ]:
         return
     made = asked.given
     made[rest[0]] = torch.cat([memory, main.narrow(axis, 0, 1)], axis)
@@ -161,7 +170,7 @@ def _events(asked: UserCall, tensors: list[Tensor]) -> list[Event]:
 
 
 def _strange_scores(asked: UserCall) -> Iterator[Outcome]:
-    """Tell of scores of a query and a key that move with a third token, and neither with all of a query nor of a key."""
+    """Tell of scores that move with a third token, and neither with all of their query's nor of their key's."""
     axis = asked.of_tokens
     if axis is None:
         return
@@ -176,10 +185,10 @@ def _strange_scores(asked: UserCall) -> Iterator[Outcome]:
             valid = (one > -1e4) & (two > -1e4) & (one < 1e4) & (two < 1e4)
             most = one.masked_fill(~valid, 0.0).abs().max()
             moved = valid & ((one - two).abs() > asked.share * most)
-            full = [(moved | ~valid).all(along, keepdim=True) for along in (-1, -2)]
-            stray = moved & ~full[0] & ~full[1]
-            stray[..., token, :] = False
-            stray[..., :, token] = False
+            own = torch.zeros(size, size, dtype=torch.bool)
+            own[token], own[:, token] = True, True
+            full = [(moved | ~valid | own).all(along, keepdim=True) for along in (-1, -2)]
+            stray = moved & ~own & ~full[0] & ~full[1]
             if n == 0 and bool(stray.any()):
                 query, key = stray.nonzero()[0][-2:].tolist()
                 text = "the score of a query and a key moves with a third token, as where a row is shifted into another"
@@ -198,7 +207,7 @@ def _scores(asked: UserCall, tensors: list[Tensor], size: int) -> list[Tensor]:
 
 
 def _grid(asked: UserCall) -> Iterator[Outcome]:
-    """Ask which tokens of an image see each other: rows, columns, windows and grids are products of evenly spaced lines."""
+    """Ask which tokens of an image see each other: rows, columns and windows are products of evenly spaced lines."""
     main = asked.leaves[asked.main].given
     if main.dim() < 4 or asked.output.shape != main.shape or asked.rows(asked.main) != 0:
         return
@@ -219,7 +228,9 @@ def _grid(asked: UserCall) -> Iterator[Outcome]:
         for n, line in enumerate(lines):
             steps[n] |= {b - a for a, b in itertools.pairwise(line)}
         if any(len(each) > 1 for each in steps):
-            text = "tokens at opposite borders of the image see each other, as in windows that are rolled and not masked"
+            text = (
+                "tokens at opposite borders of the image see each other, as in windows that are rolled and not masked"
+            )
             yield Finding("grid", None, text, asked.evidence(told), step="mask")
             return
 

@@ -30,6 +30,7 @@ def promises(asked: UserCall, *, causal: bool | None, positions: bool | None) ->
     yield from _numbers(asked)
     hidden = _unseen(asked)
     yield from _masks(asked, asked.with_masks_turned())
+    yield from _longer(asked)
     yield from _elements(asked)
     yield from _items(asked)
     if causal:
@@ -155,6 +156,38 @@ def _sense(asked: UserCall, leaf: Leaf, obeyed: list[str]) -> Iterator[Outcome]:
         return
     evidence = asked.evidence(f"tokens that it {'does not mark' if shows else 'marks'} move no other output")
     yield Finding(MASK, "mask-polarity", text, evidence, step="mask")
+
+
+def _longer(asked: UserCall) -> Iterator[Outcome]:
+    """Where padding is told by the tokens alone, zeros or one id at the end of an item: ask with one more of it."""
+    axis, placed, x = asked.of_tokens, asked.placed, asked.leaves[asked.main].given
+    if axis != 1 or placed is None or len(asked.leaves) > len(asked.group(asked.main)) or asked.of_items[0] is None:
+        return
+    same = (x[:, 1:] == x[:, :-1]).flatten(2).all(-1) if not asked.words else (x[:, 1:] == x[:, :-1])
+    ends = [int((~row).flip(0).cumsum(0).eq(0).sum()) for row in same]  # how often the last token stands before it
+    item = max(range(len(ends)), key=lambda n: ends[n])
+    last = x[item, -1]
+    padded = (x == last) if asked.words else (x == 0).all(-1)
+    behind = padded.flip(1).cumprod(1).flip(1).bool()
+    if not ends[item] or not torch.equal(padded, behind) or not (asked.words or not bool(last.any())):
+        return
+    made = asked.given
+    for n in asked.group(asked.main):
+        made[n] = torch.cat([made[n], last.expand_as(x[:, :1])], 1)
+    try:
+        after = asked.run(made)[0]
+    except Exception:  # built for its own length
+        return
+    if after.dim() != asked.output.dim() or after.size(placed) != x.size(1) + 1:
+        return
+    gap = asked.by_row(gaps(asked.output, after.narrow(placed, 0, x.size(1)))).masked_fill(padded, 0.0)
+    if float(gap.max()) <= asked.share:
+        yield Passed(MASK)
+        return
+    item, token = (gap == gap.max()).nonzero()[0].tolist()
+    text = f"padding behind the tokens, {'id ' + str(int(last)) if asked.words else 'zeros'}, is seen"
+    evidence = f"one more of it moves output {token} of item {item} by {float(gap.max()):.2g} of the largest"
+    yield Finding(MASK, "padding-ignored", text, asked.evidence(evidence), step="mask")
 
 
 def _elements(asked: UserCall) -> Iterator[Outcome]:
@@ -319,15 +352,15 @@ def _kept(asked: UserCall) -> Iterator[Outcome]:
     apart = [float(gaps(x, y).max()) if x.shape == y.shape else torch.inf for x, y in pairs if x.numel()]
     if max(apart, default=0.0) > asked.share:
         text = "what a call gives depends on the calls before it: something is kept from call to call"
-        yield Finding(
-            check, None, text, asked.evidence(f"after another call, off by {max(apart):.2g} of the largest")
-        )
+        yield Finding(check, None, text, asked.evidence(f"after another call, off by {max(apart):.2g} of the largest"))
     else:
         yield Passed(check)
 
 
 def _pieces(asked: UserCall) -> Iterator[Outcome]:
     """Give the sequence in pieces, each with what the one before returned beside its output."""
+    if asked.keeps is None:  # what was kept was passed
+        asked = asked.from_nothing() or asked
     name, main, axis = asked.keeps, asked.leaves[asked.main].given, asked.of_tokens
     if name is None or axis is None or asked.placed is None or main.size(axis) < 3:
         return

@@ -382,6 +382,28 @@ class UserCall:
             start += size
         return torch.cat(outputs, self.placed or 0)
 
+    def from_nothing(self) -> UserCall | None:
+        """The same call without what was kept of tokens before; None where that is passed nowhere, or needed."""
+        known, axis, main = parameters_of(self.target), self.of_tokens, self.leaves[self.main]
+        passed = dict(zip(known, self.form.args, strict=False)) | dict(self.form.kwargs)
+        empty: dict[str, Any] = {name: {} for name, value in passed.items() if type(value) is dict}
+        kept = [name for name in passed if name in known and _KEPT.search(name)]
+        kept = [name for name in kept if name in empty or known[name].default is None]
+        if len(kept) != 1 or axis is None or main.name in kept or len(self.form.args) > len(known):
+            return None
+        more = (4 + main.given.size(axis) - 1) // main.given.size(axis)
+
+        def made(leaf: Leaf) -> Tensor:
+            tokens = leaf.given.shape == main.given.shape
+            return torch.cat([leaf.given, mirrored(leaf.given)] * more, axis) if tokens else leaf.given
+
+        call = {name: mapped(value, made, copied=True) for name, value in passed.items() if name not in kept}
+        call |= {name: empty[name] for name in kept if name in empty}
+        try:
+            return UserCall(self.target, call, batch_first=self.axis == 0, default=self.default)
+        except Exception:  # whatever a stranger's module raises
+            return None
+
     def with_masks_turned(self) -> UserCall | None:
         """The same call with padding at the other end of the tokens; None where no mask says what is padding."""
         x = self.leaves[self.main].given
@@ -418,12 +440,12 @@ class UserCall:
         made, lines, known, written = self.given, [], set(), paths(self.call, self.form)
         for n, axis, place in changed:
             x = made[n] = made[n].clone()
-            row = self.other(n, x.select(axis, place))
-            x.select(axis, place).copy_(row)
+            token = self.other(n, x.select(axis, place))
+            x.select(axis, place).copy_(token)
             if self.leaves[n].given.data_ptr() not in known:  # one tensor may be passed several times
                 known.add(self.leaves[n].given.data_ptr())
                 at = ", ".join([":"] * axis + [str(place)])
-                become = f"torch.tensor({row.tolist()})" if self.words else f"1 - x[{at}].flip(-1)"
+                become = f"torch.tensor({token.tolist()})" if self.words else f"1 - x[{at}].flip(-1)"
                 lines += [f"x = {written[n]}", f"x[{at}] = {become}"]
         index: list[str] = [":"] * self.output.dim()
         for along, place in ((self.of_items[0], row[0]), (self.placed, row[1])):

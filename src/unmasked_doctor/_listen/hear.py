@@ -124,6 +124,8 @@ class Listener(DispatchMode):
             return self._softmax(func, args, kwargs)
         if name in ("bmm", "mm", "addmm", "baddbmm"):
             return self._product(func, name, args, kwargs)
+        if func is _aten.convolution.default and _pointwise(*args):
+            return self._convolution(func, args)
         if self.kernel and hasattr(func, "decompose"):
             with self:
                 result = func.decompose(*args, **kwargs)
@@ -157,6 +159,21 @@ class Listener(DispatchMode):
         ids = (self.blank.new_ones(made.numel()).cumsum(0) + (event.first - 1)).view(made.shape)
         self._learn(made, ids, Facts(gain=float(alpha)))
         return made
+
+    def _convolution(self, func: Any, args: Any) -> Tensor:
+        """Hear a convolution that takes each place alone: channels, which stand second, times a matrix."""
+        x, weight = args[:2]
+        result = func(*args)
+        left, laid = x.flatten(2).mT, result.flatten(2).mT
+        right = weight.flatten(1).mT.expand(len(left), -1, -1)
+        event = Event("product", (left, right), left @ right, matrix=weight)
+        made = self._note(event, laid, change_added=True)
+        result = result if made is laid else made.mT.reshape(result.shape)
+        event.first = self.count
+        self.count += made.numel()
+        ids = (self.blank.new_ones(made.numel()).cumsum(0) + (event.first - 1)).view(made.shape)
+        self._learn(result, ids.mT.reshape(result.shape), Facts())
+        return result
 
     def _softmax(self, func: Any, args: Any, kwargs: Any) -> Tensor:
         scores, axis = args[0], int(args[1] if len(args) > 1 else kwargs["dim"])
@@ -318,6 +335,13 @@ class Listener(DispatchMode):
             return facts
         gap = int((others.expand(ids.shape) - ids).flatten()[0])
         return replace(facts, varied=facts.varied and more.varied, turned=facts.turned or abs(gap))
+
+
+def _pointwise(x: Tensor, weight: Tensor, bias: Any, stride: Any, padding: Any, *more: Any) -> bool:
+    """Whether a convolution takes each place alone."""
+    _, transposed, _, groups = more
+    alone = weight.dim() > 2 and weight[0, 0].numel() == 1 and {*stride} == {1} and {*padding} == {0}
+    return alone and groups == 1 and not transposed
 
 
 def product_of(events: list[Event], number: int) -> int | None:

@@ -39,6 +39,7 @@ class Wires:
         reads: For each role and head of the queries, what it reads.
         turns: For query and key, what is done to them in between; of the value, ``value`` tells it.
         viewed: The roles whose heads were split by a view alone.
+        torn: The roles whose vectors are put together of several tokens' features, and of none of these all.
         tokens: For each role, whether it is read of "its own" tokens, of "the first item", or of "other tokens".
         own: Whether keys are made of what queries are made of; None where that could not be told.
         merge: "right", "viewed" (without a transpose), "mixed" (other tokens), or None where no layer follows.
@@ -51,6 +52,7 @@ class Wires:
     reads: dict[str, tuple[Reads, ...]] = field(default_factory=dict)
     turns: dict[str, Turn] = field(default_factory=dict)
     viewed: list[str] = field(default_factory=list)
+    torn: list[str] = field(default_factory=list)
     tokens: dict[str, str] = field(default_factory=dict)
     own: bool | None = None
     merge: str | None = None
@@ -111,7 +113,11 @@ def _reads(wires: Wires, role: str, event: Event, ids: Tensor, module: str) -> N
         return
     each = count // items
     flat = rows[0] * (heads * dim) + features[0] - features[0].min()
-    if min(heads, tokens) > 1 and torch.equal(flat, torch.arange(heads * tokens * dim).view(heads, tokens, dim)):
+    if (
+        min(heads, tokens) > 1
+        and heads != tokens
+        and torch.equal(flat, torch.arange(heads * tokens * dim).view(heads, tokens, dim))
+    ):
         wires.viewed.append(role)
         wires.tokens[role] = "other tokens"
     elif bool((rows == rows[..., :1]).all()):
@@ -124,8 +130,18 @@ def _reads(wires: Wires, role: str, event: Event, ids: Tensor, module: str) -> N
         wires.tokens[role] = "its own" if own else "the first item" if firsts else "other tokens"
     else:
         wires.tokens[role] = "other tokens"
+        if _torn(rows[0], features[0]):
+            wires.torn.append(role)
     name = _relative(event.module, module)
     wires.reads[role] = tuple((name, tuple(sorted(set(features[0, head, -1].tolist())))) for head in range(heads))
+
+
+def _torn(rows: Tensor, features: Tensor) -> bool:
+    """Whether a vector has other features of one token than of another one: (heads, tokens, features)."""
+    for row, feature in zip(rows.flatten(0, 1).tolist(), features.flatten(0, 1).tolist(), strict=True):
+        if len(set(row)) * len(set(feature)) != len(row):
+            return True
+    return False
 
 
 def _turn(product: Event, ids: Tensor) -> Turn:
