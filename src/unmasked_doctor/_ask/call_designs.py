@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from unmasked._private import DispatchMode
-from unmasked_doctor._ask.user_call import UserCall, is_mask
+from unmasked_doctor._ask.leaves import is_mask
+from unmasked_doctor._ask.user_call import UserCall
 from unmasked_doctor._form import Leaf
 from unmasked_doctor._listen.hear import Event, heard
 from unmasked_doctor._report import Finding, Outcome

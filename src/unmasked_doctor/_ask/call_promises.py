@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from unmasked_doctor._ask.call_designs import designs
+from unmasked_doctor._ask.leaves import is_mask, mirrored
 from unmasked_doctor._ask.promises import ALONE, CACHE, FUTURE, MASK, NUMBERS, ORDER
-from unmasked_doctor._ask.user_call import Hiding, Reach, UserCall, is_mask, mirrored
+from unmasked_doctor._ask.user_call import Hiding, Reach, UserCall
 from unmasked_doctor._form import Leaf
 from unmasked_doctor._report import Finding, Given, Open, Outcome, Passed
 from unmasked_doctor._subject import STILL, brief
@@ -96,6 +97,14 @@ def _seen(reach: Reach, way: Hiding) -> Tensor:
     return seen & ~way.hidden.all(-1, keepdim=True)  # who may see nothing
 
 
+def _hides_some(reach: Reach, way: Hiding) -> bool:
+    """Whether a reading hides tokens, and leaves outputs that notice anything."""
+    lives = reach.moved.any(-1)
+    if reach.moved.size(1) == len(reach.tokens):
+        lives = lives & ~way.hidden.all(1)
+    return bool(way.hidden.any()) and bool(lives.any())
+
+
 def _masks(asked: UserCall, turned: UserCall | None) -> Iterator[Outcome]:
     """Ask whether what a mask hides is seen, read in either sense.
 
@@ -108,7 +117,7 @@ def _masks(asked: UserCall, turned: UserCall | None) -> Iterator[Outcome]:
             for reach in one.reaches.values():
                 of_tokens = one.leaves[reach.leaf].given.dim() == one.leaves[one.main].given.dim()
                 for ways in one.hidings(at, reach) if of_tokens else ():
-                    tried += [(way, _seen(reach, way), reach, one) for way in ways if bool(way.hidden.any())]
+                    tried += [(way, _seen(reach, way), reach, one) for way in ways if _hides_some(reach, way)]
         named = HIDES.search(leaf.name) or LENGTHS.search(leaf.name)
         if not tried or not (named or leaf is asked.packed or asked.is_padded(at)):
             continue
@@ -359,21 +368,22 @@ def _kept(asked: UserCall) -> Iterator[Outcome]:
 
 def _pieces(asked: UserCall) -> Iterator[Outcome]:
     """Give the sequence in pieces, each with what the one before returned beside its output."""
-    if asked.keeps is None:  # what was kept was passed
+    if not asked.keeps:  # what was kept was passed
         asked = asked.from_nothing() or asked
-    name, main, axis = asked.keeps, asked.leaves[asked.main].given, asked.of_tokens
-    if name is None or axis is None or asked.placed is None or main.size(axis) < 3:
+    names, main, axis = asked.keeps, asked.leaves[asked.main].given, asked.of_tokens
+    if not names or axis is None or asked.placed is None or main.size(axis) < 3:
         return
     if any(n not in asked.group(asked.main) for n in range(len(asked.leaves))):
         return  # what else goes along with the tokens is not known
     size = main.size(axis)
     for plan in ([size - 2, 1, 1], [1] * size, [2, size - 2]):
-        output = asked.in_pieces(name, plan, axis)
+        output = asked.in_pieces(names, plan, axis)
         if output is None or output.shape != asked.output.shape:
             return
         gap = asked.by_row(gaps(asked.output, output)).amax(0)
         if float(gap.max()) > asked.share:
-            text = f"in pieces, each with the {name} that the one before returned, it gives another output than at once"
+            kept = " and ".join(names)
+            text = f"in pieces, each with the {kept} that the one before returned, it gives another output than at once"
             at = int((gap > asked.share).nonzero()[0])
             evidence = (
                 f"{size} tokens given as {' + '.join(map(str, plan))}: output {at} is off by {float(gap[at]):.2g}"
@@ -381,6 +391,26 @@ def _pieces(asked: UserCall) -> Iterator[Outcome]:
             yield Finding(CACHE, None, text, asked.evidence(f"{evidence} of the largest"))
             return
     yield Passed(CACHE)
+
+
+def _unused(asked: UserCall) -> Iterator[Outcome]:
+    """Name whole numbers, such as positions, or a row of them, that change nothing when they come in another order."""
+    for n, leaf in enumerate(asked.leaves):
+        x = leaf.given
+        if n in asked.content or is_mask(leaf) or x.dtype == torch.bool or x.is_floating_point() or x.dim() == 0:
+            continue
+        rows = [x[at] for at in range(len(x))] if x.dim() > 2 and len(x) < 5 else []
+        for what, part in [(leaf.name, x), *((f"{leaf.name}[{at}]", row) for at, row in enumerate(rows))]:
+            other = x.clone()
+            turned = part.flip(-1)
+            if what == leaf.name:
+                other = turned
+            else:
+                other[int(what[:-1].rpartition("[")[2])] = turned
+            if not torch.equal(other, x) and not asked.any_moves(set(), {n: other}):
+                evidence = asked.evidence(f"the other way round {what} moves nothing")
+                yield Finding("every argument counts", None, f"no output depends on {what}", evidence, step="inputs")
+                break
 
 
 def _deaf(asked: UserCall, padded: Tensor) -> Iterator[Outcome]:
@@ -395,6 +425,8 @@ def _deaf(asked: UserCall, padded: Tensor) -> Iterator[Outcome]:
         lost = unseen.all(0)
         name = asked.leaves[reach.leaf].name
         if bool(lost.all()) and not bool(padded.all()):
+            if asked.any_moves({reach.leaf}):
+                continue  # another output than the first
             text = f"no output depends on {name}"
             evidence = asked.evidence(f"other numbers in {name} move nothing")
             yield Finding("every argument counts", None, text, evidence, step="inputs")
@@ -405,6 +437,7 @@ def _deaf(asked: UserCall, padded: Tensor) -> Iterator[Outcome]:
             text = f"no output notices some tokens of {name}, which nothing hides"
             evidence = asked.evidence(f"token {which} moves no output")
             yield Finding(check, None, text, evidence, step="mask")
+    yield from _unused(asked)
     own = asked.reaches.get(asked.main)
     if own is not None and len(asked.reaches) == 1 and own.moved.size(1) == len(own.tokens) > 2:
         others = own.moved & ~torch.eye(len(own.tokens), dtype=torch.bool)

@@ -20,15 +20,16 @@ import torch
 from torch import Tensor, nn
 
 from unmasked import _generators
+from unmasked_doctor._ask.leaves import are_ids, is_content, is_mask, is_offsets, mirrored, padding_id
 from unmasked_doctor._ask.promises import prepared
 from unmasked_doctor._asker import evaluated
 from unmasked_doctor._call import bound, parameters_of, paths, shapes_of
 from unmasked_doctor._form import Leaf, mapped
 from unmasked_doctor._report import Pair
 from unmasked_doctor._tensors import floats, gaps
-from unmasked_doctor._words import HIDES, HIDES_NOT, LENGTHS
+from unmasked_doctor._words import HIDES_NOT, LENGTHS
 
-__all__ = ["Hiding", "Reach", "UserCall", "is_mask", "mirrored"]
+__all__ = ["Hiding", "Reach", "UserCall"]
 
 _KEPT = re.compile(r"(?i)^(past|cache|layer_past|kv_cache|past_.*|prev.*|memory|mems?|state|incremental_state)$|cache")
 _PLACE = re.compile(r"(?i)^(step|offset|start|pos|position|index|cur|cache_position).*|_(step|offset|pos|start)$")
@@ -83,17 +84,17 @@ class UserCall:
     ) -> None:
         self.target, self.call, self.form, self.axis = target, call, bound(target, call), 0 if batch_first else 1
         self.leaves, self.default = self.form.leaves, default
-        self.content = [n for n, leaf in enumerate(self.leaves) if _is_content(leaf)]
-        self.content = self.content or [n for n, leaf in enumerate(self.leaves) if _are_ids(leaf)][:1]
+        self.content = [n for n, leaf in enumerate(self.leaves) if is_content(leaf)]
+        self.content = self.content or [n for n, leaf in enumerate(self.leaves) if are_ids(leaf)][:1]
         if not self.content:
             remedy = "pass floating tensors, such as (batch, tokens, features), or ids of (batch, tokens)"
             raise ValueError(f"call has {shapes_of(self.form)}, and none of them can be tokens: {remedy}")
         self.main = next((n for n in self.content if self.leaves[n].given.dim() > 2), self.content[0])
         self.words = not self.leaves[self.main].given.is_floating_point()
-        self.share = _SHARE
+        self.share, self.dtype = _SHARE, torch.float64
         self.run = self._runner()
         self.main = self._main()
-        self.packed = next((leaf for leaf in self.leaves if _is_offsets(leaf, self.leaves[self.main].given)), None)
+        self.packed = next((leaf for leaf in self.leaves if is_offsets(leaf, self.leaves[self.main].given)), None)
 
     def _main(self) -> int:
         """The argument that outputs are of: the first that is as long, and no keys by name if others are none."""
@@ -109,12 +110,18 @@ class UserCall:
 
     def _runner(self) -> Callable[..., list[Tensor]]:
         """A copy of the target that may be called: in float64 where it runs so, or else in its own precision."""
+        found = None
         for make in self._makers():
             with contextlib.suppress(Exception):  # it cannot be copied, or does not compute in this precision
                 run = self._of(make())
-                if run(self.given):
-                    self._make = make
-                    return run
+                outputs, kept = run(self.given), (make, run, self.dtype, self.share)
+                found = found or (kept if outputs else None)
+                if outputs and all(bool(x.isfinite().all()) for x in outputs):
+                    found = kept  # what overflows in float64 alone, as float32's numbers times its lowest, is none
+                    break
+        if found is not None:
+            self._make, run, self.dtype, self.share = found
+            return run
         raise ValueError(f"{type(self.target).__name__} returns no floating tensor, of which something could be asked")
 
     def fresh(self) -> Callable[..., list[Tensor]]:
@@ -270,6 +277,23 @@ class UserCall:
             return None
         return self.by_row(gaps(before, after))
 
+    def any_moves(self, content: set[int], put: dict[int, Tensor] | None = None) -> bool:
+        """Whether any output moves with other tokens of these arguments, or with others in their place."""
+        made = self.given
+        for n in content:
+            for i in self.group(n):
+                made[i] = self.other(i, made[i])
+        for n, x in (put or {}).items():
+            made[n] = x
+        try:
+            after = self.run(made)
+        except Exception:  # whatever a stranger's module raises
+            return True
+        return any(
+            x.shape != y.shape or bool((gaps(x, y) > self.share).any())
+            for x, y in zip(self.before, after, strict=False)
+        )
+
     def by_row(self, gap: Tensor) -> Tensor:
         """The largest number of each row of an output: (items or 1, tokens or 1)."""
         items, tokens = self.of_items[0], self.placed
@@ -350,18 +374,20 @@ class UserCall:
             return False
 
     @cached_property
-    def keeps(self) -> str | None:
-        """The argument that takes what is kept from piece to piece: by its name, where it was not passed."""
+    def keeps(self) -> list[str]:
+        """The arguments, one or two, that take what is kept from piece to piece: by name, where not passed."""
         known = [*parameters_of(self.target)]
         passed = {*known[: len(self.form.args)], *self.form.kwargs}
         empty = {name for name, value in self.form.kwargs.items() if value is None or value == {}}
         if any(_PLACE.search(name) and name not in passed for name in known):
-            return None  # where a piece begins must be said, too
-        return next((name for name in known if _KEPT.search(name) and (name not in passed or name in empty)), None)
+            return []  # where a piece begins must be said, too
+        names = [name for name in known if _KEPT.search(name) and (name not in passed or name in empty)]
+        return names if len(names) == 2 and _in_two(*names) else names[:1]
 
-    def in_pieces(self, name: str, plan: list[int], axis: int) -> Tensor | None:
+    def in_pieces(self, names: list[str], plan: list[int], axis: int) -> Tensor | None:
         """The output of pieces of the tokens, joined; None where it returns nothing to go on with."""
-        target, kept, outputs, start = self._make(), self.form.kwargs.get(name), [], 0
+        target, outputs, start = self._make(), [], 0
+        kept = {name: self.form.kwargs.get(name) for name in names}
         for size in plan:
             rest = iter(self.given)
 
@@ -372,12 +398,14 @@ class UserCall:
             kwargs = {key: mapped(value, made, copied=True) for key, value in self.form.kwargs.items()}
             try:
                 with torch.no_grad(), _generators.forked(), self._elsewhere():
-                    result = target(*args, **kwargs | {name: kept})
+                    result = target(*args, **kwargs | kept)
             except Exception:  # whatever a stranger's module raises
                 return None
             if not isinstance(result, tuple) or not isinstance(result[0], Tensor) or result[-1] is None:
                 return None
-            kept = result[-1]
+            if len(result) <= len(names):
+                return None
+            kept = dict(zip(names, result[-len(names) :], strict=True))
             outputs.append(result[0].to("cpu", torch.float64))
             start += size
         return torch.cat(outputs, self.placed or 0)
@@ -389,7 +417,7 @@ class UserCall:
         empty: dict[str, Any] = {name: {} for name, value in passed.items() if type(value) is dict}
         kept = [name for name in passed if name in known and _KEPT.search(name)]
         kept = [name for name in kept if name in empty or known[name].default is None]
-        if len(kept) != 1 or axis is None or main.name in kept or len(self.form.args) > len(known):
+        if not kept or len(kept) > 2 or axis is None or main.name in kept or len(self.form.args) > len(known):
             return None
         more = (4 + main.given.size(axis) - 1) // main.given.size(axis)
 
@@ -484,23 +512,23 @@ class UserCall:
         return found
 
     def is_padded(self, at: int) -> bool:
-        """Whether whole numbers, as ids of words, count only by being zero, as where zero is padding at one end."""
+        """Whether whole numbers, as ids of words, count only by being the one that stands for padding."""
         return at in self._padded
 
     @cached_property
     def _padded(self) -> set[int]:
-        return {at for at in range(len(self.leaves)) if self._counts_by_zeros(at)}
+        return {at for at in range(len(self.leaves)) if self._counts_by_padding(at)}
 
-    def _counts_by_zeros(self, at: int) -> bool:
+    def _counts_by_padding(self, at: int) -> bool:
         x = self.leaves[at].given
-        if x.is_floating_point() or x.is_complex() or x.dtype == torch.bool or not bool((x == 0).any()):
+        pad = padding_id(x)
+        if pad is None or at in self.content:
             return False
-        if bool(((x == 0) | (x == 1)).all()):
-            return False
-        made = self.given
-        made[at] = torch.where(x != 0, x.roll(1, 1).clamp(min=1), 0)
+        known, made = x[x.ne(pad)].unique(), self.given
+        rolled = x.roll(1, 1)
+        made[at] = torch.where(x.eq(pad), x, torch.where(rolled.eq(pad), known[0], rolled))
         others = self.moved(made)
-        made[at] = x.clamp(min=1)
+        made[at] = torch.where(x.eq(pad), known[0], x)
         without = self.moved(made)
         if others is None or without is None:
             return False
@@ -520,7 +548,8 @@ class UserCall:
                 yield [Hiding(f"{leaf.name} parts sequences", apart[None])]
             return
         if tuple(x.shape) == (items, size) and self.is_padded(at):
-            yield [Hiding(f"0 is padding in {leaf.name}", (x == 0)[:, None, reach.tokens])]
+            pad = padding_id(x)
+            yield [Hiding(f"{pad} is padding in {leaf.name}", x.eq(pad)[:, None, reach.tokens])]
             return
         if x.dim() == 1 and x.numel() == items and LENGTHS.search(leaf.name) and not x.is_floating_point():
             if int(x.max()) <= size and int(x.min()) >= 0:
@@ -547,45 +576,15 @@ class UserCall:
             yield ways
 
 
+def _in_two(one: str, two: str) -> bool:
+    """Whether two names differ by key and value alone."""
+    return re.sub("key|k", "value" if "key" in one else "v", one) == two
+
+
 def _evaluate(target: nn.Module, *args: Any, **kwargs: Any) -> Any:
     """Call a module that cannot be copied in evaluation mode, and leave its mode as it was."""
     with evaluated(target):
         return target(*args, **kwargs)
-
-
-def _is_content(leaf: Leaf) -> bool:
-    return leaf.given.is_floating_point() and leaf.given.dim() > 1 and not is_mask(leaf)
-
-
-def _are_ids(leaf: Leaf) -> bool:
-    """Whether an argument may be ids of words, (items, tokens): whole numbers, of which there are several kinds."""
-    x = leaf.given
-    if x.is_floating_point() or x.is_complex() or x.dtype == torch.bool or x.dim() != 2 or is_mask(leaf):
-        return False
-    steps = x[:, 1:] - x[:, :-1]
-    return len(x[x > 0].unique()) > 1 and not bool((steps == 1).all())  # which would be places
-
-
-def is_mask(leaf: Leaf) -> bool:
-    """Whether an argument may hide tokens: truth values, zeros and ones by that name, or what is added to scores."""
-    x = leaf.given
-    if x.dtype == torch.bool:
-        return True
-    binary = bool(((x == 0) | (x == 1)).all()) if x.numel() else False
-    if x.is_floating_point():
-        return x.dim() > 1 and (bool(((x == 0) | (x <= -1e4)).all()) or (binary and bool(HIDES.search(leaf.name))))
-    return x.dim() > 1 and binary and bool(HIDES.search(leaf.name))
-
-
-def _is_offsets(leaf: Leaf, main: Tensor) -> bool:
-    x = leaf.given
-    whole = not (x.is_floating_point() or x.is_complex() or x.dtype == torch.bool)
-    return whole and x.dim() == 1 and len(x) > 1 and bool(x[0] == 0) and int(x[-1]) == main.size(0)
-
-
-def mirrored(x: Tensor) -> Tensor:
-    """Other numbers, made of the same ones, by what one line of Python says."""
-    return 1 - x.flip(-1)
 
 
 def _grown_axis(x: Tensor, y: Tensor) -> int | None:

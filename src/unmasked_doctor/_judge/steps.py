@@ -267,7 +267,7 @@ class Scores:
 
     @cached_property
     def sizes(self) -> list[float]:
-        return self.view.constants("window", "span", "radius", "local", "band", "reach")
+        return self.view.constants("window", "win", "span", "radius", "local", "band", "reach")
 
     def lopsided(self) -> bool:
         left, right = self.band or (0, 0)
