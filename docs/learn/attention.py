@@ -20,14 +20,13 @@ HTML(side_by_side(asked))
 # %% [markdown]
 # A *mouse* can be an animal, and it can lie beside a computer. A *language model* is a program that guesses the next
 # word of a text. It looks each word up in a table, so it begins with the same numbers for both. Attention is the step
-# that lets the neighbors change these numbers. Look at the nearest words. The likeness of *mouse* and *computer* is
-# 0.49<!--= likeness[0] --> beside *cat* and *dog*, and 0.81<!--= likeness[1] --> beside *computer* and *software*. (One
-# would mean the same direction: this likeness is the cosine of an angle.)
+# that lets the neighbors change these numbers. Look at the nearest words. On a scale that ends at one, the likeness of
+# *mouse* and *computer* is 0.49<!--= likeness[0] --> beside *cat* and *dog*, and 0.81<!--= likeness[1] --> beside
+# *computer* and *software*.
 #
 # Now type a sentence of your own. Some will disappoint you: these numbers were never trained for attention, and a word
-# takes most from words like itself. [A trained model](heads.py) looks for
-# what it needs. (You need some Python, and the dot product: multiply two lists of numbers, place by place,
-# and add up.)
+# takes most from words like itself. [A trained model](heads.py) looks for what it needs. (To read on, you need some
+# Python, and the dot product: multiply two lists of numbers, place by place, and add up.)
 
 # %% tags=["claims"]
 assert {"computer", "software"} <= {*asked[0].near[1][1]} and {
@@ -61,14 +60,17 @@ for number in ["nine", "seven", "four"]:
 # It has learned which word follows which. But it leaves out the second line, and it cannot see with which number the
 # verse began, so it sings *six* each time.
 #
-# So let a word take in the words before it. If it simply averages them, all count alike: when the first line reaches
-# *be*, *nine* is one word of fifteen, and drowns among *should* and *will*. **Attention is an average that chooses**:
-# each word decides how much it takes from every other.
+# So let a word take in the words before it. If it simply averages them, all count alike: in the first line that was
+# printed, *nine* is one word of fifteen by the time of *be*, and drowns among *should* and *will*. **Attention is an
+# average that chooses**: each word decides how much it takes from every word that it sees. (Here the singer sees what
+# it has sung so far. On the rest of this page, as in [Figure 1](#figure-1), a word sees its whole sentence, later words
+# too. [The page on masks](masks.py) hides those.)
 #
-# Programs once squeezed a text into one list of numbers, where early words faded. In 2017<!--~ the year of a paper -->,
-# a paper called *Attention Is All You Need* let every word look directly at every other. Nearly all large language
-# models are built on that now. [The last page](generating.py) ends with a
-# model that sings. It has sixty lines, and you will know what each of them does.
+# Programs once squeezed a text into one list of numbers, where early words faded. Attention was first added to such
+# programs, in 2015<!--~ the year of a paper -->, to translate. In 2017<!--~ the year of a paper -->, a paper called
+# *Attention Is All You Need* gave up the squeezing, and let every word look directly at every other. Nearly all large
+# language models are built on that now. [The last page](generating.py) ends with a model that sings. It has sixty
+# lines, and you will know what each of them does.
 
 # %% tags=["remove-cell"]
 sung = [
@@ -164,7 +166,8 @@ assert torch.allclose(
 # ## The same with arrows
 #
 # Two numbers can be drawn as an arrow. The dot product is large for arrows that point the same way, zero at a right
-# angle, and negative for opposite ones. So each word takes most from words that point its own way.
+# angle, and negative for opposite ones. So each word takes most from words that point its own way. (The likeness at the
+# top of this page is the *cosine* of the angle between two arrows: one if they point the same way.)
 
 # %% tags=["hide-input"]
 #| alt: Three arrows from one point, and a ring near the tip of each. The ring of mouse lies on cat's side of its arrow.
@@ -213,7 +216,7 @@ softmax(scores_of_mouse)
 # 2.0]))[0] --> the weight. Where scores lie far apart, the largest takes nearly everything.
 
 # %% tags=["hide-input"]
-#| caption: The larger the scores, the more goes to *mouse* itself.
+#| caption: The larger the scores, the more goes to *mouse* itself. Rows are the same scores, multiplied.
 sharper = [1, 4, 16]
 grown = torch.stack([softmax(factor * scores_of_mouse) for factor in sharper])
 named = ["as they are", "times 4", "times 16"]
@@ -259,9 +262,22 @@ drawn
 
 # %% [markdown]
 # So vectors with more numbers have larger dot products, and you have just seen what that does: one word takes nearly
-# all the weight. The root divides by as much as the sum has grown. [More about the root](../pytorch/scale.py).
+# all the weight. Why is that bad? Before training, the numbers are random, and so is the word that takes all. Training
+# could hardly choose another: it changes numbers a little and looks whether the guesses get better, and here a little
+# changes nothing. Raise the score of *cat* by 0.1<!--= nudge[2] -->. With the scores as they are, its weight grows from
+# 32%<!--= grown[0, 2] --> to 34%<!--= nudged[0, 2] -->. With those of the last row of [Figure 4](#figure-4), it stays
+# below one hundredth of a percent.
+#
+# The root divides by as much as the sum has grown. [More about the root](../pytorch/scale.py).
+
+# %% tags=["remove-cell"]
+nudge = torch.tensor([0.0, 0.0, 0.1])
+nudged = torch.stack([softmax(f * scores_of_mouse + nudge) for f in sharper])
 
 # %% tags=["claims"]
+assert max(grown[2, 2], nudged[2, 2]) < 1e-4, (
+    "it stays below one hundredth of a percent"
+)
 assert 0.9 < sums[:, -1].square().float().mean().sqrt() / 16 < 1.1, (
     "have a size of about 16"
 )
