@@ -188,7 +188,7 @@ plot.grid(shown, queries="12345", keys="1234567", allowed=kinds)
 
 # %% [markdown]
 # In PyTorch's module the first of these is `key_padding_mask`, and the second is `attn_mask`; [mind what `True`
-# means](masks.py#the-surprise-true-means-two-things) there.
+# means](masks.py#two-traps) there.
 
 
 # %% tags=["claims"]
