@@ -84,8 +84,8 @@ mlp = nn.Sequential(
 # %% [markdown]
 # Think of 96<!--= mlp[0].out_features --> detectors, one for each number in the middle. Each one whose number is large
 # adds its own vector to the word; the larger the number, the more it adds. The GELU keeps the others silent. So each
-# detector is a rule: if the word looks like *this*, add *that*. Without the GELU, both matrices could be multiplied out
-# into one, and there would be no *if*.
+# detector is a rule: if the word looks like *this*, add *that*. Without the GELU there would be no *if*: weighted sums
+# of weighted sums are weighted sums again, so a single matrix could do the work of both.
 #
 # A riddle shows what that is worth. Five boxes have a letter on the lid and a number inside. The question "B?" asks for
 # the number in box B, and "9<!--= teaching.riddles.NUMBERS - 1 --> − B?" for nine<!--= teaching.riddles.NUMBERS - 1 -->
