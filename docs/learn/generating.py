@@ -148,9 +148,7 @@ low, middle, high = (
 assert torch.allclose(by_hand, scores, atol=1e-4), (
     "the dot product of the forecast with such a vector is the word's score"
 )
-assert abs(after_hum.softmax(dim=-1)[0] - 0.9) < 0.07, (
-    "It gives another la"
-)
+assert abs(after_hum.softmax(dim=-1)[0] - 0.9) < 0.07, "It gives another la"
 assert after_be.softmax(dim=-1).max() > 0.9, "and six has over 90%"
 assert low[0] > 0.95 and high[0] < 0.3, (
     "has nearly all of the chance at the lowest temperature, and less than a third of it at the highest"
