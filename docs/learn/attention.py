@@ -24,9 +24,9 @@ HTML(side_by_side(asked))
 # *mouse* and *computer* is 0.49<!--= likeness[0] --> beside *cat* and *dog*, and 0.81<!--= likeness[1] --> beside
 # *computer* and *software*.
 #
-# Now type a sentence of your own. Some will disappoint you: these numbers were never trained for attention, and a word
-# takes most from words like itself. [A trained model](heads.py) looks for what it needs. (To read on, you need some
-# Python, and the dot product: multiply two lists of numbers, place by place, and add up.)
+# Now type a sentence of your own. Some will disappoint you: nobody trained these numbers for attention, so a word takes
+# most from words like itself. [A trained model](heads.py) looks for what it needs. (To read on, you need some Python,
+# and the dot product: multiply two lists of numbers, place by place, and add up.)
 
 # %% tags=["claims"]
 assert {"computer", "software"} <= {*asked[0].near[1][1]} and {
@@ -62,15 +62,14 @@ for number in ["nine", "seven", "four"]:
 #
 # So let a word take in the words before it. If it simply averages them, all count alike: in the first line that was
 # printed, *nine* is one word of fifteen by the time of *be*, and drowns among *should* and *will*. **Attention is an
-# average that chooses**: each word decides how much it takes from every word that it sees. (Here the singer sees what
-# it has sung so far. On the rest of this page, as in [Figure 1](#figure-1), a word sees its whole sentence, later words
-# too. [The page on masks](masks.py) hides those.)
+# average that chooses**: each word decides how much it takes from every word that it sees. (The singer sees only what
+# it has sung so far. Elsewhere on this page a word sees its whole sentence, later words too; [the page on
+# masks](masks.py) hides those.)
 #
-# Programs once squeezed a text into one list of numbers, where early words faded. Attention was first added to such
-# programs, in 2015<!--~ the year of a paper -->, to translate. In 2017<!--~ the year of a paper -->, a paper called
-# *Attention Is All You Need* gave up the squeezing, and let every word look directly at every other. Nearly all large
-# language models are built on that now. [The last page](generating.py) ends with a model that sings. It has sixty
-# lines, and you will know what each of them does.
+# Programs once squeezed a text into one list of numbers, where early words faded. In 2015<!--~ the year of a paper -->,
+# attention came to their help. In 2017<!--~ the year of a paper -->, a paper called *Attention Is All You Need* gave up
+# the squeezing, and nearly all large language models are built on that now. [The last page](generating.py) ends with a
+# model that sings, in sixty lines, and you will know what each of them does.
 
 # %% tags=["remove-cell"]
 sung = [
@@ -166,8 +165,8 @@ assert torch.allclose(
 # ## The same with arrows
 #
 # Two numbers can be drawn as an arrow. The dot product is large for arrows that point the same way, zero at a right
-# angle, and negative for opposite ones. So each word takes most from words that point its own way. (The likeness at the
-# top of this page is the *cosine* of the angle between two arrows: one if they point the same way.)
+# angle, and negative for opposite ones. So each word takes most from words that point its own way. (The likeness above
+# is the *cosine* of the angle between two arrows: one if they point the same way.)
 
 # %% tags=["hide-input"]
 #| alt: Three arrows from one point, and a ring near the tip of each. The ring of mouse lies on cat's side of its arrow.
@@ -262,11 +261,11 @@ drawn
 
 # %% [markdown]
 # So vectors with more numbers have larger dot products, and you have just seen what that does: one word takes nearly
-# all the weight. Why is that bad? Before training, the numbers are random, and so is the word that takes all. Training
-# could hardly choose another: it changes numbers a little and looks whether the guesses get better, and here a little
-# changes nothing. Raise the score of *cat* by 0.1<!--= nudge[2] -->. With the scores as they are, its weight grows from
-# 32%<!--= grown[0, 2] --> to 34%<!--= nudged[0, 2] -->. With those of the last row of [Figure 4](#figure-4), it stays
-# below one hundredth of a percent.
+# all the weight. Why is that bad? Before training, the numbers are random, and so is the word that takes all. And
+# training can then hardly choose another: it changes scores a little and looks whether the guesses get better, but here
+# a little changes nothing. In the first row of [Figure 4](#figure-4), raise the score of *cat* by 0.1<!--= nudge[2]
+# -->: its weight grows from 32%<!--= grown[0, 2] --> to 34%<!--= nudged[0, 2] -->. In the last row, it stays below one
+# hundredth of a percent.
 #
 # The root divides by as much as the sum has grown. [More about the root](../pytorch/scale.py).
 
@@ -323,16 +322,14 @@ vectors.nearest(X[1])
 # With the pencil, *mouse* asked, every word answered, and the answers decided how much of each went into the average.
 # These roles have names:
 #
-# | Vector | Its role | With the pencil |
-# | --- | --- | --- |
-# | *query* | asks, and is compared with every key | the row of *mouse* |
-# | *key* | is asked, and is compared with every query | each row, where they are compared |
-# | *value* | is handed over, and is averaged | each row, where they are averaged |
+# - The *query* asks: it is the row of *mouse*.
+# - A *key* is asked: it is each row, where *mouse* is compared with it.
+# - A *value* is handed over: it is each row, where it is averaged.
 #
 # Here each word played all roles with one vector. But a word seldom looks for words like itself: *my* looks for a noun,
-# and is not one itself. So a trained model makes a vector for each role, as [the next
-# page](queries_keys_values.py) shows. It does so by three *matrices*, which are
-# tables of numbers: the dot products of a vector with the columns of a matrix are the numbers of a new vector.
+# and is not one itself. So a trained model makes a vector for each role, as [the next page](queries_keys_values.py)
+# shows. It does so by three *matrices*, which are tables of numbers: the dot products of a vector with the columns of a
+# matrix are the numbers of a new vector.
 
 # %% [markdown]
 # ## In three lines, and as an equation

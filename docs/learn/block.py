@@ -162,9 +162,8 @@ centered = word - word.mean()
 centered / centered.square().mean().sqrt()
 
 # %% [markdown]
-# Now the mean of the numbers is zero, and their spread is one. That is what `nn.LayerNorm` does. (It can also learn a
-# factor and a shift for each number.) Multiply all words of a riddle by a factor, and look at the largest weight of
-# each word:
+# Now the mean of the numbers is zero, and their spread is one. That is what `nn.LayerNorm` does. Multiply all words of
+# a riddle by a factor, and look at the largest weight of each word:
 
 # %% tags=["hide-input"]
 #| caption: How much of its attention a word gives to its favorite, on average, in an untrained model whose words are
@@ -175,9 +174,8 @@ rows = [f"times {size}" for size in sizes]
 plot.grid(largest, "largest weight", rows=rows, columns=["no norm", "norm"])
 
 # %% [markdown]
-# At only 10<!--= sizes[1] --> times the size, one word already gets {{ largest[1, 0] :.0%}}. Training then learns from
-# a few examples, and [hardly from the
-# others](../pytorch/backward.py#without-the-root-most-gradients-vanish-and-the-rest-are-huge).
+# At only 10<!--= sizes[1] --> times the size, one word already gets {{ largest[1, 0] :.0%}}, and training can [hardly
+# choose another](attention.py#why-the-square-root).
 #
 # A norm in front of a part changes what this part reads, and nothing else. The residual stream itself runs past it:
 # numbers to which no part adds anything reach the last block unchanged.

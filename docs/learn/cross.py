@@ -43,7 +43,7 @@ assert alignment[1, 2] > 0.8, "To write chat, it looks at cat"
 #
 # Choose the French words in [Figure 1](#figure-1), one after the other. Nobody told the model which English word
 # belongs to which. It was trained to write the next French word, and over 95% of its words are correct. The next word
-# is not written yet, so the query is made of what is there: the word before it, and the place where it will stand.
+# is not written yet, so the query is made of the word before it, and of the place where it will stand.
 #
 # French puts the adjective after the noun. So to write *chat*, its second word, the model looks at the third English
 # word, and to write *noir* it goes back to the second. For *regarde* it gives {{ alignment[3, 3] :.0%}} to *looks*, and
@@ -120,17 +120,15 @@ output.shape, average.shape
 #
 # ## Do chat models have it?
 #
-# Most of them have not. A chat model puts your question and its answer into one sequence, and self-attention under the
+# Most of them do not. A chat model puts your question and its answer into one sequence, and self-attention under the
 # causal mask looks back at all of it. Cross-attention is for a second sequence, in another language or of another kind.
-# Translators have it, programs that write down what somebody says, and models that draw what a text describes. Some
-# chat models ask pictures by cross-attention. Others put the pieces of a picture into their one sequence, as if they
-# were words.
+# Translators have it, and programs that write down what somebody says, or draw what a text describes. Some chat models
+# ask pictures by cross-attention. Others put the pieces of a picture into their one sequence, as if they were words.
 #
-# The part of a model that reads the source is called the *encoder*, and the part that writes the *decoder*. In the
-# decoder, a [block](block.py) has three parts: self-attention, then cross-attention, then the MLP. Each part has a norm
-# and a residual connection of its own. The source stays the same while the decoder writes, so its keys and values are
-# computed once, and serve for every word. And since attention does not see order, each word of the source carries its
-# [position](positions.py).
+# The part of a model that reads the source is called the *encoder*, and the part that writes the *decoder*. A
+# [block](block.py) of the decoder has three parts: self-attention, then cross-attention, then the MLP. The source stays
+# the same while the decoder writes, so its keys and values are computed once, and serve for every word. And since
+# attention does not see order, each word of the source carries its [position](positions.py).
 
 # %% tags=["check"]
 mixed = source[:, [6, 2, 0, 4, 1, 5, 3]]
@@ -172,16 +170,12 @@ assert [name for name in called if name.endswith(("attn", "linear1"))] == [
     "multihead_attn",
     "linear1",
 ], "has three parts: self-attention, then cross-attention, then the MLP"
-assert sum(name.startswith("norm") for name in called) == 3, (
-    "Each part has a norm"
-)
 
 # %% [markdown]
 # ## Where masks apply
 #
 # The source of a translation is known as a whole, so there is no future to hide, only padding. But an interpreter
-# begins before the speaker has finished: it waits for two words, writes one, hears one more, and so on. That needs a
-# kind of causal mask.
+# begins before the speaker has finished: it waits for two words, writes one, hears one more, and so on.
 
 # %% tags=["hide-input"]
 #| caption: Two masks for cross-attention, five queries by seven keys. Hatched cells

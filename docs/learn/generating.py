@@ -5,9 +5,9 @@
 # values are the same in every step. So the model keeps them: this is the *KV cache*.**
 
 # %% tags=["hide-input", "imports"]
-#| caption: The singer goes on with a song, step by step, from eight words. The filled cells are the words whose keys and
-#|   values a step computes. Without a cache, each step computes those of all words so far, with a cache only those of
-#|   the newest.
+#| caption: The singer goes on with a song, step by step, from eight words. The filled cells are the words whose keys
+#|   and values a step computes. Without a cache, each step computes those of all words so far, with a cache only those
+#|   of the newest.
 #| script: ../../src/unmasked_lessons/figures/cache.js
 #| data: story
 import torch
@@ -39,8 +39,8 @@ plot.grid(pictures, rows=rows, columns=columns, allowed=filled, axes=axes)
 # Step through [Figure 1](#figure-1) until the model writes *six*, and watch what is filled. Without a cache, more is
 # filled at every step; with one, it is a single word after the first step. Yet both write the same song.
 #
-# The answers of a chat program appear word by word, and this is not done for effect: the model can choose a word only
-# after it has read the one before.
+# A chat program does not write word by word for effect: the model can choose a word only after it has read the one
+# before.
 
 # %% tags=["claims"]
 assert computed["without"] == list(range(8, 16)), (
@@ -176,8 +176,7 @@ plot.grid(changes, "largest change of a key", rows=rows, columns=columns)
 
 # %% [markdown]
 # No word may look at the words after it: [the causal mask](masks.py) sees to that. So nothing that comes later can
-# change what a word has become. Its key and its value, once computed, stay right as long as the text before it stays,
-# and each word keeps its place.
+# change what a word has become. Its key and its value stay right as long as each word keeps its place.
 #
 # The queries stay the same, too, but nobody needs them again: a query asks once, when its word is the newest one.
 
@@ -286,10 +285,9 @@ assert llama == 2 * 128 * 2 * 8 * 32, (
 #
 # You know what each line of the program below does; its comments name the pages. (Two things are new: one more norm,
 # after the blocks, and models as classes, as PyTorch writes them.) In each step of its training it draws 32<!--=
-# len(batch) --> pieces of 33<!--= LENGTH + 1 --> words, which begin anywhere in the song, so that no word has a fixed
-# place. A piece without its last word is what it reads. The same piece without its first word has the answers, since
-# each word's answer is the next one. Then it is given six words, and sings. Copy it into an empty file and run it: it
-# needs `torch` and a few seconds.
+# len(batch) --> pieces of the song, which begin anywhere, so that no word has a fixed place. It reads a piece without
+# its last word, and the answers are the piece without its first: after each word, the next one. Then it is given six
+# words, and sings. Copy it into an empty file and run it: it needs `torch` and a few seconds.
 
 # %%
 from itertools import pairwise
@@ -368,8 +366,8 @@ for line in words.split(9):
 
 # %% [markdown]
 # Every word is right: from six words the model has sung all ten verses. It knows them by heart, and nothing else. Each
-# word that it sang had a chance of over 80%. It keeps no keys: it sees the last 32<!--= LENGTH --> words, so once the
-# text is longer, each word moves up a place at every step, and what was kept would be wrong.
+# word that it sang had a chance of over 80%. (It keeps no keys: it sees the last 32<!--= LENGTH --> words, so in a
+# longer text each word moves up a place at every step, and kept keys would be wrong.)
 #
 # It has {{ size :,}} parameters. Llama 3<!--~ its name --> is built of the same parts, and this is what lies between:
 #

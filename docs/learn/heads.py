@@ -317,8 +317,8 @@ feedback
 
 # %% [markdown]
 # **Count the parameters** (`count-parameters`). Write `count(width, num_heads)`: how many parameters has
-# `nn.MultiheadAttention(width, num_heads)`? It has four matrices (for queries, keys, values and the output), and a bias
-# for each of them. Do it without building the module.
+# `nn.MultiheadAttention(width, num_heads)`? It has four matrices (for queries, keys, values and the output), and a
+# *bias* for each of them, a number that is added to each result. Do it without building the module.
 #
 # ??? question "Hint"
 #

@@ -82,8 +82,8 @@ assert may_look.equal(causal), (
 # number follows it, so a singer that does not cheat gets some words wrong.) But it copies:
 
 # %% tags=["hide-input"]
-#| caption: Some of what *be* looks at just before *six*, in one *head* of each singer: one of its two attentions side
-#|   by side. With the mask, more than 99%<!--= picked[0, :2].sum() --> goes to *seven*, which stands there twice.
+#| caption: Some of what *be* looks at just before *six*, in one *head* of each singer, which has two attentions
+#|   side by side. With the mask, more than 99%<!--= picked[0, :2].sum() --> goes to *seven*, which stands there twice.
 #|   Without a mask, about 94%<!--= picked[1, 5] --> goes to *six*, the word that it should guess.
 from unmasked_lessons.teaching import Singer, verse
 

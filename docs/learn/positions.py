@@ -127,9 +127,9 @@ unmasked.plot.table(
 # It cannot know which line it is in. Take *nine green bottles*, once and twice. In the second text the last word sees
 # the same bag, only with everything in it twice, and an average does not notice that. So the singer finds each next
 # word just as likely, although *nine* should come next in the first text, and *and* in the second. `lost` is the singer
-# without positions. Called with a text, it gives, after each word of the text, a score to every word that it knows, the
-# higher the likelier. (These are not the scores of attention.) `[0, -1]`<!--~ an index --> takes those after the last
-# word. Both texts give the same scores, up to rounding:
+# without positions. After each word of a text it gives every word that it knows a score, the higher the likelier.
+# (These are not the scores of attention.) `[0, -1]`<!--~ an index --> takes those after the last word. Both texts give
+# the same, up to rounding:
 
 # %%
 once = lost.numbers_of("nine green bottles")
@@ -145,10 +145,12 @@ deeper = Singer.trained(2, lacks="positions").verses_right()  # two blocks
 # Humming helps it: three *la* are half of *la la la nine green bottles*, and only a third once the line is sung twice.
 # So the bag tells how far the verse has come.
 #
-# A deeper model finds some order by itself. Under the [causal mask](masks.py#hiding-the-words-that-come-later) the
-# second *nine* sees more words than the first one. So they have different vectors after one [block](block.py), which
-# attends once, and a second block can tell them apart: a singer with two blocks and no positions sings {{ deeper :.0%}}
-# of the verses. Some language models have been trained without positions, but most are given them.
+# ??? note "A deeper model finds some order by itself"
+#
+#     Under the [causal mask](masks.py#hiding-the-words-that-come-later) the second *nine* sees more words than the
+#     first one. So they have different vectors after one [block](block.py), which attends once, and a second block can
+#     tell them apart: a singer with two blocks and no positions sings {{ deeper :.0%}} of the verses. Some language
+#     models have been trained without positions, but most are given them.
 
 # %% tags=["claims"]
 assert min(whole.words_right(), lost.words_right()) > 0.9, (

@@ -121,9 +121,9 @@ questions.shape, weights.shape, bets.shape
 # ## Training
 #
 # One number, the *loss* (this one is called *cross-entropy*), says how far off the bets are. Six equal bets have a loss
-# of 1.79<!--= F.cross_entropy(torch.zeros(1, 6), torch.tensor([0])) --> (the natural logarithm of six); the more is bet
-# on the right drinks, the nearer it comes to zero. For each number in the matrices, `backward` finds out whether the
-# loss shrinks if it is raised or if it is lowered, and `Adam` moves it a little that way:
+# of 1.79<!--= F.cross_entropy(torch.zeros(1, 6), torch.tensor([0])) -->; the more is bet on the right drinks, the
+# nearer it comes to zero. For each number in the matrices, `backward` finds out whether the loss shrinks if it is
+# raised or if it is lowered, and `Adam` moves it a little that way:
 
 # %% tags=["imports"]
 import torch.nn.functional as F
@@ -202,8 +202,8 @@ plot.grid(compared, "scores", queries=words[:6], keys=[*names, "any drink"])
 
 # %% [markdown]
 # The vectors of *Kim?* and *Kim* had nothing in common: their dot product was zero. Now the query of the one and the
-# key of the other point almost the same way. A drink stands in each order, too, and adds its row to the key, but it
-# hardly changes the score: a key is what an order is *found by*, and nobody asks for a drink.
+# key of the other point almost the same way. A drink adds its row to the key, too, but it hardly changes the score: a
+# key is what an order is *found by*, and nobody asks for a drink.
 
 # %% tags=["claims"]
 assert 0.145 < film["weights"][0].min() < film["weights"][0].max() < 0.245, (
@@ -254,19 +254,18 @@ assert (
 # %% [markdown]
 # ## What fails without each?
 #
-# Leave some of the matrices untrained, and count the right answers. Each row of the table was trained from five random
-# starts, and has the middle one of the five results:
+# Leave some of the matrices untrained, and count the right answers. Each row was trained from five random starts; the
+# table has the middle result:
 #
 # {{ table.markdown() }}
 #
-# - If `W_v` is not trained, the model may find the order, but what is handed over is not what was asked for: random
-#   numbers, which bet on any drink. All that training can do is to look where they happen to help.
-# - If neither `W_q` nor `W_k` is trained, chance decides where a question looks: the five starts give {{ looked.min()
-#   :.0%}} to {{ looked.max() :.0%}} of the questions their right order. The worst of them gets {{ unmet.min() :.0%}} of
-#   the answers right. That is worse than a blind guess, because a wrong order always has a wrong drink, and the value
-#   bets on it firmly.
-# - If one of these two is not trained, nothing is lost. It is enough that a query and a key *meet*: where one stays,
-#   the other comes to it.
+# - Without training `W_v`, the model may find the order, but what is handed over is not what was asked for: random
+#   bets. Training can only look where these happen to help.
+# - Without training `W_q` and `W_k`, chance decides where a question looks. The worst of the five starts gets {{
+#   unmet.min() :.0%}} right. That is worse than a blind guess, because a wrong order always has a wrong drink, and its
+#   value bets on it firmly.
+# - Without training one of these two, nothing is lost. A query and a key only have to *meet*: where one stays, the
+#   other comes to it.
 
 
 # %% tags=["check", "any-version"]
@@ -290,11 +289,11 @@ results = {
 shares = {said: torch.tensor(each).T for said, each in results.items()}
 cells = [(said, right.median()) for said, (right, _) in shares.items()]
 table = plot.table(["Untrained", "Right answers"], cells, "{:.0%}")
-unmet, looked = shares["W_q and W_k"]
+unmet, _ = shares["W_q and W_k"]
 
 # %% tags=["claims"]
 assert min(shares["W_q"][0].median(), shares["W_k"][0].median()) > 0.99, (
-    "If one of these two is not trained, nothing is lost"
+    "Without training one of these two, nothing is lost"
 )
 assert shares["W_v"][1].max() > 0.5 > shares["W_v"][0].max(), (
     "the model may find the order, but what is handed over is not what was asked for"
@@ -306,14 +305,13 @@ assert unmet.min() < 0.15 < 1 / len(drinks), (
 # %% [markdown]
 # ## Why not one matrix for queries and keys?
 #
-# The waiter's questions are never asked, and his orders never ask. In a text, each word does both. So let the guests
-# ask one another: all six order, and each wants to know what the next one in the alphabet drinks. Ann looks for Bob,
-# Bob for Eve, and Zoe for Ann. With two matrices {{ two.median() :.0%}} of the answers are right. If `W_q` is `W_k`, it
-# is {{ one.median() :.0%}}.
+# The waiter's questions are never asked, and his orders never ask. In a text, each word does both. So let all six
+# guests order, and let each ask what the next one in the alphabet drinks. With two matrices, {{ two.median() :.0%}} of
+# the answers are right. If `W_q` is `W_k`, only {{ one.median() :.0%}} are.
 #
-# A dot product is the same from both sides. With one matrix, Bob's score for Ann is Ann's score for Bob, although he
-# looks for Eve. With two, a word can look for one thing and be found by another: *my* looks for a noun, which need not
-# look for *my*.
+# A dot product is the same from both sides: with one matrix, Bob's score for Ann is Ann's score for Bob, although Ann
+# looks for Bob, and Bob for Eve. With two, a word can look for one thing and be found by another: *my* looks for a
+# noun, which need not look for *my*.
 
 
 # %% tags=["check", "any-version"]
@@ -364,7 +362,7 @@ plot.grid(of_be[None, some], "weights", rows=["be"], columns=columns)
 #
 # - A query is a question, a key is a label under which something is found, and a value is what one then gets.
 # - Query and key are learned together, because only their dot product counts. They differ, because a word can look for
-#   one thing and be found by another. The value is learned separately.
+#   one thing and be found by another.
 
 # %% [markdown]
 # ## Exercises
@@ -400,6 +398,7 @@ feedback
 # ??? question "Hint"
 #
 #     The scores are `W_q @ W_k.mT`. With `M` they are `W_q @ M @ new.mT`. What must `M @ new.mT` be?
+#     `torch.linalg.inv(M)` is the matrix that undoes `M`.
 
 
 # %% tags=["solution"]
