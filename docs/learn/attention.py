@@ -66,10 +66,14 @@ for number in ["nine", "seven", "four"]:
 # it has sung so far. Elsewhere on this page a word sees its whole sentence, later words too; [the page on
 # masks](masks.py) hides those.)
 #
-# Programs once squeezed a text into one list of numbers, where early words faded. In 2015<!--~ the year of a paper -->,
-# attention came to their help. In 2017<!--~ the year of a paper -->, a paper called *Attention Is All You Need* gave up
-# the squeezing, and nearly all large language models are built on that now. [The last page](generating.py) ends with a
-# model that sings, in sixty lines, and you will know what each of them does.
+# Nearly all large language models are built on that. [The last page](generating.py) ends with a model that sings, in
+# sixty lines, and you will know what each of them does.
+#
+# ??? note "Where attention comes from"
+#
+#     Programs once squeezed a text into one list of numbers, where early words faded. In 2015<!--~ the year of a paper
+#     -->, attention came to the help of programs that translate: they could now look back at the words. In 2017<!--~
+#     the year of a paper -->, a paper called *Attention Is All You Need* gave up the squeezing altogether.
 
 # %% tags=["remove-cell"]
 sung = [
@@ -238,8 +242,12 @@ assert (grown[:, 1].diff() > 0).all(), (
 #
 # If vectors have $d$ numbers, their dot product is a sum of $d$ products. Some are positive and some negative, so most
 # of the sum cancels, as that of random plus and minus ones does: $d$ of these add up to about $\sqrt{d}$ or
-# $-\sqrt{d}$. (Square the sum: each number times itself gives one, $d$ in all, and the other products cancel on
-# average. So the square is about $d$.)
+# $-\sqrt{d}$.
+#
+# ??? note "Why about the root?"
+#
+#     Square the sum: each number times itself gives one, $d$ in all, and the other products cancel on average. So the
+#     square is about $d$.
 
 # %% tags=["hide-input"]
 #| alt: Thirty jagged lines start at zero and spread to both sides. Most end between two dashed curves, which are the

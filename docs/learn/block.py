@@ -31,8 +31,8 @@ drawing.block(moves, ["the", "dog", "bit", "it"])
 # %% [markdown]
 # Most large language models are stacks of such blocks, and a model that is built in this way is called a *transformer*.
 # Llama 3<!--~ its name -->, in its size of 8 billion<!--~ Grattafiori et al. (2024), table 3 --> parameters, has
-# 32<!--~ the same table --> blocks. These are the *layers* of the pages before. If you know one block, you know them
-# all.
+# 32<!--~ the same table --> blocks, each with 32<!--~ the same table --> heads. These are the *layers* of the pages
+# before. If you know one block, you know them all.
 #
 # <div class="overview" data-here="block"></div>
 
@@ -87,9 +87,9 @@ mlp = nn.Sequential(
 # detector is a rule: if the word looks like *this*, add *that*. Without the GELU there would be no *if*: weighted sums
 # of weighted sums are weighted sums again, so a single matrix could do the work of both.
 #
-# A riddle shows what that is worth. Five boxes have a letter on the lid and a number inside. The question "B?" asks for
-# the number in box B, and "9<!--= teaching.riddles.NUMBERS - 1 --> − B?" for nine<!--= teaching.riddles.NUMBERS - 1 -->
-# minus that number. Attention can fetch the number, but what to do with it depends on the question:
+# A riddle of boxes shows what that is worth. The question "B?" asks for the number in box B, and "9<!--=
+# teaching.riddles.NUMBERS - 1 --> − B?" for nine<!--= teaching.riddles.NUMBERS - 1 --> minus that number. Attention can
+# fetch the number, but what to do with it depends on the question:
 
 # %% tags=["hide-input"]
 #| caption: The share of new riddles answered correctly after training, by a model of one block with its MLP and by one

@@ -126,8 +126,9 @@ output.shape, average.shape
 # ask pictures by cross-attention. Others put the pieces of a picture into their one sequence, as if they were words.
 #
 # The part of a model that reads the source is called the *encoder*, and the part that writes the *decoder*. A
-# [block](block.py) of the decoder has three parts: self-attention, then cross-attention, then the MLP. The source stays
-# the same while the decoder writes, so its keys and values are computed once, and serve for every word. And since
+# [block](block.py) of the decoder has three parts: self-attention, then cross-attention, then the MLP. The source is
+# known as a whole, so no future is hidden in it, but only padding ([mind what `True` means](masks.py#two-traps)). It
+# stays the same while the decoder writes, so its keys and values are computed once, and serve for every word. And since
 # attention does not see order, each word of the source carries its [position](positions.py).
 
 # %% tags=["check"]
@@ -172,42 +173,11 @@ assert [name for name in called if name.endswith(("attn", "linear1"))] == [
 ], "has three parts: self-attention, then cross-attention, then the MLP"
 
 # %% [markdown]
-# ## Where masks apply
-#
-# The source of a translation is known as a whole, so there is no future to hide, only padding. But an interpreter
-# begins before the speaker has finished: it waits for two words, writes one, hears one more, and so on.
-
-# %% tags=["hide-input"]
-#| caption: Two masks for cross-attention, five queries by seven keys. Hatched cells
-#|   are hidden. With padding the last two columns are hidden; the interpreter sees one more word in every row.
-padding = (torch.arange(7) < 5).expand(5, 7)
-heard = torch.arange(7) < torch.arange(5)[:, None] + 2
-kinds = {"padding of the source": padding, "interpreter": heard}
-shown = {name: each.int() for name, each in kinds.items()}
-plot.grid(shown, queries="12345", keys="1234567", allowed=kinds)
-
-# %% [markdown]
-# In PyTorch's module the first of these is `key_padding_mask`, and the second is `attn_mask`; [mind what `True`
-# means](masks.py#two-traps) there.
-
-
-# %% tags=["claims"]
-assert padding[:, :5].all() and not padding[:, 5:].any(), (
-    "With padding the last two columns are hidden"
-)
-assert (heard.sum(1).diff() == 1).all(), (
-    "the interpreter sees one more word in every row"
-)
-assert heard.sum(1).tolist() == [2, 3, 4, 5, 6], (
-    "it waits for two words, writes one, hears one more, and so on"
-)
-
-# %% [markdown]
 # ## Recap
 #
 # - Queries come from one sequence, keys and values from another; the weights have a row for each query and a column for
 #   each key.
-# - The padding of the source is hidden. A causal mask is rare here.
+# - The padding of the source is hidden, and no future. Most chat models have one sequence, and no cross-attention.
 
 # %% tags=["claims"]
 assert weights.shape == (len(Y), len(X)), (

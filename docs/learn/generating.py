@@ -36,8 +36,8 @@ plot.grid(pictures, rows=rows, columns=columns, allowed=filled, axes=axes)
 # %% [markdown]
 # <div class="overview" data-here="cache"></div>
 #
-# Step through [Figure 1](#figure-1) until the model writes *six*, and watch what is filled. Without a cache, more is
-# filled at every step; with one, it is a single word after the first step. Yet both write the same song.
+# Step through [Figure 1](#figure-1) until the model writes *six*, and watch what is filled. Without a cache it is the
+# whole text; with one, it is a single word after the first step. Yet both write the same song.
 #
 # A chat program does not write word by word for effect: the model can choose a word only after it has read the one
 # before.
@@ -257,16 +257,19 @@ assert torch.allclose(by_step[0], at_once[-1], atol=1e-5), (
 # ## What it saves, and what it costs
 #
 # In the eight steps of [Figure 1](#figure-1), the model computed the keys and values of 92<!--=
-# sum(computed["without"]) --> words without a cache, and of 15<!--= sum(computed["with"]) --> with it. The longer the
-# text, the larger the difference. For a text of 1,000<!--= thousand --> words it is 1,000<!--= thousand --> with a
-# cache, each word once. Without one, each step computes one word more than the step before: {{ sum(range(1, thousand +
-# 1)) :,}} in all.
+# sum(computed["without"]) --> words without a cache, and of 15<!--= sum(computed["with"]) --> with it. For a text of
+# 1,000<!--= thousand --> words it is 1,000<!--= thousand --> with a cache, each word once. Without one, each step
+# computes one word more than the step before: {{ sum(range(1, thousand + 1)) :,}} in all.
 #
 # The price is memory. Llama 3<!--~ its name -->, in its size of 8 billion<!--~ Grattafiori et al. (2024), table 3 -->
-# parameters, keeps for each word a key and a value of 128<!--= per_head --> numbers, 2 bytes<!--=
-# torch.bfloat16.itemsize --> each, for eight<!--= kv_heads --> heads (each serves four of the 32<!--~ the same table
-# --> heads of queries) in each of 32<!--= layers --> blocks. That makes 2 × 128 × 2 × 8 × 32 = 131,072 bytes, and
-# 1 GiB<!--= llama * long --> for a text of 8,192<!--= long --> words.
+# parameters, keeps {{ llama :,}} bytes for each word, and 1 GiB<!--= llama * long --> for a text of 8,192<!--= long -->
+# words.
+#
+# ??? note "How many bytes are that?"
+#
+#     It keeps a key and a value of 128<!--= per_head --> numbers, 2 bytes<!--= torch.bfloat16.itemsize --> each, for
+#     eight<!--= kv_heads --> heads (each serves four of the 32<!--~ the same table --> heads of queries) in each of
+#     32<!--= layers --> blocks. That makes 2 × 128 × 2 × 8 × 32 = 131,072 bytes for a word.
 
 # %% tags=["check"]
 thousand, long = 1000, 8192

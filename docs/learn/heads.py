@@ -29,9 +29,7 @@ plot.grid(grids, queries=["bit"], keys=words)
 # because it is the same average in *the man bit the dog*. Positions tell where each word stands, but one average loses
 # which word went with which place: *dog, second* and *man, fifth* have the same average as *man, second* and *dog,
 # fifth*. So models look several times at once, each time with queries, keys and values of its own. One such look is
-# called a *head*. Llama 3<!--~ its name -->, in its size of 8 billion<!--~ Grattafiori et al. (2024), table 3 -->
-# learned numbers (its *parameters*), has 32<!--~ the same table --> heads in each of its 32<!--~ the same table -->
-# layers.
+# called a *head*.
 #
 # <div class="overview" data-here="heads"></div>
 
@@ -48,10 +46,10 @@ half_each = torch.tensor([0.0, 0.5, 0.0, 0.5, 0.0])
 half_each @ numbers
 
 # %% [markdown]
-# The question "D, B?" asks for `(4, 7)`<!--= numbers[[3, 1]] -->, and gets the same average. Whatever the model does
-# next, it cannot tell the two questions apart, as long as it looks at both boxes alike. Does training find a way out?
-# Two models learn such riddles, with one head and with two. The question is the query, and each box has a key and a
-# value. Then both answer {{ len(answers["one head"]) :,}} new riddles:
+# The question "D, B?" asks for `(4, 7)`<!--= numbers[[3, 1]] -->, and gets the same average. No model can tell the two
+# questions apart, as long as it looks at both boxes alike. Does training find a way out? Two models learn such riddles,
+# with one head and with two. The question is the query, and each box has a key and a value. Then both answer {{
+# len(answers["one head"]) :,}} new riddles:
 
 # %% tags=["hide-input", "any-version"]
 #| caption: How many answers are right. The numbers go from zero to nine, so a blind guess is right one time in ten, and
@@ -243,9 +241,10 @@ assert apart and (mixed.abs() > 1e-6).all(), (
 # %% [markdown]
 # ## What do more heads cost?
 #
-# They cost no more multiplications, because each head works with a thinner slice, and no more parameters. They still
-# cost time, because each head makes a table of weights of its own. And a thin slice has few numbers to compare words
-# by, so most models give a head 64<!--~ Vaswani et al. (2017) --> or 128<!--~ Grattafiori et al. (2024) -->.
+# They cost no more multiplications, because each head works with a thinner slice, and no more *parameters*, as learned
+# numbers are called. They still cost time, because each head makes a table of weights of its own. And a thin slice has
+# few numbers to compare words by, so most models give a head 64<!--~ Vaswani et al. (2017) --> or 128<!--~ Grattafiori
+# et al. (2024) -->.
 
 # %% tags=["check"]
 costs = experiments.costs(WIDTH, 10, (1, 8))  # ten words

@@ -230,7 +230,7 @@ assert rows[1, -1] < 0.95 < rows[2, -1], (
 # padding. Then each weight is zero divided by zero, which is *NaN*, *not a number*. It spreads to all that is computed
 # with it, and can ruin a training run.
 #
-# And in PyTorch, attention is both a function, `F.scaled_dot_product_attention`, and a *module*,
+# And PyTorch has attention twice: as a function, `F.scaled_dot_product_attention`, and as a *module*,
 # `nn.MultiheadAttention`, an object that holds learned matrices. To the function, `True` means *may look*. To the
 # module, `True` means *may not look*. A mask that is meant for the other raises no error. [What does each interface
 # make of my mask?](../pytorch/masks.py) has both traps, and a mask to paint.

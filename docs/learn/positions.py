@@ -367,16 +367,17 @@ feedback
 # %% [markdown]
 # **Attention from a bag** (`bag-of-words`). Write `bag(x, counts)`: x holds each word once, with the axes (words,
 # features), and `counts` says how often each occurs. Return the context of each word, as in a sentence with all of
-# them, without writing the sentence out. A word that occurs three times simply counts three times in the average. With
-# $s_{iw}$ for the score of word $i$ with word $w$, $c_w$ for its count and $x_w$ for its vector:
-#
-# $$o_i = \frac{\sum_{w=1}^{u} c_w \, e^{s_{iw}} \, x_w}{\sum_{w=1}^{u} c_w \, e^{s_{iw}}} \tag{4.4}$$
-# <!-- where: u = 3; q, x = random("n d", "u d"); c = torch.tensor([2.0, 4.0, 3.0]); s = unmasked.attention_scores(q, x)
-# bag = x.repeat_interleave(c.long(), dim=0); o = unmasked.attend(q, bag, bag).context -->
+# them, without writing the sentence out.
 #
 # ??? question "Hint"
 #
-#     Take the exponential of each score, times the count of its column, and divide by the row's sum.
+#     A word that occurs three times simply counts three times in the average. With $s_{iw}$ for the score of word $i$
+#     with word $w$, $c_w$ for its count and $x_w$ for its vector:
+#
+#     $$o_i = \frac{\sum_{w=1}^{u} c_w \, e^{s_{iw}} \, x_w}{\sum_{w=1}^{u} c_w \, e^{s_{iw}}} \tag{4.4}$$
+#     <!-- where: u = 3; q, x = random("n d", "u d"); c = torch.tensor([2.0, 4.0, 3.0]);
+#     s = unmasked.attention_scores(q, x); bag = x.repeat_interleave(c.long(), dim=0);
+#     o = unmasked.attend(q, bag, bag).context -->
 
 
 # %% tags=["solution"]

@@ -101,7 +101,7 @@ def look(asked, orders, W_q, W_k, W_v):
 #
 # A batch is one tensor, with one more axis in front: questions of the shape (5, 18)<!--= questions[0].shape --> become
 # (32, 5, 18)<!--= questions.shape -->. The code of `look` stays as it is, because `@` multiplies the last two axes, for
-# each round by itself. The rounds do not see each other. (`draw`, which deals new rounds, is folded away below.)
+# each round by itself. (`draw` deals new rounds.)
 
 
 # %% tags=["check"]
@@ -170,7 +170,7 @@ plot.grid(grids, queries=asked, keys=guests)
 
 # %% [markdown]
 # In 1,000<!--= len(found) --> new rounds, {{ correct :.0%}} of the answers are now right. Before the training it was {{
-# early :.0%}}, no better than chance: a blind guess among six drinks is right 17%<!--= 1 / len(drinks) --> of the time.
+# early :.0%}}, like a blind guess among six drinks, which is right 17%<!--= 1 / len(drinks) --> of the time.
 
 
 # %% tags=["check"]
@@ -371,7 +371,7 @@ plot.grid(of_be[None, some], "weights", rows=["be"], columns=columns)
 #
 # **Keys without training** (`keys-for-queries`). Write `keys_for(W_q)`. It takes a table of random queries, a row for
 # each question, and returns a table of keys of the same shape, so that each question has its largest score with the key
-# in its own row. No training is needed.
+# in its own row.
 #
 # ??? question "Hint"
 #
