@@ -219,7 +219,7 @@ softmax(scores_of_mouse)
 # 2.0]))[0] --> the weight. Where scores lie far apart, the largest takes nearly everything.
 
 # %% tags=["hide-input"]
-#| caption: The larger the scores, the more goes to *mouse* itself. Rows are the same scores, multiplied.
+#| caption: The larger the scores, the more goes to *mouse* itself.
 sharper = [1, 4, 16]
 grown = torch.stack([softmax(factor * scores_of_mouse) for factor in sharper])
 named = ["as they are", "times 4", "times 16"]

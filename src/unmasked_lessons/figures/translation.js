@@ -55,8 +55,9 @@ function draw(figure, { sentences, start }) {
       read.children[j].style.setProperty("--share", weight)
     })
     buttons.forEach((each, k) => each.setAttribute("aria-pressed", k === i))
-    const before = i ? `with ${french[i - 1]}, the word before, and with the place of the next` : "with its place alone, since no word is written yet"
-    told.replaceChildren("To write ", html("b", { lang: "fr" }, french[i]), ", the model takes most from ", html("b", {}, words[most]), `: ${percent(weights[i][most])}. It asks ${before}.`)
+    const [word, before] = [i, i - 1].map((k) => html(k < i ? "i" : "b", { lang: "fr" }, french[k] ?? ""))
+    const asks = i ? [" It asks with ", before, ", the word before, and with the place of the next."] : [" It asks with its place alone: no word is written yet."]
+    told.replaceChildren("To write ", word, ", the model takes most from ", html("b", {}, words[most]), `: ${percent(weights[i][most])}.`, ...asks)
   }
 
   written.addEventListener("pointerleave", () => show(pinned))
