@@ -198,7 +198,7 @@ assert moved[1, 1] / moved[1, 0] < arrows[1, 1] / arrows[1, 0], (
 # ## Softmax: from scores to weights
 #
 # Step three is called the *softmax*. It takes two lines of PyTorch, whose arrays are called *tensors* and work much as
-# numpy's do. (Its `dim` is numpy's `axis`.)
+# numpy's do:
 
 
 # %% tags=["imports"]
@@ -343,9 +343,8 @@ vectors.nearest(X[1])
 # ## In three lines, and as an equation
 #
 # For all words at once, `@` takes the dot product of each row on its left with each column on its right. `.mT` turns
-# rows into columns, so `X @ X.mT` compares all words with all. (`X.size(-1)` is numpy's `X.shape[-1]`<!--~ numpy's name
-# of it -->, the length of a row.) In the third line, the weights of a word meet each column of X: that is step four.
-# With that, attention is three lines:
+# rows into columns, so `X @ X.mT` compares all words with all. (`X.size(-1)` is the length of a row.) In the third
+# line, the weights of a word meet each column of X: that is step four. With that, attention is three lines:
 
 # %%
 scores = X @ X.mT / X.size(-1) ** 0.5

@@ -31,8 +31,8 @@ drawing.block(moves, ["the", "dog", "bit", "it"])
 # %% [markdown]
 # Most large language models are stacks of such blocks, and a model that is built in this way is called a *transformer*.
 # Llama 3<!--~ its name -->, in its size of 8 billion<!--~ Grattafiori et al. (2024), table 3 --> parameters, has
-# 32<!--~ the same table --> blocks, each with 32<!--~ the same table --> heads. These are the *layers* of the pages
-# before. If you know one block, you know them all.
+# 32<!--~ the same table --> blocks, or *layers*, each with 32<!--~ the same table --> heads. If you know one block, you
+# know them all.
 #
 # <div class="overview" data-here="block"></div>
 

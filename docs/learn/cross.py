@@ -29,9 +29,8 @@ plot.grid(alignment, "weights", queries=written, keys=read)
 
 # %% [markdown]
 # This page leaves the song for a while. A translator reads one sentence and writes another. Before it writes *chat*, it
-# has to find *cat*. It finds it by cross-attention: the French sentence asks, and the English sentence answers. In the
-# same way a model that draws pictures asks the words that say what to draw. A row of things, words or pieces of a
-# picture, is called a *sequence*.
+# has to find *cat*. It finds it by cross-attention: the French sentence asks, and the English sentence answers. A row
+# of things, words or pieces of a picture, is called a *sequence*.
 #
 # <div class="overview" data-here="cross"></div>
 

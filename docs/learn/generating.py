@@ -222,9 +222,9 @@ def write_with_cache(words, count):
 write_with_cache(beginning, 18).equal(write(beginning, 18))
 
 # %% [markdown]
-# The text is the same. The first step takes in the whole *prompt*, the text that the model is given. This is the
-# *prefill*, and it needs the causal mask, because the words of the prompt come together. Every other step takes in one
-# word. That is why a chat program that was given a long text is silent at first, and then writes steadily.
+# The first step takes in the whole *prompt*, the text that the model is given. This is the *prefill*, and it needs the
+# causal mask, because the words of the prompt come together. Every other step takes in one word. That is why a chat
+# program that was given a long text is silent at first, and then writes steadily.
 
 # %% tags=["check"]
 from unmasked import attend
@@ -289,8 +289,9 @@ assert llama == 2 * 128 * 2 * 8 * 32, (
 # You know what each line of the program below does; its comments name the pages. (Two things are new: one more norm,
 # after the blocks, and models as classes, as PyTorch writes them.) In each step of its training it draws 32<!--=
 # len(batch) --> pieces of the song, which begin anywhere, so that no word has a fixed place. It reads a piece without
-# its last word, and the answers are the piece without its first: after each word, the next one. Then it is given six
-# words, and sings. Copy it into an empty file and run it: it needs `torch` and a few seconds.
+# its last word, and the answers are the piece without its first: after each word, the next one. (`flatten` puts those
+# of all pieces in one row.) Then it is given six words, and sings. Copy it into an empty file and run it: it needs
+# `torch` and a few seconds.
 
 # %%
 from itertools import pairwise

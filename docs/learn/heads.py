@@ -28,8 +28,8 @@ plot.grid(grids, queries=["bit"], keys=words)
 # here, so it may look at *man*, which comes later.) An average of *dog* and *man* no longer tells which was which,
 # because it is the same average in *the man bit the dog*. Positions tell where each word stands, but one average loses
 # which word went with which place: *dog, second* and *man, fifth* have the same average as *man, second* and *dog,
-# fifth*. So models look several times at once, each time with queries, keys and values of its own. One such look is
-# called a *head*.
+# fifth*. So models look several times at once, each time with other queries, keys and values. One such look is called a
+# *head*.
 #
 # <div class="overview" data-here="heads"></div>
 
@@ -317,7 +317,7 @@ feedback
 # %% [markdown]
 # **Count the parameters** (`count-parameters`). Write `count(width, num_heads)`: how many parameters has
 # `nn.MultiheadAttention(width, num_heads)`? It has four matrices (for queries, keys, values and the output), and a
-# *bias* for each of them, a number that is added to each result. Do it without building the module.
+# *bias* for each of them, a number that is added to each result.
 #
 # ??? question "Hint"
 #

@@ -256,8 +256,7 @@ assert (by_module[:3] > 0).equal(~visible[:3]), (
 # %% [markdown]
 # ## Recap
 #
-# - What a mask hides gets a weight of exactly zero, by a score of minus infinity before the softmax. The softmax of a
-#   row that may see nothing is NaN.
+# - What a mask hides gets a weight of exactly zero, by a score of minus infinity before the softmax.
 # - The causal mask hides later words, so that every word of a text is a lesson, and none can be copied. A padding mask
 #   hides filler.
 #

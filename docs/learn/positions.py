@@ -127,9 +127,9 @@ unmasked.plot.table(
 # It cannot know which line it is in. Take *nine green bottles*, once and twice. In the second text the last word sees
 # the same bag, only with everything in it twice, and an average does not notice that. So the singer finds each next
 # word just as likely, although *nine* should come next in the first text, and *and* in the second. `lost` is the singer
-# without positions. After each word of a text it gives every word that it knows a score, the higher the likelier.
-# (These are not the scores of attention.) `[0, -1]`<!--~ an index --> takes those after the last word. Both texts give
-# the same, up to rounding:
+# without positions. After each word of a text it gives a score to every word that it knows: the higher, the likelier it
+# comes next. (These are not the scores of attention.) `[0, -1]`<!--~ an index --> takes those after the last word. Both
+# texts give the same, up to rounding:
 
 # %%
 once = lost.numbers_of("nine green bottles")
@@ -338,8 +338,7 @@ assert torch.allclose(shuffled.context, context[order], atol=1e-5), (
 #
 # **A test for order** (`is-equivariant`). A function is called *equivariant* if shuffling its input only shuffles its
 # output. Write `survives_shuffles(f)` for functions from (tokens, features) to (tokens, features), of any size: it says
-# whether f is equivariant. Draw the tokens yourself. It will be tried on functions that are equivariant and on some
-# that are not.
+# whether f is equivariant. Draw the tokens yourself.
 #
 # ??? question "Hint"
 #

@@ -355,8 +355,7 @@ plot.grid(of_be[None, some], "weights", rows=["be"], columns=columns)
 # *be* asks for the number, and *seven* answers, as *Kim: tea* answered *Kim?*. From the value of *seven* the model
 # works out *six*.
 #
-# A large model takes the step of attention many times, one after the other: once in each of its *layers*, with matrices
-# of its own. Often nobody can say in words what their queries look for.
+# Often nobody can say in words what the queries of a large model look for.
 #
 # ## Recap
 #
