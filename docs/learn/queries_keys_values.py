@@ -314,7 +314,7 @@ assert unmet.min() < 0.15 < 1 / len(drinks), (
 # noun, which need not look for *my*.
 
 
-# %% tags=["check", "any-version"]
+# %% tags=["check"]
 from unmasked_lessons.experiments.training import guests_answered
 
 two, one = [
