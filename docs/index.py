@@ -1,8 +1,8 @@
 # %% [markdown]
 # # Attention Unmasked
 #
-# **What each word takes from the others, and what PyTorch does with your mask, on pages that prove what they say by
-# running it.**
+# **What each word takes from the others, and what PyTorch does with your mask. The code of these pages runs at every
+# build, and the numbers in their sentences are compared with what it gives.**
 
 # %% tags=["hide-input"]
 #| caption: What *mouse* takes from its neighbors, and its nearest words before and after. Attention makes it a machine,
@@ -36,7 +36,7 @@ HTML(f'<img {picture} alt="{alt}">')
 #
 # - [**Examine my module**](doctor.py)
 #
-#     The doctor calls your module, names what is wrong with it, and proves it.
+#     The doctor calls your module, finds what is wrong, and shows the calls that prove it.
 #
 # </div>
 

@@ -42,8 +42,8 @@ LABEL = (
     "MLP with norms and a residual stream; the next word."
 )
 CAPTION = (
-    "<figcaption>The way of a text through a language model. This page is about the marked box; you need none of the "
-    "others to read on. A plus in a circle adds.</figcaption>"
+    "<figcaption>The way of a text through a language model. This page is about the marked box. Chat models lack the "
+    "dashed one.</figcaption>"
 )
 # Where the boxes stand: left, top, width, height. Frames come before what they hold.
 WIDE = {

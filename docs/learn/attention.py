@@ -20,14 +20,13 @@ HTML(side_by_side(asked))
 # %% [markdown]
 # A *mouse* can be an animal, and it can lie beside a computer. A *language model* is a program that guesses the next
 # word of a text. It looks each word up in a table, so it begins with the same numbers for both. Attention is the step
-# that lets the neighbors change these numbers. Look at the nearest words. The likeness of *mouse* and *computer* is
-# 0.49<!--= likeness[0] --> beside *cat* and *dog*, and 0.81<!--= likeness[1] --> beside *computer* and *software*. (One
-# would mean the same direction: this likeness is the cosine of an angle.)
+# that lets the neighbors change these numbers. Look at the nearest words. On a scale that ends at one, the likeness of
+# *mouse* and *computer* is 0.49<!--= likeness[0] --> beside *cat* and *dog*, and 0.81<!--= likeness[1] --> beside
+# *computer* and *software*.
 #
-# Now type a sentence of your own. Some will disappoint you: these numbers were never trained for attention, and a word
-# takes most from words like itself. [A trained model](heads.py) looks for
-# what it needs. (You need some Python, and the dot product: multiply two lists of numbers, place by place,
-# and add up.)
+# Now type a sentence of your own. Some will disappoint you: nobody trained these numbers for attention, so a word takes
+# most from words like itself. [A trained model](heads.py) looks for what it needs. (To read on, you need some Python,
+# and the dot product: multiply two lists of numbers, place by place, and add up.)
 
 # %% tags=["claims"]
 assert {"computer", "software"} <= {*asked[0].near[1][1]} and {
@@ -61,14 +60,20 @@ for number in ["nine", "seven", "four"]:
 # It has learned which word follows which. But it leaves out the second line, and it cannot see with which number the
 # verse began, so it sings *six* each time.
 #
-# So let a word take in the words before it. If it simply averages them, all count alike: when the first line reaches
-# *be*, *nine* is one word of fifteen, and drowns among *should* and *will*. **Attention is an average that chooses**:
-# each word decides how much it takes from every other.
+# So let a word take in the words before it. If it simply averages them, all count alike: in the first line that was
+# printed, *nine* is one word of fifteen by the time of *be*, and drowns among *should* and *will*. **Attention is an
+# average that chooses**: each word decides how much it takes from every word that it sees. (The singer sees only what
+# it has sung so far. Elsewhere on this page a word sees its whole sentence, later words too; [the page on
+# masks](masks.py) hides those.)
 #
-# Programs once squeezed a text into one list of numbers, where early words faded. In 2017<!--~ the year of a paper -->,
-# a paper called *Attention Is All You Need* let every word look directly at every other. Nearly all large language
-# models are built on that now. [The last page](generating.py) ends with a
-# model that sings. It has sixty lines, and you will know what each of them does.
+# Nearly all large language models are built on that. [The last page](generating.py) ends with a model that sings, in
+# sixty lines, and you will know what each of them does.
+#
+# ??? note "Where attention comes from"
+#
+#     Programs once squeezed a text into one list of numbers, where early words faded. In 2015<!--~ the year of a paper
+#     -->, attention came to the help of programs that translate: they could now look back at the words. In 2017<!--~
+#     the year of a paper -->, a paper called *Attention Is All You Need* gave up the squeezing altogether.
 
 # %% tags=["remove-cell"]
 sung = [
@@ -164,7 +169,8 @@ assert torch.allclose(
 # ## The same with arrows
 #
 # Two numbers can be drawn as an arrow. The dot product is large for arrows that point the same way, zero at a right
-# angle, and negative for opposite ones. So each word takes most from words that point its own way.
+# angle, and negative for opposite ones. So each word takes most from words that point its own way. (The likeness above
+# is the *cosine* of the angle between two arrows: one if they point the same way.)
 
 # %% tags=["hide-input"]
 #| alt: Three arrows from one point, and a ring near the tip of each. The ring of mouse lies on cat's side of its arrow.
@@ -192,7 +198,7 @@ assert moved[1, 1] / moved[1, 0] < arrows[1, 1] / arrows[1, 0], (
 # ## Softmax: from scores to weights
 #
 # Step three is called the *softmax*. It takes two lines of PyTorch, whose arrays are called *tensors* and work much as
-# numpy's do. (Its `dim` is numpy's `axis`.)
+# numpy's do:
 
 
 # %% tags=["imports"]
@@ -236,8 +242,12 @@ assert (grown[:, 1].diff() > 0).all(), (
 #
 # If vectors have $d$ numbers, their dot product is a sum of $d$ products. Some are positive and some negative, so most
 # of the sum cancels, as that of random plus and minus ones does: $d$ of these add up to about $\sqrt{d}$ or
-# $-\sqrt{d}$. (Square the sum: each number times itself gives one, $d$ in all, and the other products cancel on
-# average. So the square is about $d$.)
+# $-\sqrt{d}$.
+#
+# ??? note "Why about the root?"
+#
+#     Square the sum: each number times itself gives one, $d$ in all, and the other products cancel on average. So the
+#     square is about $d$.
 
 # %% tags=["hide-input"]
 #| alt: Thirty jagged lines start at zero and spread to both sides. Most end between two dashed curves, which are the
@@ -259,9 +269,22 @@ drawn
 
 # %% [markdown]
 # So vectors with more numbers have larger dot products, and you have just seen what that does: one word takes nearly
-# all the weight. The root divides by as much as the sum has grown. [More about the root](../pytorch/scale.py).
+# all the weight. Why is that bad? Before training, the numbers are random, and so is the word that takes all. And
+# training can then hardly choose another: it changes scores a little and looks whether the guesses get better, but here
+# a little changes nothing. In the first row of [Figure 4](#figure-4), raise the score of *cat* by 0.1<!--= nudge[2]
+# -->: its weight grows from 32%<!--= grown[0, 2] --> to 34%<!--= nudged[0, 2] -->. In the last row, it stays below one
+# hundredth of a percent.
+#
+# The root divides by as much as the sum has grown. [More about the root](../pytorch/scale.py).
+
+# %% tags=["remove-cell"]
+nudge = torch.tensor([0.0, 0.0, 0.1])
+nudged = torch.stack([softmax(f * scores_of_mouse + nudge) for f in sharper])
 
 # %% tags=["claims"]
+assert max(grown[2, 2], nudged[2, 2]) < 1e-4, (
+    "it stays below one hundredth of a percent"
+)
 assert 0.9 < sums[:, -1].square().float().mean().sqrt() / 16 < 1.1, (
     "have a size of about 16"
 )
@@ -307,24 +330,21 @@ vectors.nearest(X[1])
 # With the pencil, *mouse* asked, every word answered, and the answers decided how much of each went into the average.
 # These roles have names:
 #
-# | Vector | Its role | With the pencil |
-# | --- | --- | --- |
-# | *query* | asks, and is compared with every key | the row of *mouse* |
-# | *key* | is asked, and is compared with every query | each row, where they are compared |
-# | *value* | is handed over, and is averaged | each row, where they are averaged |
+# - The *query* asks: it is the row of *mouse*.
+# - A *key* is asked: it is each row, where *mouse* is compared with it.
+# - A *value* is handed over: it is each row, where it is averaged.
 #
 # Here each word played all roles with one vector. But a word seldom looks for words like itself: *my* looks for a noun,
-# and is not one itself. So a trained model makes a vector for each role, as [the next
-# page](queries_keys_values.py) shows. It does so by three *matrices*, which are
-# tables of numbers: the dot products of a vector with the columns of a matrix are the numbers of a new vector.
+# and is not one itself. So a trained model makes a vector for each role, as [the next page](queries_keys_values.py)
+# shows. It does so by three *matrices*, which are tables of numbers: the dot products of a vector with the columns of a
+# matrix are the numbers of a new vector.
 
 # %% [markdown]
 # ## In three lines, and as an equation
 #
 # For all words at once, `@` takes the dot product of each row on its left with each column on its right. `.mT` turns
-# rows into columns, so `X @ X.mT` compares all words with all. (`X.size(-1)` is numpy's `X.shape[-1]`<!--~ numpy's name
-# of it -->, the length of a row.) In the third line, the weights of a word meet each column of X: that is step four.
-# With that, attention is three lines:
+# rows into columns, so `X @ X.mT` compares all words with all. (`X.size(-1)` is the length of a row.) In the third
+# line, the weights of a word meet each column of X: that is step four. With that, attention is three lines:
 
 # %%
 scores = X @ X.mT / X.size(-1) ** 0.5

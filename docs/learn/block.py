@@ -31,8 +31,8 @@ drawing.block(moves, ["the", "dog", "bit", "it"])
 # %% [markdown]
 # Most large language models are stacks of such blocks, and a model that is built in this way is called a *transformer*.
 # Llama 3<!--~ its name -->, in its size of 8 billion<!--~ Grattafiori et al. (2024), table 3 --> parameters, has
-# 32<!--~ the same table --> blocks. These are the *layers* of the pages before. If you know one block, you know them
-# all.
+# 32<!--~ the same table --> blocks, or *layers*, each with 32<!--~ the same table --> heads. If you know one block, you
+# know them all.
 #
 # <div class="overview" data-here="block"></div>
 
@@ -84,12 +84,12 @@ mlp = nn.Sequential(
 # %% [markdown]
 # Think of 96<!--= mlp[0].out_features --> detectors, one for each number in the middle. Each one whose number is large
 # adds its own vector to the word; the larger the number, the more it adds. The GELU keeps the others silent. So each
-# detector is a rule: if the word looks like *this*, add *that*. Without the GELU, both matrices could be multiplied out
-# into one, and there would be no *if*.
+# detector is a rule: if the word looks like *this*, add *that*. Without the GELU there would be no *if*: weighted sums
+# of weighted sums are weighted sums again, so a single matrix could do the work of both.
 #
-# A riddle shows what that is worth. Five boxes have a letter on the lid and a number inside. The question "B?" asks for
-# the number in box B, and "9<!--= teaching.riddles.NUMBERS - 1 --> − B?" for nine<!--= teaching.riddles.NUMBERS - 1 -->
-# minus that number. Attention can fetch the number, but what to do with it depends on the question:
+# A riddle of boxes shows what that is worth. The question "B?" asks for the number in box B, and "9<!--=
+# teaching.riddles.NUMBERS - 1 --> − B?" for nine<!--= teaching.riddles.NUMBERS - 1 --> minus that number. Attention can
+# fetch the number, but what to do with it depends on the question:
 
 # %% tags=["hide-input"]
 #| caption: The share of new riddles answered correctly after training, by a model of one block with its MLP and by one
@@ -162,9 +162,8 @@ centered = word - word.mean()
 centered / centered.square().mean().sqrt()
 
 # %% [markdown]
-# Now the mean of the numbers is zero, and their spread is one. That is what `nn.LayerNorm` does. (It can also learn a
-# factor and a shift for each number.) Multiply all words of a riddle by a factor, and look at the largest weight of
-# each word:
+# Now the mean of the numbers is zero, and their spread is one. That is what `nn.LayerNorm` does. Multiply all words of
+# a riddle by a factor, and look at the largest weight of each word:
 
 # %% tags=["hide-input"]
 #| caption: How much of its attention a word gives to its favorite, on average, in an untrained model whose words are
@@ -175,9 +174,8 @@ rows = [f"times {size}" for size in sizes]
 plot.grid(largest, "largest weight", rows=rows, columns=["no norm", "norm"])
 
 # %% [markdown]
-# At only 10<!--= sizes[1] --> times the size, one word already gets {{ largest[1, 0] :.0%}}. Training then learns from
-# a few examples, and [hardly from the
-# others](../pytorch/backward.py#without-the-root-most-gradients-vanish-and-the-rest-are-huge).
+# At only 10<!--= sizes[1] --> times the size, one word already gets {{ largest[1, 0] :.0%}}, and training can [hardly
+# choose another](attention.py#why-the-square-root).
 #
 # A norm in front of a part changes what this part reads, and nothing else. The residual stream itself runs past it:
 # numbers to which no part adds anything reach the last block unchanged.

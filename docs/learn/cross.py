@@ -5,10 +5,10 @@
 # from the other.**
 
 # %% tags=["hide-input", "imports"]
-#| caption: A small model translates into French. Rows are queries: the French word that was just written, and the one
-#|   that is to be written next. Columns are keys. To write *chat*, the model looks at *cat*.
-from itertools import pairwise
-
+#| caption: A small model translates into French. What does it look at in the English sentence, before it writes each
+#|   French word? To write *chat*, it looks at *cat*.
+#| script: ../../src/unmasked_lessons/figures/translation.js
+#| data: {"sentences": sentences, "start": 1}
 import torch
 from torch import nn
 
@@ -19,38 +19,44 @@ from unmasked_lessons.embeddings import ship_vectors
 read = ["the", "black", "cat", "looks", "at", "the", "red", "ship"]
 written = ["le", "chat", "noir", "regarde", "le", "navire", "rouge"]
 pairs = [(read, written), *teaching.translations(512)[1:]]
-(alignment, *_), correct = teaching.translate(pairs)
-steps = [f"{before} → {word}" for before, word in pairwise(["", *written])]
-plot.grid(alignment, "weights", queries=steps, keys=read)
+looks, correct = teaching.translate(pairs)
+alignment = looks[0]
+sentences = [
+    {"read": english, "written": french, "weights": each}
+    for (english, french), each in zip(pairs[:3], looks)
+]
+plot.grid(alignment, "weights", queries=written, keys=read)
 
 # %% [markdown]
 # This page leaves the song for a while. A translator reads one sentence and writes another. Before it writes *chat*, it
-# has to find *cat*, by cross-attention: what is written asks what was read. In the same way a model that draws pictures
-# asks the words that say what to draw. A row of things, words or pieces of a picture, is called a *sequence*.
+# has to find *cat*. It finds it by cross-attention: the French sentence asks, and the English sentence answers. A row
+# of things, words or pieces of a picture, is called a *sequence*.
 #
 # <div class="overview" data-here="cross"></div>
 
 # %% tags=["claims"]
-assert alignment[1, 2] > 0.8, "To write chat, the model looks at cat"
+assert alignment[1, 2] > 0.8, "To write chat, it looks at cat"
 
 # %% [markdown]
 # ## Read the picture
 #
-# Nobody told the model which word belongs to which. It was trained to write the next French word, and over 95% of its
-# words are correct. The next word is not written yet, so the query is made of what is there: the word before it,
-# and the place where it will stand.
+# Choose the French words in [Figure 1](#figure-1), one after the other. Nobody told the model which English word
+# belongs to which. It was trained to write the next French word, and over 95% of its words are correct. The next word
+# is not written yet, so the query is made of the word before it, and of the place where it will stand.
 #
-# French puts the adjective after the noun, so the row that has to write *chat* looks at the third English word, and
-# that of *noir* at the second. *regarde* takes {{ alignment[3, 3] :.0%}} from *looks*, and ignores *at*, which stands
-# after every verb of these sentences and so tells nothing. Where the rows of *le* look does not matter: every sentence
-# has *le* in these places.
+# French puts the adjective after the noun. So to write *chat*, its second word, the model looks at the third English
+# word, and to write *noir* it goes back to the second. For *regarde* it gives {{ alignment[3, 3] :.0%}} to *looks*, and
+# hardly anything to *at*, which stands after every verb of these sentences and so tells nothing. Where it looks for
+# *le* does not matter: every sentence has *le* in these places.
 
 # %% tags=["claims"]
 assert correct > 0.95, "and over 95% of its words are correct"
 assert alignment[1].argmax() == 2 and alignment[2].argmax() == 1, (
-    "looks at the third English word, and that of noir at the second"
+    "the model looks at the third English word, and to write noir it goes back to the second"
 )
-assert alignment[3, 3] > 0.8 and alignment[3, 4] < 0.1, "and ignores at"
+assert alignment[3, 3] > 0.8 and alignment[3, 4] < 0.1, (
+    "and hardly anything to at"
+)
 assert all(english[4] == "at" for english, _ in pairs), (
     "which stands after every verb of these sentences and so tells nothing"
 )
@@ -94,9 +100,9 @@ assert torch.allclose(context, attend(Y, X, X).context, atol=1e-5), (
 # %% [markdown]
 # ## Which input decides what?
 #
-# `nn.MultiheadAttention` calls its inputs *query, key and value*. They are not queries, keys and values yet: the module
-# multiplies each input by a matrix of its own first. For cross-attention, the last two inputs are the same. Here a word
-# has 12<!--= module.embed_dim --> numbers, and there are three heads:
+# `nn.MultiheadAttention` calls its inputs *query, key and value*, and multiplies each by a matrix of its own first. For
+# cross-attention, give it the sentence that asks, and twice the one that answers, called the *source*. Here a word has
+# 12<!--= module.embed_dim --> numbers, and there are three heads:
 
 # %%
 torch.manual_seed(0)
@@ -107,22 +113,22 @@ output, average = module(writing, source, source)
 output.shape, average.shape
 
 # %% [markdown]
-# `output` holds a vector for each of the five words that are being written, and `average`, for each, a row of weights
-# over the seven words of the *source*, the sentence that is read. These weights are an average over the heads.
+# The query decides how many rows there are: `output` has a vector for each of the five words that are being written,
+# and `average` a row of weights. The key decides how many columns these weights have, one for each of the seven words
+# of the source. The value decides what is averaged. (`average` is the average over the heads.)
 #
-# | Input | Decides |
-# | --- | --- |
-# | query | how many rows weights and output have |
-# | key | how many columns the weights have |
-# | value | what is averaged |
+# ## Do chat models have it?
 #
-# The order of the source does not matter to attention, if keys and values are shuffled together, so each word of the
-# source carries its [position](positions.py).
+# Most of them do not. A chat model puts your question and its answer into one sequence, and self-attention under the
+# causal mask looks back at all of it. Cross-attention is for a second sequence, in another language or of another kind.
+# Translators have it, and programs that write down what somebody says, or draw what a text describes. Some chat models
+# ask pictures by cross-attention. Others put the pieces of a picture into their one sequence, as if they were words.
 #
-# A translator writes word by word, but the source stays the same: its keys and values are computed once, and serve for
-# every word that is written. The part of a model that reads the source is called the *encoder*, and the part that
-# writes the *decoder*. In the decoder, a [block](block.py) has three parts: self-attention, then cross-attention, then
-# the MLP. Each part has a norm and a residual connection of its own.
+# The part of a model that reads the source is called the *encoder*, and the part that writes the *decoder*. A
+# [block](block.py) of the decoder has three parts: self-attention, then cross-attention, then the MLP. The source is
+# known as a whole, so no future is hidden in it, but only padding ([mind what `True` means](masks.py#two-traps)). It
+# stays the same while the decoder writes, so its keys and values are computed once, and serve for every word. And since
+# attention does not see order, each word of the source carries its [position](positions.py).
 
 # %% tags=["check"]
 mixed = source[:, [6, 2, 0, 4, 1, 5, 3]]
@@ -143,71 +149,34 @@ assert module.forward.__code__.co_varnames[1:4] == (
     "value",
 ), "nn.MultiheadAttention calls its inputs query, key and value"
 assert torch.allclose(by_head.mean(1), average, atol=1e-5), (
-    "These weights are an average over the heads"
+    "average is the average over the heads"
 )
 assert output.size(1) == average.size(1) == writing.size(1), (
-    "query how many rows weights and output have"
+    "The query decides how many rows there are"
 )
 assert average.size(2) == source.size(1), (
-    "key how many columns the weights have"
+    "The key decides how many columns these weights have"
 )
 assert torch.allclose(the_same, average, atol=1e-5) and not torch.allclose(
     of_other_values, output, atol=1e-3
-), "value what is averaged"
+), "The value decides what is averaged"
 assert torch.allclose(
     module(writing, mixed, mixed)[0], output, atol=1e-5
 ) and not torch.allclose(
     module(writing, mixed, source)[0], output, atol=1e-2
-), (
-    "The order of the source does not matter to attention, if keys and values are shuffled together"
-)
+), "And since attention does not see order"
 assert [name for name in called if name.endswith(("attn", "linear1"))] == [
     "self_attn",
     "multihead_attn",
     "linear1",
 ], "has three parts: self-attention, then cross-attention, then the MLP"
-assert sum(name.startswith("norm") for name in called) == 3, (
-    "Each part has a norm"
-)
-
-# %% [markdown]
-# ## Where masks apply
-#
-# The source of a translation is known as a whole, so there is no future to hide, only padding. But an interpreter
-# begins before the speaker has finished: it waits for two words, writes one, hears one more, and so on. That needs a
-# kind of causal mask.
-
-# %% tags=["hide-input"]
-#| caption: Two masks for cross-attention, five queries by seven keys. Hatched cells
-#|   are hidden. With padding the last two columns are hidden; the interpreter sees one more word in every row.
-padding = (torch.arange(7) < 5).expand(5, 7)
-heard = torch.arange(7) < torch.arange(5)[:, None] + 2
-kinds = {"padding of the source": padding, "interpreter": heard}
-shown = {name: each.int() for name, each in kinds.items()}
-plot.grid(shown, queries="12345", keys="1234567", allowed=kinds)
-
-# %% [markdown]
-# In PyTorch's module the first of these is `key_padding_mask`, and the second is `attn_mask`; [mind what `True`
-# means](masks.py#the-surprise-true-means-two-things) there.
-
-
-# %% tags=["claims"]
-assert padding[:, :5].all() and not padding[:, 5:].any(), (
-    "With padding the last two columns are hidden"
-)
-assert (heard.sum(1).diff() == 1).all(), (
-    "the interpreter sees one more word in every row"
-)
-assert heard.sum(1).tolist() == [2, 3, 4, 5, 6], (
-    "it waits for two words, writes one, hears one more, and so on"
-)
 
 # %% [markdown]
 # ## Recap
 #
 # - Queries come from one sequence, keys and values from another; the weights have a row for each query and a column for
 #   each key.
-# - The padding of the source is hidden. A causal mask is rare here.
+# - The padding of the source is hidden, and no future. Most chat models have one sequence, and no cross-attention.
 
 # %% tags=["claims"]
 assert weights.shape == (len(Y), len(X)), (

@@ -5,9 +5,9 @@
 # values are the same in every step. So the model keeps them: this is the *KV cache*.**
 
 # %% tags=["hide-input", "imports"]
-#| caption: The singer goes on with a song, step by step, from six words. The filled cells are the words whose keys and
-#|   values a step computes. Without a cache, each step computes those of all words so far, with a cache only those of
-#|   the newest.
+#| caption: The singer goes on with a song, step by step, from eight words. The filled cells are the words whose keys
+#|   and values a step computes. Without a cache, each step computes those of all words so far, with a cache only those
+#|   of the newest.
 #| script: ../../src/unmasked_lessons/figures/cache.js
 #| data: story
 import torch
@@ -23,30 +23,30 @@ torch.set_num_threads(1)  # small matrices are faster on one core
 singer = Singer.trained()
 numbers_of, words_of = singer.numbers_of, singer.words_of
 new_caches = singer.new_caches
-beginning = numbers_of("seven green bottles seven green bottles")
-story = experiments.story(singer, beginning, 10)
+given = numbers_of("seven green bottles seven green bottles and if")
+story = experiments.story(singer, given, 8)
 computed = story["computed"]
 pictures = experiments.computed(story, steps=8)
 filled = {name: each > 0 for name, each in pictures.items()}
 rows = [f"step {number}" for number in range(1, 9)]
-columns = [str(number) for number in range(1, 14)]
+columns = [str(number) for number in range(1, 16)]
 axes = ("steps", "words")
 plot.grid(pictures, rows=rows, columns=columns, allowed=filled, axes=axes)
 
 # %% [markdown]
 # <div class="overview" data-here="cache"></div>
 #
-# Step through [Figure 1](#figure-1) until the model writes *six*, and watch what is filled. Without a cache, more is
-# filled at every step; with one, it is a single word after the first step. Yet both write the same song.
+# Step through [Figure 1](#figure-1) until the model writes *six*, and watch what is filled. Without a cache it is the
+# whole text; with one, it is a single word after the first step. Yet both write the same song.
 #
-# The answers of a chat program appear word by word, and not for show: a model chooses a word after it has read the one
+# A chat program does not write word by word for effect: the model can choose a word only after it has read the one
 # before.
 
 # %% tags=["claims"]
-assert computed["without"] == list(range(6, 16)), (
+assert computed["without"] == list(range(8, 16)), (
     "Without a cache, each step computes those of all words so far"
 )
-assert computed["with"] == [6, *[1] * 9], (
+assert computed["with"] == [8, *[1] * 7], (
     "with one, it is a single word after the first step"
 )
 
@@ -113,8 +113,9 @@ temperature.bars(singer.vocabulary, after_hum, [0.25, 1, 4])
 
 # %% [markdown]
 # After *la la la* nobody can know what comes: the humming may go on, or a verse begins, with any of ten numbers. The
-# model has learned how often each happens: it gives another *la* about 90%, a little more than in the texts that it
-# learned from, where it was 83%<!--= humming -->. After *there will be* the model is sure, and *six* has over 90%.
+# model has learned how often each happens. It gives another *la* {{ after_hum.softmax(dim=-1)[0] :.0%}}; in the texts
+# that it learned from, the humming went on in 83%<!--= humming --> of such cases. After *there will be* the model is
+# sure, and *six* has over 90%.
 #
 # A program need not take the likeliest word. Most chat programs *draw* a word at random, so that one with a chance of
 # one in ten comes one time in ten. Before the softmax they divide the scores by a number, the *temperature*. A low
@@ -147,9 +148,7 @@ low, middle, high = (
 assert torch.allclose(by_hand, scores, atol=1e-4), (
     "the dot product of the forecast with such a vector is the word's score"
 )
-assert abs(after_hum.softmax(dim=-1)[0] - 0.9) < 0.07, (
-    "it gives another la about 90%"
-)
+assert abs(after_hum.softmax(dim=-1)[0] - 0.9) < 0.07, "It gives another la"
 assert after_be.softmax(dim=-1).max() > 0.9, "and six has over 90%"
 assert low[0] > 0.95 and high[0] < 0.3, (
     "has nearly all of the chance at the lowest temperature, and less than a third of it at the highest"
@@ -177,7 +176,7 @@ plot.grid(changes, "largest change of a key", rows=rows, columns=columns)
 
 # %% [markdown]
 # No word may look at the words after it: [the causal mask](masks.py) sees to that. So nothing that comes later can
-# change what a word has become, and its key and its value, once computed, are right for ever.
+# change what a word has become. Its key and its value stay right as long as each word keeps its place.
 #
 # The queries stay the same, too, but nobody needs them again: a query asks once, when its word is the newest one.
 
@@ -223,9 +222,9 @@ def write_with_cache(words, count):
 write_with_cache(beginning, 18).equal(write(beginning, 18))
 
 # %% [markdown]
-# The text is the same. The first step takes in the whole *prompt*, the text that the model is given. This is the
-# *prefill*, and it needs the causal mask, because the words of the prompt come together. Every other step takes in one
-# word. That is why a chat program that was given a long text is silent at first, and then writes steadily.
+# The first step takes in the whole *prompt*, the text that the model is given. This is the *prefill*, and it needs the
+# causal mask, because the words of the prompt come together. Every other step takes in one word. That is why a chat
+# program that was given a long text is silent at first, and then writes steadily.
 
 # %% tags=["check"]
 from unmasked import attend
@@ -244,7 +243,7 @@ assert max(stay[1:]) < 1e-4, (
     "Their keys and values are the same in every step"
 )
 assert max(stay[1:]) < 1e-4, (
-    "and its key and its value, once computed, are right for ever"
+    "So nothing that comes later can change what a word has become"
 )
 assert write_with_cache(beginning, 10).equal(write(beginning, 10)), (
     "Yet both write the same song"
@@ -257,16 +256,20 @@ assert torch.allclose(by_step[0], at_once[-1], atol=1e-5), (
 # %% [markdown]
 # ## What it saves, and what it costs
 #
-# In the ten steps of [Figure 1](#figure-1), the model computed the keys and values of 105<!--= sum(computed["without"])
-# --> words without a cache, and of 15<!--= sum(computed["with"]) --> with it. The longer the text, the larger the
-# difference. For a text of 1,000<!--= thousand --> words it is 1,000<!--= thousand --> with a cache, each word once.
-# Without one, each step computes one word more than the step before: {{ sum(range(1, thousand + 1)) :,}} in all.
+# In the eight steps of [Figure 1](#figure-1), the model computed the keys and values of 92<!--=
+# sum(computed["without"]) --> words without a cache, and of 15<!--= sum(computed["with"]) --> with it. For a text of
+# 1,000<!--= thousand --> words it is 1,000<!--= thousand --> with a cache, each word once. Without one, each step
+# computes one word more than the step before: {{ sum(range(1, thousand + 1)) :,}} in all.
 #
 # The price is memory. Llama 3<!--~ its name -->, in its size of 8 billion<!--~ Grattafiori et al. (2024), table 3 -->
-# parameters, keeps for each word a key and a value of 128<!--= per_head --> numbers, 2 bytes<!--=
-# torch.bfloat16.itemsize --> each, for eight<!--= kv_heads --> heads (each serves four of the 32<!--~ the same table
-# --> heads of queries) in each of 32<!--= layers --> blocks. That makes 2 × 128 × 2 × 8 × 32 = 131,072 bytes, and
-# 1 GiB<!--= llama * long --> for a text of 8,192<!--= long --> words.
+# parameters, keeps {{ llama :,}} bytes for each word, and 1 GiB<!--= llama * long --> for a text of 8,192<!--= long -->
+# words.
+#
+# ??? note "How many bytes are that?"
+#
+#     It keeps a key and a value of 128<!--= per_head --> numbers, 2 bytes<!--= torch.bfloat16.itemsize --> each, for
+#     eight<!--= kv_heads --> heads (each serves four of the 32<!--~ the same table --> heads of queries) in each of
+#     32<!--= layers --> blocks. That makes 2 × 128 × 2 × 8 × 32 = 131,072 bytes for a word.
 
 # %% tags=["check"]
 thousand, long = 1000, 8192
@@ -284,9 +287,11 @@ assert llama == 2 * 128 * 2 * 8 * 32, (
 # ## A language model in sixty lines
 #
 # You know what each line of the program below does; its comments name the pages. (Two things are new: one more norm,
-# after the blocks, and models as classes, as PyTorch writes them.) It learns from pieces that begin anywhere in the
-# song, so that no word has a fixed place. Then it is given six words, and sings. Copy it into an empty file and run it:
-# it needs `torch` and a few seconds.
+# after the blocks, and models as classes, as PyTorch writes them.) In each step of its training it draws 32<!--=
+# len(batch) --> pieces of the song, which begin anywhere, so that no word has a fixed place. It reads a piece without
+# its last word, and the answers are the piece without its first: after each word, the next one. (`flatten` puts those
+# of all pieces in one row.) Then it is given six words, and sings. Copy it into an empty file and run it: it needs
+# `torch` and a few seconds.
 
 # %%
 from itertools import pairwise
@@ -365,7 +370,8 @@ for line in words.split(9):
 
 # %% [markdown]
 # Every word is right: from six words the model has sung all ten verses. It knows them by heart, and nothing else. Each
-# word that it sang had a chance of over 80%.
+# word that it sang had a chance of over 80%. (It keeps no keys: it sees the last 32<!--= LENGTH --> words, so in a
+# longer text each word moves up a place at every step, and kept keys would be wrong.)
 #
 # It has {{ size :,}} parameters. Llama 3<!--~ its name --> is built of the same parts, and this is what lies between:
 #

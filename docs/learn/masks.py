@@ -34,7 +34,7 @@ plot.grid(grids, queries=words, allowed=causal)
 #
 # A mask is a table of yes and no, with a row for each query and a column for each key. In the most common one, the
 # *causal* mask, each word may look at itself and at the words before it. One comparison makes the whole table: the
-# places of the queries, as a column, are compared with those of the keys, as a row.
+# places of the queries, as a column, are compared with those of the keys, as a row. (`[:, None]` makes a column.)
 
 # %%
 place = torch.arange(len(words))  # 0 1 2 3 4 5
@@ -82,8 +82,8 @@ assert may_look.equal(causal), (
 # number follows it, so a singer that does not cheat gets some words wrong.) But it copies:
 
 # %% tags=["hide-input"]
-#| caption: Some of what *be* looks at just before *six*, in one *head* of each singer: one of its two attentions side
-#|   by side. With the mask, more than 99%<!--= picked[0, :2].sum() --> goes to *seven*, which stands there twice.
+#| caption: Some of what *be* looks at just before *six*, in one *head* of each singer, which has two attentions
+#|   side by side. With the mask, more than 99%<!--= picked[0, :2].sum() --> goes to *seven*, which stands there twice.
 #|   Without a mask, about 94%<!--= picked[1, 5] --> goes to *six*, the word that it should guess.
 from unmasked_lessons.teaching import Singer, verse
 
@@ -224,53 +224,27 @@ assert rows[1, -1] < 0.95 < rows[2, -1], (
 )
 
 # %% [markdown]
-# ## A row that may see nothing
+# ## Two traps
 #
-# A mask can hide *everything* from a query. Under the causal mask, padding in front of a sentence can look only at
-# padding, and that is hidden, too. Then all scores are minus infinity:
-
-# %%
-blind = torch.full((4,), -torch.inf)
-blind.softmax(dim=-1)
-
-# %% [markdown]
-# *NaN* means *not a number*: each weight is zero divided by zero. One NaN spreads to everything that is computed with
-# it, and can ruin a training run. `unmasked`, this site's library, gives such a row weights of zero; [what PyTorch
-# gives](../pytorch/masks.py#when-a-row-allows-nothing) depends on
-# the interface. So look for such rows:
-
-# %%
-may_look.any(dim=-1).all()  # does every query see something?
-
-# %% tags=["claims"]
-assert not self_attention(X, allowed=causal & (place > 0)).weights[0].any(), (
-    "unmasked, this site's library, gives such a row weights of zero"
-)
-
-# %% [markdown]
-# ## The surprise: `True` means two things
+# A mask can hide *everything* from a query: under the causal mask, padding in front of a sentence can look only at
+# padding. Then each weight is zero divided by zero, which is *NaN*, *not a number*. It spreads to all that is computed
+# with it, and can ruin a training run.
 #
-# In PyTorch attention is a function, `F.scaled_dot_product_attention`, and also a *module*, `nn.MultiheadAttention`: an
-# object that holds learned matrices. Both take a boolean mask. To the function, `True` means *may look*. To the module,
-# `True` means *may not look*. A mask that is meant for the other raises no error:
+# And PyTorch has attention twice: as a function, `F.scaled_dot_product_attention`, and as a *module*,
+# `nn.MultiheadAttention`, an object that holds learned matrices. To the function, `True` means *may look*. To the
+# module, `True` means *may not look*. A mask that is meant for the other raises no error. [What does each interface
+# make of my mask?](../pytorch/masks.py) has both traps, and a mask to paint.
 
-# %% tags=["hide-input"]
-#| caption: The weights that both give under the same causal mask. In the module each word looks only at what comes
-#|   later, and for the last word nothing is left.
+# %% tags=["check"]
 from unmasked_lessons.experiments.interfaces import readings
 
+blind = torch.full((4,), -torch.inf).softmax(dim=-1)
 torch.manual_seed(0)
 by_function, by_module = readings(X[:4], visible).values()
-given = {"the function": by_function, "the module": by_module}
-plot.grid(given, queries=words[:4])
-
-# %% [markdown]
-# The remedy is one character: `~mask` turns the mask of one into that of the other. [What does each interface make of
-# my mask?](../pytorch/masks.py) has all interfaces, and a mask to paint for each.
 
 # %% tags=["claims"]
-assert visible.equal(masks.causal(4)), (
-    "The weights that both give under the same causal mask"
+assert blind.isnan().all(), (
+    "Then each weight is zero divided by zero, which is NaN, not a number"
 )
 assert (by_function > 0).equal(visible), (
     "To the function, True means may look"
@@ -278,13 +252,11 @@ assert (by_function > 0).equal(visible), (
 assert (by_module[:3] > 0).equal(~visible[:3]), (
     "To the module, True means may not look"
 )
-assert by_module[3].isnan().all(), "for the last word nothing is left"
 
 # %% [markdown]
 # ## Recap
 #
-# - What a mask hides gets a weight of exactly zero, by a score of minus infinity before the softmax. The softmax of a
-#   row that may see nothing is NaN.
+# - What a mask hides gets a weight of exactly zero, by a score of minus infinity before the softmax.
 # - The causal mask hides later words, so that every word of a text is a lesson, and none can be copied. A padding mask
 #   hides filler.
 #

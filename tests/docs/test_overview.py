@@ -27,6 +27,7 @@ def test_both_drawings_have_every_part_and_mark_the_one_where_the_reader_is(here
     *drawings, caption = ET.fromstring(overview.drawn(here, ADDRESSES))
     assert [svg.attrib["class"] for svg in drawings] == ["wide", "narrow"]
     assert "the marked box" in str(caption.text)
+    assert "dashed" in str(caption.text)
     for svg in drawings:
         assert parts(svg).keys() == overview.PARTS.keys()
         marked = {name for name, part in parts(svg).items() if "here" in part.attrib["class"].split()}
@@ -78,3 +79,8 @@ def test_no_box_lies_over_another_but_in_a_frame_that_holds_it(boxes: dict[str, 
 
 def test_the_pages_that_explain_parts_are_pages_of_learn():
     assert {page.split("/")[0] for _, _, page in overview.PARTS.values() if page} == {"learn"}
+
+
+def test_the_box_that_its_caption_calls_dashed_is_that_of_two_texts():
+    sheet = (ROOT / "docs/assets/site.css").read_text(encoding="utf-8")
+    assert re.findall(r"(?m)^\.overview (\S+) rect \{\n  stroke-dasharray", sheet) == [".cross"]

@@ -28,15 +28,32 @@ CHECKED = Checked(TORCH, began=RUN, seconds=4.24, machine=Machine("torch 2.13.0"
         ("<p>" + "word " * 121 + "</p>", 2),
         ("<p>" + "<b>to</b> <i>be</i> " * 120 + "</p>", 3),
         ("<pre>" + "x = y.mean() " * 300 + "</pre>", 1),
+        ("<pre><code>" + "x = <i>y</i>.mean()\n\n" * 30 + "</code></pre>" + "word " * 80, 4),
+        ("<section><pre>" + "tensor(1.0)\n" * 90 + "</pre></section>", 1),
+        ("<section><figure><svg></svg><figcaption><b>Figure 2.</b></figcaption></figure></section>" * 4, 3),
         ("<section>" + "word " * 900 + "</section>", 1),
         ("<section>" + "word " * 900 + "<figcaption>" + "word " * 160 + "</figcaption></section>", 2),
         ("<p-check>" + "<section>a</section> word " * 900 + "</p-check>", 1),
         ("<details>" + "word <details>a</details> word " * 900 + "</details>", 1),
         ("<math><mi>a</mi>" + "<mi>x</mi>" * 900 + "</math>", 1),
     ],
-    ids=["nothing", "one and a half", "more", "tags", "code", "outputs", "captions", "checks", "folds", "formulas"],
+    ids=[
+        "nothing",
+        "one and a half",
+        "more",
+        "tags",
+        "long line",
+        "code",
+        "printed",
+        "figures",
+        "outputs",
+        "captions",
+        "checks",
+        "folds",
+        "formulas",
+    ],
 )
-def test_a_page_takes_a_minute_for_every_eighty_words_that_are_read(html: str, minutes: int):
+def test_a_page_takes_as_long_as_its_words_figures_and_lines_of_code_do(html: str, minutes: int):
     assert reading.minutes(html) == minutes
 
 

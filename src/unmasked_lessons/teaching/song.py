@@ -202,13 +202,16 @@ class Singer(nn.Module):
             words = torch.cat([words, self(words, silent=silent)[:, -1:].argmax(dim=-1)], dim=1)
         return self.words_of(words)
 
-    def verses_right(self) -> float:
-        """The share of verses that it sings without a mistake, of all ten, after no *la*, two, four, six and eight.
+    def verses_right(self, after: Sequence[int] = range(0, HUMS + 1, 2)) -> float:
+        """The share of verses that it sings without a mistake, of all ten.
 
-        It is given the number and *green*, and every word that it adds must be right.
+        It is given some *la*, the number and *green*, and every word that it adds must be right.
+
+        Args:
+            after: How many *la*, each of which all verses are tried after.
         """
         sung = []
-        for hums in range(0, HUMS + 1, 2):
+        for hums in after:
             for number in range(1, 11):
                 words = [*["la"] * hums, *verse(number).split()]
                 begun = hums + 2

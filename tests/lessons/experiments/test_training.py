@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from unmasked_lessons.experiments.training import story
+from unmasked_lessons.experiments.training import GUESTS, draw_guests, guests_answered, story
 
 
 def descend(matrix: Tensor, steps: int) -> None:
@@ -44,3 +44,19 @@ def test_nobody_looks_at_steps_after_the_training_even_if_it_failed():
         story(train, lambda: (looks.append(matrix.item()) or matrix.sum(), matrix), [], [])
     descend(matrix, 5)
     assert looks == [0, -5]
+
+
+def test_each_guest_asks_for_the_drink_of_the_next_one_in_the_alphabet():
+    torch.manual_seed(0)
+    orders, asked = draw_guests(20)
+    for row, drinks in zip(orders, asked, strict=True):
+        ordered = {order[:GUESTS].argmax().item(): order[GUESTS:].argmax().item() for order in row}
+        assert len({*ordered.values()}) == len(ordered) == GUESTS
+        names = [order[:GUESTS].argmax().item() for order in row]
+        assert drinks.tolist() == [ordered[(name + 1) % GUESTS] for name in names]
+    assert (orders.sum(-1) == 2).all()
+
+
+def test_guests_who_ask_one_another_need_a_matrix_for_queries_and_one_for_keys():
+    assert guests_answered(0, shared=False) > 0.95
+    assert guests_answered(0, shared=True) < 0.5
