@@ -439,7 +439,8 @@ def _deaf(asked: UserCall, padded: Tensor) -> Iterator[Outcome]:
             yield Finding(check, None, text, evidence, step="mask")
     yield from _unused(asked)
     own = asked.reaches.get(asked.main)
-    if own is not None and len(asked.reaches) == 1 and own.moved.size(1) == len(own.tokens) > 2:
+    image = asked.leaves[asked.main].given.dim() > 3  # of which one axis may not attend
+    if own is not None and not image and len(asked.reaches) == 1 and own.moved.size(1) == len(own.tokens) > 2:
         others = own.moved & ~torch.eye(len(own.tokens), dtype=torch.bool)
         alone = all(asked.leaves[n].given.dim() < 2 or n in asked.group(asked.main) for n in asked.content)
         if alone and not bool(others.any()):

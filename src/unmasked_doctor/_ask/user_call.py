@@ -334,7 +334,7 @@ class UserCall:
             return mirrored(x)
         ids = self.leaves[n].given
         known = ids[ids > 0].unique()
-        return torch.where(x > 0, known[(torch.searchsorted(known, x) + 1) % len(known)], x)
+        return torch.where(x > 0, known[(torch.searchsorted(known, x.contiguous()) + 1) % len(known)], x)
 
     def confirmed(self, output: int, token: int) -> bool:
         """Whether an output notices a token in another number of items, too; or whether that is refused."""
@@ -547,8 +547,8 @@ class UserCall:
                 apart = which[:, None] != which[None, reach.tokens]
                 yield [Hiding(f"{leaf.name} parts sequences", apart[None])]
             return
-        if tuple(x.shape) == (items, size) and self.is_padded(at):
-            pad = padding_id(x)
+        pad = padding_id(x) if self.is_padded(at) else None
+        if tuple(x.shape) == (items, size) and pad is not None:
             yield [Hiding(f"{pad} is padding in {leaf.name}", x.eq(pad)[:, None, reach.tokens])]
             return
         if x.dim() == 1 and x.numel() == items and LENGTHS.search(leaf.name) and not x.is_floating_point():

@@ -1,0 +1,295 @@
+"""What calls show of places, scores, ids and caches: each slip beside its right twin."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from unmasked import diagnose
+from unmasked_doctor import ModelReport, diagnose_model
+
+TOKENS, WIDTH, HEADS, DIM = 7, 24, 3, 8
+
+
+def drawn(*shape: int, seed: int = 3) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+class Heads(nn.Module):
+    """Three heads of eight features, and one switch: whether it makes its mistake."""
+
+    def __init__(self, slip: bool = False) -> None:
+        super().__init__()
+        self.slip = slip
+        self.qkv, self.out = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
+
+    def split(self, x: Tensor) -> tuple[Tensor, ...]:
+        return tuple(each.unflatten(-1, (HEADS, DIM)) for each in self.qkv(x).chunk(3, -1))  # batch tokens heads dim
+
+    def merge(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | float = 0.0) -> Tensor:
+        q, k, v = (x.transpose(1, 2) for x in (q, k, v))
+        weights = (q @ k.mT / math.sqrt(DIM) + bias).softmax(-1)
+        output: Tensor = self.out((weights @ v).transpose(1, 2).flatten(2))
+        return output
+
+
+def causal(queries: int, keys: int) -> Tensor:
+    hidden = torch.ones(queries, keys).triu(keys - queries + 1).bool()
+    return torch.zeros(queries, keys).masked_fill(hidden, -1e9)
+
+
+def turned(x: Tensor, places: Tensor, axis: int = 1) -> Tensor:
+    angles = places[..., None] * 0.3 ** torch.arange(DIM // 2)
+    shape = [1] * x.dim()
+    shape[-1], shape[axis] = DIM // 2, x.size(axis)
+    if places.dim() == 2:
+        shape[0] = x.size(0)
+    cos, sin = angles.cos().view(shape), angles.sin().view(shape)
+    a, b = x.chunk(2, -1)
+    return torch.cat([a * cos - b * sin, b * cos + a * sin], -1)
+
+
+class Rotary(Heads):
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = self.split(x)
+        axis = 2 if self.slip else 1
+        q, k = (turned(y, torch.arange(y.size(axis)), axis) for y in (q, k))
+        return self.merge(q, k, v, causal(x.size(1), x.size(1)))
+
+
+class Sines(Heads):
+    def forward(self, x: Tensor) -> Tensor:
+        angles = torch.arange(x.size(1))[:, None] * 0.4 ** torch.arange(WIDTH // 2)
+        places = torch.cat([angles.sin(), angles.cos()], -1)
+        return self.merge(*self.split(x + places * (0.0 if self.slip else 1.0)))
+
+
+class Packed(Heads):
+    def forward(self, x: Tensor, position_ids: Tensor) -> Tensor:
+        q, k, v = self.split(x)
+        q, k = turned(q, position_ids), turned(k, position_ids)
+        text = (position_ids == 0).cumsum(1)
+        apart = torch.where(text[:, :, None] == text[:, None], 0.0, -1e9)[:, None]
+        return self.merge(q, k, v, causal(x.size(1), x.size(1)) + (0.0 if self.slip else apart))
+
+
+class Memory(Heads):
+    def forward(self, x: Tensor, mem: Tensor) -> Tensor:
+        q, k, v = self.split(torch.cat([mem, x], 1))
+        start = 0 if self.slip else mem.size(1)
+        far = torch.arange(start, start + x.size(1))[:, None] - torch.arange(k.size(1))
+        return self.merge(q[:, mem.size(1) :], k, v, causal(x.size(1), k.size(1)) - 0.2 * far.abs())
+
+
+class Relative(Heads):
+    """Transformer-XL's shift needs 2T - 1 positions where later keys are seen; T are enough where they are not."""
+
+    def __init__(self, slip: bool = False) -> None:
+        super().__init__(slip)
+        self.places = nn.Parameter(drawn(HEADS, DIM, TOKENS))
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = self.split(x)
+        scores = q.transpose(1, 2) @ self.places[..., -x.size(1) :]
+        shifted = F.pad(scores, (1, 0)).flatten(2)[..., x.size(1) :].view_as(scores)
+        return self.merge(q, k, v, shifted if self.slip else shifted + causal(x.size(1), x.size(1)))
+
+
+class Axial(nn.Module):
+    """Each column of an image (batch, channels, rows, columns) attends to itself."""
+
+    def __init__(self, slip: bool = False) -> None:
+        super().__init__()
+        self.slip, self.attend = slip, nn.MultiheadAttention(WIDTH, HEADS, batch_first=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        b, c, h, w = x.shape
+        lines = x.permute(0, 2, 3, 1).reshape(b * w, h, c) if self.slip else x.permute(0, 3, 2, 1).flatten(0, 1)
+        y = self.attend(lines, lines, lines)[0]
+        y = y.reshape(b, h, w, c).permute(0, 3, 1, 2) if self.slip else y.view(b, w, h, c).permute(0, 3, 2, 1)
+        return x + y
+
+
+class Windows(nn.Module):
+    """Windows of 2 x 3 tokens of (batch, rows, columns, features), rolled by one."""
+
+    def __init__(self, slip: bool = False) -> None:
+        super().__init__()
+        self.slip, self.attend = slip, nn.MultiheadAttention(WIDTH, HEADS, batch_first=True)
+
+    def cut(self, x: Tensor) -> Tensor:
+        b, h, w, c = x.shape
+        return x.view(b, h // 2, 2, w // 3, 3, c).transpose(2, 3).reshape(-1, 6, c)
+
+    def forward(self, x: Tensor) -> Tensor:
+        b, h, w, c = x.shape
+        rolled = self.cut(x.roll((-1, -1), (1, 2)))
+        part = (torch.arange(h) < 1).long()[:, None] + 2 * (torch.arange(w) < 1).long()
+        parts = self.cut(part.roll((-1, -1), (0, 1))[None, :, :, None].expand(b, -1, -1, -1))[..., 0]
+        apart = None if self.slip else (parts[:, :, None] != parts[:, None]).repeat_interleave(HEADS, 0)
+        y = self.attend(rolled, rolled, rolled, attn_mask=apart)[0]
+        y = y.view(b, h // 2, w // 3, 2, 3, c).transpose(2, 3).reshape(b, h, w, c)
+        return y.roll((1, 1), (1, 2))
+
+
+class Frames(nn.Module):
+    """Each frame of (batch, channels, times, places) attends to itself; its layers are convolutions."""
+
+    def __init__(self, slip: bool = False) -> None:
+        super().__init__()
+        self.slip = slip
+        self.q, self.k, self.v, self.out = (nn.Conv2d(WIDTH, WIDTH, 1) for _ in range(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        b, c, t, n = x.shape
+        q, k, v = self.q(x), self.k(x), self.v(x)
+        q, k, v = (y.reshape(b * t, c, n) if self.slip else y.transpose(1, 2).flatten(0, 1) for y in (q, k, v))
+        y = v @ (q.mT @ k * WIDTH**-0.5).softmax(-1).mT
+        y = y.reshape(b, c, t, n) if self.slip else y.view(b, t, c, n).transpose(1, 2)
+        return x + self.out(y)
+
+
+class Batch(Heads):
+    def forward(self, batch: dict[str, Tensor]) -> Tensor:
+        x, padded = batch["x"], batch.get("is_pad" if not self.slip else "ispad")
+        return self.merge(*self.split(x), 0.0 if padded is None else padded[:, None, None] * -1e9)
+
+
+class Words(Heads):
+    """Takes ids, of which one is padding."""
+
+    def __init__(self, slip: bool = False, pad: int = 1) -> None:
+        super().__init__(slip)
+        self.pad, self.embedding = pad, nn.Embedding(40, WIDTH)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        padded = (ids == self.pad)[:, None]
+        hidden = padded.mT[:, None] if self.slip else padded[:, None]
+        return self.merge(*self.split(self.embedding(ids)), hidden * -1e30)
+
+
+class WordsToo(Heads):
+    def forward(self, x: Tensor, ids: Tensor) -> Tensor:
+        padded = (ids == 1)[:, None]
+        return self.merge(*self.split(x), (padded.mT[:, None] if self.slip else padded[:, None]) * -1e30)
+
+
+class Kept(Heads):
+    def forward(self, x: Tensor, past_k: Tensor | None = None, past_v: Tensor | None = None) -> tuple[Tensor, ...]:
+        q, k, v = self.split(x)
+        places = torch.arange(x.size(1)) + (0 if past_k is None or self.slip else past_k.size(1))
+        q, k = turned(q, places), turned(k, places)
+        if past_k is not None and past_v is not None:
+            k, v = torch.cat([past_k, k], 1), torch.cat([past_v, v], 1)
+        return self.merge(q, k, v, causal(x.size(1), k.size(1))), k, v
+
+
+class Sections(Heads):
+    """Half of its pairs are turned by rows, half by columns: places (2, batch, tokens)."""
+
+    def forward(self, x: Tensor, places: Tensor) -> Tensor:
+        q, k, v = self.split(x)
+        for place in (places[0], places[0 if self.slip else 1]):
+            q, k = turned(q, place), turned(k, place)
+        return self.merge(q, k, v)
+
+
+class Marked(Heads):
+    def forward(self, x: Tensor, attention_mask: Tensor) -> Tensor:
+        hidden = (attention_mask == (1 if self.slip else 0))[:, None, None]
+        return self.merge(*self.split(x), hidden * -1e9)
+
+
+PLACES = torch.arange(TOKENS)
+IDS = torch.tensor([[5, 9, 7, 2, 8, 3, 6], [4, 8, 5, 9, 1, 1, 1]])
+PADDED = torch.tensor([[0] * TOKENS, [0, 0, 0, 0, 1, 1, 1]]).bool()
+CASES: list[tuple[type[nn.Module], Callable[[], Any], dict[str, Any], str]] = [
+    (Rotary, lambda: (drawn(2, TOKENS, WIDTH),), {"num_heads": HEADS, "causal": True}, "turned alike at every place"),
+    (Sines, lambda: (drawn(2, TOKENS, WIDTH),), {}, "computes sines and cosines of places"),
+    (
+        Packed,
+        lambda: (drawn(2, TOKENS, WIDTH), torch.tensor([[0, 1, 2, 0, 1, 2, 3], [0, 1, 0, 1, 2, 3, 4]])),
+        {"causal": True},
+        "position_ids begins again at token 3",
+    ),
+    (Memory, lambda: (drawn(2, TOKENS, WIDTH), drawn(2, 4, WIDTH, seed=5)), {}, "where mem ends"),
+    (Relative, lambda: (drawn(2, TOKENS, WIDTH),), {}, "moves with a third token"),
+    (Axial, lambda: (drawn(2, WIDTH, 3, 5),), {"causal": False}, "are no rows, no columns and no windows"),
+    (Windows, lambda: (drawn(2, 4, 6, WIDTH),), {"causal": False}, "at opposite borders"),
+    (Frames, lambda: (drawn(2, WIDTH, 5, 3),), {"causal": False}, "put together of several tokens' features"),
+    (Batch, lambda: ({"x": drawn(2, TOKENS, WIDTH), "is_pad": PADDED},), {}, "the mask is ignored"),
+    (Words, lambda: (IDS,), {"causal": False}, "padding behind the tokens, id 1, is seen"),
+    (WordsToo, lambda: (drawn(2, TOKENS, WIDTH), IDS), {"causal": False}, "what ids hides is seen"),
+    (
+        Kept,
+        lambda: {name: drawn(2, *sizes) for name, sizes in
+                 {"x": (2, WIDTH), "past_k": (4, HEADS, DIM), "past_v": (4, HEADS, DIM)}.items()},
+        {"causal": True},
+        "each with the past_k and past_v that the one before returned",
+    ),
+    (
+        Sections,
+        lambda: (drawn(2, TOKENS, WIDTH), torch.stack([PLACES // 3, PLACES % 3])[:, None].repeat(1, 2, 1)),
+        {},
+        "no output depends on places[1]",
+    ),
+    (Marked, lambda: (drawn(2, TOKENS, WIDTH), (~PADDED).long()), {}, "tokenizers mark what is a token with 1"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "call", "options", "text"), CASES, ids=[case[0].__name__ for case in CASES])
+def test_slip_is_named_and_its_right_twin_is_not(
+    kind: type[nn.Module], call: Callable[[], Any], options: dict[str, Any], text: str
+) -> None:
+    torch.manual_seed(7)
+    assert any(text in each.told for each in diagnose(kind(slip=True), call(), **options).named)
+    right = diagnose(kind(slip=False), call(), **options)
+    assert not [each.told for each in right.named]
+
+
+def test_what_overflows_in_float64_alone_is_no_nan() -> None:
+    class Lowest(Heads):
+        def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+            hidden = (1.0 - mask[:, None, None].float()) * torch.finfo(x.dtype).min
+            return self.merge(*self.split(x), hidden)
+
+    torch.manual_seed(7)
+    report = diagnose(Lowest(), (drawn(2, TOKENS, WIDTH), (~PADDED).long()))
+    assert report.ok
+    assert "mask polarity, and padding respected" in report.passed
+
+
+def test_another_output_may_be_what_depends_on_an_argument() -> None:
+    class Two(Heads):
+        def forward(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+            return self.merge(*self.split(x)), self.merge(*self.split(y))
+
+    torch.manual_seed(7)
+    report = diagnose(Two(), (drawn(2, TOKENS, WIDTH), drawn(2, 4, WIDTH)))
+    assert not any("no output depends" in each.told for each in report.named)
+
+
+def test_ids_are_asked_about_the_future_and_the_pair_runs() -> None:
+    torch.manual_seed(7)
+    target, call = Words(), (torch.tensor([[5, 9, 7, 2, 8, 3], [4, 8, 5, 9, 6, 2]]),)
+    finding = next(each for each in diagnose(target, call, causal=True).findings if each.pair)
+    assert "torch.tensor(" in finding.show()
+    scope: dict[str, Any] = {"target": target, "call": call}
+    exec(finding.show().replace("print(", "gap = ("), scope)
+    assert scope["gap"] > 1e-3
+
+
+def test_items_of_a_list_of_nodes_are_its_graphs() -> None:
+    class Graph(Heads):
+        def forward(self, x: Tensor, batch: Tensor) -> Tensor:
+            apart = (batch[:, None] != batch) * -1e9
+            return self.merge(*self.split(x[None]), apart)[0]
+
+    torch.manual_seed(7)
+    report = diagnose_model(Graph(), (drawn(TOKENS, WIDTH), torch.tensor([0, 0, 0, 0, 1, 1, 1])))
+    assert isinstance(report, ModelReport)
+    assert report.ok
