@@ -51,7 +51,7 @@ class Strip:
         follow: The index of the word.
         sings: Whether the reader may change the song.
         singer: A rounded one; by default the trained one of two blocks.
-        words: The text; by default the seventh verse up to "there will be".
+        words: The text: the seventh verse up to "there will be", unless another is given.
     """
 
     def __init__(
