@@ -299,7 +299,8 @@ strip
 # %% [markdown]
 # With the mask, the program can learn from whole pieces of the song. `starts` draws places of the song at random, and
 # `batch` takes a piece from each. The model reads a piece without its last word, and the answers are the same piece
-# without its first: the answer to each word is the word after it. `flatten` puts all guesses in one row, and all answers.
+# without its first: the answer to each word is the word after it. `flatten` puts all guesses in one row, and so it does
+# with the answers.
 #
 # <div class="program"></div>
 
