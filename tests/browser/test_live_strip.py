@@ -168,10 +168,21 @@ def test_the_song_is_sung_as_pytorch_sings_it_whole_and_without_a_part(opened: O
     assert song(page) == start
 
 
+def test_all_parts_open_at_once_and_close(opened: Open):
+    page = drawn(opened("generating/strip.html"))
+    parts = page.locator(".live-way details")
+    press(page, "open all parts")
+    assert page.locator(".live-way details[open]").count() == parts.count() == 17
+    parts.last.locator("summary").click()
+    press(page, "open all parts", "close all parts")
+    assert page.locator(".live-way details[open]").count() == 0
+
+
 def test_heat_draws_other_words_and_the_same_ones_until_luck_is_new(opened: Open, singer: Singer):
     page = drawn(opened("generating/strip.html"))
     page.get_by_label("Begin with").fill("la la la")
     press(page, "a verse")
+    assert len(song(page).split()) == 21  # all of which it sees
     cold = song(page)
     heat = page.get_by_role("slider", name="Temperature")
     heat.focus()
@@ -179,6 +190,10 @@ def test_heat_draws_other_words_and_the_same_ones_until_luck_is_new(opened: Open
     hot = song(page)
     assert hot != cold
     assert str(heat.get_attribute("aria-valuetext")) == "Temperature 4.00"
+    chances = (singer(singer.numbers_of(hot))[0, -1] / 4).softmax(dim=-1).sort(descending=True).values[:6]
+    shown = page.locator(".live-bars .live-share").all_text_contents()
+    assert shown == [f"{chance:.0%}" for chance in chances.tolist()]
+    assert stops(page)[-1].endswith(f" {chances[0]:.0%}")
     press(page, "one word less", "one word")
     assert song(page) == hot
     press(page, "new luck")

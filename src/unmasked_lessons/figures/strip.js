@@ -60,10 +60,8 @@ async function draw(figure, { singer: given, text, follow, here, sings }) {
   }
 
   // What the singer would go on with, if the way ended here.
-  function reads(x) {
-    const row = softmax(found.scoresOf([x[chosen]])[0])
-    return `→ ${model.words[largest(row)]} ${percent(Math.max(...row))}`
-  }
+  const likeliest = (row) => `→ ${model.words[largest(row)]} ${percent(Math.max(...row))}`
+  const reads = (x) => likeliest(softmax(found.scoresOf([x[chosen]])[0]))
 
   const own = () => seen[chosen]
   const vectors = (...pairs) => pairs.map(([name, of]) => () => [vector(name(), of()[chosen])])
@@ -121,7 +119,7 @@ async function draw(figure, { singer: given, text, follow, here, sings }) {
     part("The word", ["attention"], () => reads(found.word), ...vectors([own, () => found.word])),
     part("Its place", ["positions"], () => reads(found.sum), ...vectors([named("place"), () => found.place], [named("sum"), () => found.sum])),
     ...model.blocks.map(block),
-    part("The next word", ["generating"], () => reads(found.blocks.at(-1).after), bars),
+    part("The next word", ["generating"], () => likeliest(chances), bars),
   )
 
   function show() {
@@ -148,7 +146,16 @@ async function draw(figure, { singer: given, text, follow, here, sings }) {
     roving(buttons)(chosen + text.length - seen.length)
   }
 
-  figure.append(chips, told, way)
+  const all = html("button", { type: "button", click: () => unfold(way.querySelector("details:not([open])") !== null) })
+  function unfold(open) {
+    for (const each of way.querySelectorAll("details")) each.open = open
+  }
+  // Tells what the button would do, whoever opens or closes a part.
+  const tell = () => (all.textContent = way.querySelector("details:not([open])") ? "open all parts" : "close all parts")
+  way.addEventListener("toggle", tell, true)
+  tell()
+
+  figure.append(chips, told, all, way)
   write(text, follow)
   if (sings) {
     const { controls } = await import("./sing.js")

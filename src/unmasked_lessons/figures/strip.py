@@ -102,6 +102,10 @@ class Strip:
             found.append(Stop(name, vector, singer.vocabulary[int(chances.argmax())], chances.max().item()))
         return found
 
+    def __repr__(self) -> str:
+        told = ", ".join(f"{stop.name}: {stop.word} {stop.chance:.0%}" for stop in self.stops())
+        return f"{self.words[self.follow]} on its way, and what would come next: {told}"
+
     def _repr_html_(self) -> str:
         """The stops as SVG: the cells of each vector, and what would come next."""
         stops, lines = self.stops(), []
@@ -111,9 +115,7 @@ class Strip:
                 f'<text x="0" y="{y + 5:g}">{stop.name}</text>{_cells(stop.vector.tolist(), y - 8)}'
                 f'<text x="{RIGHT}" y="{y + 5:g}">→ {stop.word} {stop.chance:.0%}</text>'
             )
-        told = ", ".join(f"{stop.name}: {stop.word} {stop.chance:.0%}" for stop in stops)
-        label = f"{self.words[self.follow]} on its way, and what would come next: {told}"
-        box = f'viewBox="0 0 340 {LINE * len(stops)}" role="img" aria-label="{label}"'
+        box = f'viewBox="0 0 340 {LINE * len(stops)}" role="img" aria-label="{self!r}"'
         return f'<svg style="{_STYLE}" {box}>{"".join(lines)}</svg>'
 
 

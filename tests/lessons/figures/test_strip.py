@@ -74,7 +74,8 @@ def test_the_picture_has_a_cell_for_each_number_and_tells_what_would_come_next(s
     svg = ET.fromstring(strip._repr_html_())
     stops = strip.stops()
     assert [each.text for each in svg.iter("text")][1::2] == [f"→ {stop.word} {stop.chance:.0%}" for stop in stops]
-    assert str(svg.get("aria-label")).startswith("green on its way, and what would come next: the word: ")
+    told = ", ".join(f"{stop.name}: {stop.word} {stop.chance:.0%}" for stop in stops)
+    assert svg.get("aria-label") == repr(strip) == f"green on its way, and what would come next: {told}"
     for row, stop in zip(svg.iter("g"), stops, strict=True):
         drawn = {}
         for path in row:
