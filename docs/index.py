@@ -28,7 +28,8 @@ HTML(f'<img {picture} alt="{alt}">')
 #
 # - [**Learn attention**](learn/attention.py)
 #
-#     Begin with *What is attention?* All you need is some Python, and on its last page you have a model that sings.
+#     Begin with *What is attention?* All you need is some Python, and on its last page you have a [model that
+#     sings](learn/generating.py#take-the-singer-apart).
 #
 # - [**Find my mistake**](museum/index.py)
 #

@@ -398,6 +398,31 @@ assert "computer" not in vectors.nearest(X[1]) and vectors.nearest(
 ) == ["mouse", "computer"], "and its nearest words are now others"
 
 # %% [markdown]
+# ## One word, followed
+#
+# One word will go with you through this track: the last one of *seven green bottles seven green bottles and if one
+# bottle should fall there will be*. A trained singer makes *six* of it. The figure shows the way of *be* with the
+# singer's own numbers. It has parts that later pages explain, and they are grey. What you know by now is open: the
+# scores of *be*, its weights, and the average.
+
+# %% tags=["hide-input"]
+#| caption: The word *be* on its way through a trained singer: at each stop the cells of its vector, and after the
+#|   arrow the word that would come next if the way ended there.
+#| script: ../../src/unmasked_lessons/figures/strip.js
+#| data: strip.data
+from unmasked_lessons.figures.strip import Strip
+
+strip = Strip("attention")
+strip
+
+# %% [markdown]
+# The last page of this track has a language model in sixty lines, and each page adds those that it has explained. These
+# are the first: the song, a vector for each word, and attention. (A class is how PyTorch keeps what a model learns.)
+# Dots stand for lines that are still to come.
+#
+# <div class="program"></div>
+
+# %% [markdown]
 # ## Recap
 #
 # - Attention gives each word a new vector, a weighted average of all vectors.

@@ -350,7 +350,36 @@ assert torch.allclose(layer(x), ours, atol=1e-5), (
 #     Attention = lambda X: exact.self_attn(X, X, X)[0];
 #     Y = block(X, Norm, exact.self_attn, Norm, torch.zeros_like);
 #     Z = block(X, Norm, exact.self_attn, Norm, MLP) -->
+
+# %% [markdown]
+# ## The word *be* becomes *six*
 #
+# Now the blocks of the trained singer are open. Watch the arrows: each names the word that would come next if the way
+# of *be* ended there. In the second block, attention fetches *seven*, the number that the verse has named, and the
+# MLP turns it into *six*.
+
+# %% tags=["hide-input"]
+#| caption: The word *be* on its way through the trained singer: at each stop the cells of its vector, and after
+#|   the arrow the word that would come next if the way ended there.
+#| script: ../../src/unmasked_lessons/figures/strip.js
+#| data: strip.data
+from unmasked_lessons.figures.strip import Strip
+
+strip = Strip("block")
+strip
+
+# %% tags=["check"]
+*_, fetched, turned = [stop.word for stop in strip.stops()]
+
+# %% tags=["claims"]
+assert (fetched, turned) == ("seven", "six"), (
+    "In the second block, attention fetches seven, the number that the verse has named, and the MLP turns it into six"
+)
+
+# %% [markdown]
+# <div class="program"></div>
+
+# %% [markdown]
 # ## Recap
 #
 # - Attention moves information between words; the MLP works on each word alone.

@@ -172,6 +172,25 @@ assert [name for name in called if name.endswith(("attn", "linear1"))] == [
 ], "has three parts: self-attention, then cross-attention, then the MLP"
 
 # %% [markdown]
+# ## The singer has one text
+#
+# In the trained singer, queries, keys and values come from one text: the figure shows the key and the value of a word
+# that stands before *be*. In a translator, they would come from a word of the other text.
+
+# %% tags=["hide-input"]
+#| caption: The word *be* on its way through the trained singer: at each stop the cells of its vector, and after
+#|   the arrow the word that would come next if the way ended there.
+#| script: ../../src/unmasked_lessons/figures/strip.js
+#| data: strip.data
+from unmasked_lessons.figures.strip import Strip
+
+strip = Strip("cross")
+strip
+
+# %% [markdown]
+# <div class="program"></div>
+
+# %% [markdown]
 # ## Recap
 #
 # - Queries come from one sequence, keys and values from another; the weights have a row for each query and a column for

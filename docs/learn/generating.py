@@ -20,7 +20,7 @@ from unmasked_lessons.teaching.song import HUMS, Singer
 
 torch.set_num_threads(1)  # small matrices are faster on one core
 
-singer = Singer.trained()
+singer = Singer.trained().rounded()  # as a browser gets it
 numbers_of, words_of = singer.numbers_of, singer.words_of
 new_caches = singer.new_caches
 given = numbers_of("seven green bottles seven green bottles and if")
@@ -395,6 +395,23 @@ size = sum(each.numel() for each in model.parameters())
 # %% tags=["claims"]
 assert words.equal(text), "from six words the model has sung all ten verses"
 assert least > 0.8, "Each word that it sang had a chance of over 80%"
+
+# %% [markdown]
+# ## Take the singer apart
+#
+# You know all parts of the trained singer now, and it runs in your browser. Type a beginning, and let it sing. Choose
+# any word and follow it. Then change the song: turn the temperature, silence a head, take a part away, or hide the
+# mask.
+
+# %% tags=["hide-input"]
+#| caption: The word *be* on its way through the singer: at each stop the cells of its vector, and after the arrow
+#|   the word that would come next if the way ended there.
+#| script: ../../src/unmasked_lessons/figures/strip.js
+#| data: strip.data
+from unmasked_lessons.figures.strip import Strip
+
+strip = Strip("generating", sings=True, singer=singer)
+strip
 
 # %% [markdown]
 # ## Recap

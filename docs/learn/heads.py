@@ -272,7 +272,27 @@ assert costs[8][3] == 8 * costs[1][3], (
 #     head = attend_in_slices(x, y, z, H).chunk(H, dim=-1);
 #     Concat = lambda *heads: torch.cat(heads, dim=-1);
 #     O = attend_in_slices(x, y, z, H) @ W_O -->
+
+# %% [markdown]
+# ## The word *be* has two heads
 #
+# On the pages before, the trained singer showed one of its heads. Here are both on the way of *be*: each has its own
+# scores, its own weights, and its own average.
+
+# %% tags=["hide-input"]
+#| caption: The word *be* on its way through the trained singer: at each stop the cells of its vector, and after
+#|   the arrow the word that would come next if the way ended there.
+#| script: ../../src/unmasked_lessons/figures/strip.js
+#| data: strip.data
+from unmasked_lessons.figures.strip import Strip
+
+strip = Strip("heads")
+strip
+
+# %% [markdown]
+# <div class="program"></div>
+
+# %% [markdown]
 # ## Recap
 #
 # - One head gives one average, and an average does not tell what it was made of.

@@ -254,6 +254,30 @@ assert (by_module[:3] > 0).equal(~visible[:3]), (
 )
 
 # %% [markdown]
+# ## The word *bottles* sees what came before
+#
+# This is the way of the trained singer again. It now follows *bottles* in the middle of the text. The mask hides the
+# words after it: their scores become minus infinity, and their weights zero. Choose a later word, and it sees more.
+
+# %% tags=["hide-input"]
+#| caption: The word *bottles* on its way through the trained singer: at each stop the cells of its vector, and
+#|   after the arrow the word that would come next if the way ended there.
+#| script: ../../src/unmasked_lessons/figures/strip.js
+#| data: strip.data
+from unmasked_lessons.figures.strip import Strip
+
+strip = Strip("masks", follow=5)
+strip
+
+# %% [markdown]
+# With the mask, the program can learn from whole pieces of the song. `starts` draws places of the song at random, and
+# `batch` takes a piece from each. The model reads a piece without its last word, and the answers are the same piece
+# without its first: the answer to each word is the word after it. `flatten` puts all guesses in one row, and so it does
+# with the answers.
+#
+# <div class="program"></div>
+
+# %% [markdown]
 # ## Recap
 #
 # - What a mask hides gets a weight of exactly zero, by a score of minus infinity before the softmax.

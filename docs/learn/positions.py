@@ -320,6 +320,25 @@ assert torch.isclose(
 ), "turning changes no length"
 
 # %% [markdown]
+# ## The word *be* gets its place
+#
+# The way of *be* through the trained singer begins with two vectors: one for the word, and one for its place. They
+# are added, and all that comes later sees nothing but the sum.
+
+# %% tags=["hide-input"]
+#| caption: The word *be* on its way through the trained singer: at each stop the cells of its vector, and after
+#|   the arrow the word that would come next if the way ended there.
+#| script: ../../src/unmasked_lessons/figures/strip.js
+#| data: strip.data
+from unmasked_lessons.figures.strip import Strip
+
+strip = Strip("positions")
+strip
+
+# %% [markdown]
+# <div class="program"></div>
+
+# %% [markdown]
 # ## Recap
 #
 # - To attention a sentence is a bag of words: shuffled words get the vectors that they had.

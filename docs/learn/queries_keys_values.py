@@ -356,7 +356,27 @@ plot.grid(of_be[None, some], "weights", rows=["be"], columns=columns)
 # works out *six*.
 #
 # Often nobody can say in words what the queries of a large model look for.
+
+# %% [markdown]
+# ## The word *be* asks
 #
+# The trained singer has queries, keys and values, too. Here is the way of *be* once more, and the part that you know
+# now is open: the query of *be*, and the key and the value of the word to which it gives the largest weight.
+
+# %% tags=["hide-input"]
+#| caption: The word *be* on its way through the trained singer: at each stop the cells of its vector, and after
+#|   the arrow the word that would come next if the way ended there.
+#| script: ../../src/unmasked_lessons/figures/strip.js
+#| data: strip.data
+from unmasked_lessons.figures.strip import Strip
+
+strip = Strip("queries_keys_values")
+strip
+
+# %% [markdown]
+# <div class="program"></div>
+
+# %% [markdown]
 # ## Recap
 #
 # - A query is a question, a key is a label under which something is found, and a value is what one then gets.

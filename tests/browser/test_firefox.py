@@ -65,3 +65,24 @@ def test_a_finger_that_begins_on_a_number_paints_a_mask(firefox: Firefox, addres
     assert before[:4] == ["True", "False", "False", "False"]
     firefox.draw_finger(firefox.evaluate(CELLS)[1:4])
     assert firefox.evaluate(row) == ["True"] * 4 + before[4:]
+
+
+SUNG = """
+new Promise((done) => {
+  const look = () => {
+    const [more] = [...document.querySelectorAll(".live-sing button")].filter((each) => each.textContent === "one word")
+    if (!more) return requestAnimationFrame(look)
+    more.click()
+    const words = document.querySelectorAll(".live-strip [aria-label='Word to follow'] button")
+    done([...words].map((each) => each.textContent))
+  }
+  document.querySelector("[data-live=strip]").scrollIntoView()
+  look()
+})
+"""
+
+
+def test_the_singer_is_taken_apart_without_a_complaint_and_sings(firefox: Firefox, address: str):
+    firefox.open(f"{address}learn/generating/", PHONE)
+    assert firefox.evaluate(SUNG)[-3:] == ["will", "be", "six"]
+    assert firefox.faults == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
@@ -116,6 +117,19 @@ def test_the_singer_counts_down_and_writes_the_same_with_a_cache(singer: teachin
     assert singer.words_of(text).endswith("there will be six")
     assert kept.equal(text)
     assert not any(each.requires_grad for each in singer.parameters())
+
+
+def test_a_rounded_singer_has_few_different_numbers_near_its_own_and_still_sings(singer: teaching.Singer):
+    rounded = copy.deepcopy(singer).rounded()
+    for name, numbers in rounded.state_dict().items():
+        own = singer.state_dict()[name]
+        top = own.abs().max().item()
+        assert (numbers - own).abs().max() <= 1.01 * top / 46 / 2, name
+        assert numbers.unique().numel() <= 2 * 46 + 1
+        assert numbers.abs().max().item() == pytest.approx(top, rel=1e-3)
+    assert rounded.verses_right() == 1
+    again = copy.deepcopy(rounded).rounded()
+    assert all(each.equal(other) for each, other in zip(again.parameters(), rounded.parameters(), strict=True))
 
 
 def test_a_singer_that_lacks_something_sees_what_it_is_said_to_see():

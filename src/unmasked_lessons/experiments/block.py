@@ -43,12 +43,15 @@ def without(singer: Singer, part: str) -> Iterator[None]:
     """Within the block, a trained singer has to do without a part of its blocks.
 
     Without "attention" or "MLP" the part gives zeros; without the "residual" a part's output replaces the words;
-    without "norms" these leave the words as they are.
+    without "norms" these leave the words as they are. Without "positions" no word has a place, though it was trained
+    with them.
     """
-    if part not in PARTS:
-        raise ValueError(f"part is {part!r}; pass one of {', '.join(PARTS)}")
+    if part not in (*PARTS, "positions"):
+        raise ValueError(f"part is {part!r}; pass one of {', '.join(PARTS)}, positions")
     hooks = []
-    if part == "norms":
+    if part == "positions":
+        hooks.append(singer.place.register_forward_hook(lambda _, args, output: torch.zeros_like(output)))
+    elif part == "norms":
         hooks += [norm.register_forward_hook(lambda _, args, output: args[0]) for norm in singer.norm]
     elif part == "residual":
         in_turn = chain.from_iterable(zip(singer.out, singer.mlp, strict=True))

@@ -31,8 +31,9 @@ const heights = (() => {
   }
 })()
 
-// Draws each figure of a module, once its data and the styles are there. A figure that cannot be drawn stays as it was.
-export async function figures(name, draw) {
+// Draws each figure of a module, once its data and the styles are there; or, where it is far down and heavy, once it is seen.
+// A figure that cannot be drawn stays as it was.
+export async function figures(name, draw, { seen = false } = {}) {
   const found = [...document.querySelectorAll(`[data-live="${name}"]`)]
   if (!found.length) return
   const key = (place) => `${location.pathname} ${name} ${place} ${innerWidth}`
@@ -40,20 +41,37 @@ export async function figures(name, draw) {
   addEventListener("pagehide", () => found.forEach((figure, place) => (heights[key(place)] = `${figure.getBoundingClientRect().height}px`)))
   await styled()
   for (const figure of found) {
-    const data = figure.dataset.json && (await (await fetch(figure.dataset.json)).json())
-    const drawn = html("div", { class: `live live-${name}` })
-    const last = [...figure.childNodes]
-    figure.replaceChildren(drawn)
-    try {
-      await draw(drawn, data)
-      figure.dataset.drawn = ""
-    } catch (error) {
-      figure.replaceChildren(...last)
-      throw error
-    } finally {
-      figure.style.minHeight = ""
-    }
+    if (seen) {
+      figure.dataset.drawn = "still" // until then
+      onSight(figure, () => fill(figure, name, draw))
+    } else await fill(figure, name, draw)
   }
+}
+
+async function fill(figure, name, draw) {
+  const data = figure.dataset.json && (await (await fetch(figure.dataset.json)).json())
+  const drawn = html("div", { class: `live live-${name}` })
+  const last = [...figure.childNodes]
+  figure.replaceChildren(drawn)
+  try {
+    await draw(drawn, data)
+    figure.dataset.drawn = ""
+  } catch (error) {
+    figure.replaceChildren(...last)
+    throw error
+  } finally {
+    figure.style.minHeight = ""
+  }
+}
+
+// Calls back when an element comes near to the screen for the first time.
+function onSight(element, callback) {
+  const observer = new IntersectionObserver(([entry]) => {
+    if (!entry.isIntersecting) return
+    observer.disconnect()
+    callback()
+  }, { rootMargin: "200px" })
+  observer.observe(element)
 }
 
 let sheet

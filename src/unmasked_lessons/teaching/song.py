@@ -15,6 +15,7 @@ from unmasked.heads import merge_heads, split_heads
 from unmasked_lessons.teaching._training import fit, mlp, seeded
 
 NAMES = ["no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
+STEPS = 46  # up or down, that a rounded number can be away from zero: a printable character tells it
 HUMS = 8  # at most: the singer may hum before a verse, so that its words stand at other places each time
 
 
@@ -40,6 +41,11 @@ def verse(number: int) -> str:
     return f"{line} {line} and if one bottle should fall there will be {line}".format(
         NAMES[number], NAMES[number], NAMES[number - 1]
     )
+
+
+def step(numbers: Tensor) -> float:
+    """The step of which a rounded matrix or vector has whole numbers: its largest number has `STEPS`."""
+    return float(f"{numbers.abs().max().item() / STEPS:.4g}")
 
 
 Lack = Literal["", "attention", "mask", "positions"]
@@ -101,6 +107,22 @@ class Singer(nn.Module):
 
             fit(model.parameters(), loss, steps=steps, rate=0.01)
         return model.requires_grad_(False)
+
+    def rounded(self) -> Singer:
+        """Round the parameters in place to what a page sends to a browser, and return the singer.
+
+        Each becomes a whole number of steps, at most `STEPS` up or down; a matrix or a vector has a step of its own,
+        which has four digits. A singer that was rounded stays as it is.
+
+        Examples:
+            >>> singer = Singer().rounded()
+            >>> bool(singer.word.weight.unique().numel() <= 2 * STEPS + 1)
+            True
+        """
+        with torch.no_grad():
+            for each in self.parameters():
+                each.copy_(step(each) * (each / step(each)).round().double())
+        return self
 
     def texts(self, count: int) -> Tensor:
         """Texts as in the training, drawn: the numbers of their words, (count, LENGTH + 1).

@@ -43,7 +43,8 @@ def by_hand(singer: Singer, words: torch.Tensor, part: str) -> torch.Tensor:
     def norm(number: int, x: torch.Tensor) -> torch.Tensor:
         return x if part == "norms" else singer.norm[number](x)
 
-    x = singer.word(words) + singer.place.weight[: words.size(1)]
+    x = singer.word(words)
+    x = x if part == "positions" else x + singer.place.weight[: words.size(1)]
     query, key, value = split_heads(singer.qkv[0](norm(0, x)), 6).chunk(3, dim=1)
     found = singer.out[0](merge_heads(attend(query, key, value, is_causal=True).context))
     x = {"attention": x, "residual": found}.get(part, x + found)
@@ -52,7 +53,7 @@ def by_hand(singer: Singer, words: torch.Tensor, part: str) -> torch.Tensor:
     return singer.read(norm(2, x))
 
 
-@pytest.mark.parametrize("part", ["", *block.PARTS])
+@pytest.mark.parametrize("part", ["", *block.PARTS, "positions"])
 def test_a_singer_without_a_part_computes_the_rest_and_is_whole_again_afterwards(part: str):
     torch.manual_seed(0)
     singer = Singer(1).requires_grad_(False)
@@ -66,7 +67,7 @@ def test_a_singer_without_a_part_computes_the_rest_and_is_whole_again_afterwards
 
 def test_no_part_of_another_name_is_taken_away():
     with (
-        pytest.raises(ValueError, match="part is 'norm'; pass one of attention, MLP, residual, norms"),
+        pytest.raises(ValueError, match="part is 'norm'; pass one of attention, MLP, residual, norms, positions"),
         block.without(Singer(1), "norm"),
     ):
         pass
