@@ -179,6 +179,9 @@ ROPES: dict[str, dict[str, Any]] = {
     },
     "yarn": {"rope_type": "yarn", "rope_theta": 1e4, "factor": 40.0, "original_max_position_embeddings": 4096},
 }
+ROPES["proportional"] = {"rope_type": "proportional", "rope_theta": 1e6, "partial_rotary_factor": 0.25}
+ROPES["proportional, slowed"] = ROPES["proportional"] | {"factor": 4.0}
+ROPES["of words, where images have several axes"] = ROPES["default"] | {"mrope_section": [8, 12, 12]}
 ROPES["yarn of gpt-oss"] = ROPES["yarn"] | {"rope_theta": 150_000.0, "factor": 32.0, "truncate": False}
 ROPES["yarn of DeepSeek"] = ROPES["yarn"] | {"mscale": 1.0, "mscale_all_dim": 1.0}
 ROPES["yarn, uneven"] = ROPES["yarn"] | {"mscale": 1.0, "mscale_all_dim": 0.7, "beta_fast": 16.0, "beta_slow": 2.0}
@@ -217,8 +220,6 @@ def test_what_a_config_lacks_is_told():
         Rotary.from_config(8, null)
     with pytest.raises(ValueError, match="rope has parameters for full_attention: pass those of one kind of layer"):
         Rotary.from_config(8, {"rope_theta": 1e4, "full_attention": {"rope_theta": 1e6}})
-    with pytest.raises(ValueError, match="rope has mrope_section: it turns by several axes of an image"):
-        Rotary.from_config(8, {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [1, 1, 2]})
 
 
 def test_what_a_config_leaves_empty_is_its_default():

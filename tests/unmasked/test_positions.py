@@ -25,7 +25,7 @@ from transformers.models.mpt.modeling_mpt import build_mpt_alibi_tensor
 from transformers.models.qwen2_vl import modeling_qwen2_vl
 
 from unmasked import attend, positions, self_attention
-from unmasked.positions import Rotary, alibi, alibi_slopes, convert_pairing, sinusoids
+from unmasked.positions import Rotary, alibi, alibi_slopes, apply_rotary, convert_pairing, sinusoids
 from unmasked_doctor import probes
 
 from ..refusals import refused
@@ -97,6 +97,49 @@ OF_MODELS: dict[str, tuple[Rotary, Callable[[Tensor], Tensor]]] = {
     "GPT-NeoX": (Rotary(16, rotary_dim=4), in_gpt_neox),
     "GPT-J": (Rotary(16, pairing="interleaved"), in_gpt_j),
 }
+
+
+@pytest.mark.parametrize("pairing", PAIRINGS)
+@pytest.mark.parametrize("batch", [(), (2, 3)])
+def test_given_angles_turn_as_those_of_positions_do(pairing: Any, batch: tuple[int, ...]) -> None:
+    x = torch.randn(*batch, len(PLACES), 16, dtype=torch.float64)
+    rotary = Rotary(16, rotary_dim=12, pairing=pairing, factor=1.5)
+    angles = PLACES[:, None] * 10_000.0 ** (-torch.arange(0, 12, 2, dtype=torch.float64) / 12)
+    cos, sin = 1.5 * angles.cos(), 1.5 * angles.sin()
+    torch.testing.assert_close(apply_rotary(x, cos, sin, pairing=pairing), rotary(x, PLACES))
+    if batch:  # an angle of its own for each sequence, and the same for its heads
+        cos, sin = torch.stack([cos, cos.flip(0)]), torch.stack([sin, sin.flip(0)])
+        turned = apply_rotary(x, cos, sin, pairing=pairing)
+        torch.testing.assert_close(turned[1], apply_rotary(x[1], cos[1], sin[1], pairing=pairing))
+    half = apply_rotary(x.bfloat16(), cos.bfloat16(), sin.bfloat16(), pairing=pairing)
+    assert half.dtype == torch.bfloat16
+
+
+def test_what_the_models_of_transformers_turn_by_is_given_by_its_first_half() -> None:
+    x, config = torch.randn(2, 3, len(PLACES), 16), LlamaConfig(hidden_size=16, num_attention_heads=1)
+    cos, sin = modeling_llama.LlamaRotaryEmbedding(config)(x, PLACES.expand(2, -1))
+    theirs, _ = modeling_llama.apply_rotary_pos_emb(x, x, cos, sin)
+    torch.testing.assert_close(apply_rotary(x, cos[..., :8], sin[..., :8]), theirs)
+
+
+def given_angles(cos: tuple[int, ...], sin: tuple[int, ...] | None = None, pairing: Any = "halves") -> Any:
+    return lambda: apply_rotary(torch.ones(2, 3, 5, 8), torch.ones(cos), torch.ones(sin or cos), pairing=pairing)
+
+
+WIDE = "half as many pairs at most; where it has a column for each feature, pass cos[..., : cos.size(-1) // 2]"
+test_angles_that_do_not_fit_are_refused = refused(
+    {
+        ValueError: {
+            "sin has shape (5, 3) and cos (5, 4); they must have as many pairs": given_angles((5, 4), (5, 3)),
+            "cos has shape (4,); it must be (..., tokens, pairs)": given_angles((4,)),
+            f"cos has 8 pairs and x 8 features, {WIDE}, and sin likewise": given_angles((5, 8)),
+            "cos has shape (6, 4) and x (2, 3, 5, 8); they must have as many tokens": given_angles((6, 4)),
+            "cos has shape (3, 5, 4) and x (2, 3, 5, 8); it must be (tokens, pairs) or (batch, tokens, pairs): 5 "
+            "tokens, and as many sequences as x has": given_angles((3, 5, 4)),
+            'pairing is \'neighbors\'; choose "halves" or "interleaved"': given_angles((5, 4), pairing="neighbors"),
+        }
+    }
+)
 
 
 @pytest.mark.parametrize("name", OF_MODELS)
