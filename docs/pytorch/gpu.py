@@ -31,7 +31,8 @@ figures.over_length(record)
 # max(map(int, record["kernels"])) --> tokens that takes {{ by_hand[0] :.0f}} ms and {{ by_hand[1] / 1024 :.0f}} GiB. A
 # fused kernel holds one tile of the matrix at a time: cuDNN's takes {{ fused[0] :.1f}} ms and {{ fused[1] :.0f}} MiB,
 # so it needs {{ times :.0f}} times less time and {{ by_hand[1] / fused[1] :.0f}} times less memory. PyTorch's own
-# fallback, *math*, is no better than your three lines: it computes in float32, and takes twice as long.
+# fallback, *math*, takes twice as long as your three lines, because it computes in float32. That makes it the most
+# exact way [in bfloat16](#how-exact-is-each).
 #
 # For short texts the choice hardly matters. At 512<!--= min(map(int, record["kernels"])) --> tokens all ways take less
 # than a millisecond, most of which is the time to start a kernel.
@@ -55,7 +56,9 @@ assert all(b == 2 * a for a, b in zip(marks[0], marks[0][1:])) and all(
 assert max(time for time, _ in shortest.values()) < 1, (
     "all ways take less than a millisecond"
 )
-assert 2 < longest["math"][0] / by_hand[0] < 2.5, "and takes twice as long"
+assert 2 < longest["math"][0] / by_hand[0] < 2.5, (
+    "takes twice as long as your three lines"
+)
 
 # %% [markdown]
 # ## What makes one call forty times slower
@@ -87,11 +90,11 @@ figures.choices(record, names)
 #   brings it back. (Newer versions, from 2.14<!--~ a version --> on, take three axes too.)
 # - **One head of keys** for all queries, without `enable_gqa=True`: PyTorch [broadcasts
 #   it](grouped.py#the-trap-one-head-is-broadcast), but no fused kernel of that version does.
-#   The remedy is the keyword.
+#   The remedy is the keyword. (From 2.14<!--~ its pull request 191085 --> on, the fused kernels do.)
 # - **A mask that requires grad**, such as a learned bias: cuDNN gives the mask no gradient, so a slower kernel runs. In
 #   inference, `bias.detach()` is enough.
-# - **Heads of 65<!--~ the record's --> features** take three times as long: cuDNN leaves them to flash, for which they
-#   are copied, to fill them up to a multiple of eight.
+# - **Heads of 65<!--~ the record's --> features** take three times as long: cuDNN, which PyTorch asks first on this
+#   GPU, refuses them, and for flash they are copied, to fill them up to a multiple of eight.
 # - **float32** has neither flash nor cuDNN. bfloat16 is nine times as fast, at the price of the errors in the next
 #   table.
 # - **Dropout** costs about twice the time here. On a CPU it would lose the fused kernel.
@@ -113,7 +116,7 @@ assert [*names][-2:] == ["gqa broadcast", "three axes"] and (
 assert 2.9 < odd_time / cost["causal"] < 3.3, "take three times as long"
 assert odd_kernels == ["flash"] and (
     odd_memory > 7 * record["choices"]["causal"][2]
-), "cuDNN leaves them to flash, for which they are copied"
+), "refuses them, and for flash they are copied"
 assert 35 < cost["three axes"] / cost["causal"] < 45, "forty times the time"
 assert (
     record["choices"]["three axes"][2]

@@ -67,8 +67,10 @@ by_loop, _ = linear_loop(query, key, value)
 torch.allclose(context, by_loop, atol=1e-9)
 
 # %% [markdown]
-# This is not just a quicker way to compute the attention of the other pages. The softmax is gone, and with it weights
-# that sum to one and the power to pick out a single word. A model has to be trained with it.
+# This is not just a quicker way to compute the attention of the other pages. The softmax is gone, and with it the power
+# to pick out a single word. Nor do weights sum to one here. Katharopoulos and others, who began with this, map queries
+# and keys to positive numbers and divide by the sum, so theirs do; newer models norm the output instead. Either way, a
+# model has to be trained with it.
 #
 # ## Correct, and forget
 #
@@ -96,8 +98,9 @@ def gated_delta_loop(query, key, value, keep, write, state=None):
 # S = torch.stack([gated_delta_loop(k[:i], k[:i], v[:i], alpha[:i], beta[:i])[1] for i in range(1, n + 1)]) -->
 #
 # Around this rule Qwen3-Next has a short convolution, which mixes each query, key and value with those of the three
-# words before, a norm and a gate on the output, and queries that are divided by the root of their length. They are left
-# out here. Mamba-2 has the gate without the correction, and Kimi Linear a gate for each feature of a key.
+# words before, a norm and a gate on the output, and queries that are normed to length one, and divided by the root of
+# the number of their features. They are left out here. Mamba-2 has the gate without the correction, and Kimi Linear a
+# gate for each feature of a key.
 #
 # In a chunk, what a word writes depends on what the words before it wrote. These are equations with a triangular
 # matrix, and solving them once replaces the loop. `decay` has the product of all gates between two words:

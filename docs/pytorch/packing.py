@@ -160,15 +160,25 @@ assert kinds["RoPE"][0] < 1e-5 < kinds["sinusoids"][0], (
 )
 
 # %% [markdown]
-# ### Models of transformers: only without a cache
+# ### Models of transformers: some, and on conditions
 #
-# A model of transformers can make the mask of documents by itself, from positions that begin anew. It does so only
-# without an `attention_mask`, even one of ones, and without a cache, which it keeps by default:
+# Many models of transformers make the mask of documents by themselves, from positions that begin anew. Whether one does
+# depends on the model, on its implementation, and on what else you pass:
 #
-# ```py
-# model(tokens, position_ids=positions[None], use_cache=False)  # apart
-# model(tokens, position_ids=positions[None])  # they see each other
-# ```
+# | Positions begin anew, and | `sdpa`, `eager`, FlexAttention | FlashAttention |
+# | --- | --- | --- |
+# | no `attention_mask`, `use_cache=False` | apart | apart |
+# | a cache, which is the default, or a mask of ones | they see each other | apart |
+# | several rows in the batch | apart | they see each other |
+# | the model is gpt-oss, OPT or BLOOM | they see each other | not tried |
+# | some layers carry a state: Qwen3-Next, Mamba-2<!--~ a name --> | they see each other, by the state | the same |
+#
+# None of these raises an error. The project's tests hold transformers 5.24<!--~ the version that was seen --> to the
+# table, with random weights, and with FlashAttention's kernels replaced by the formula. Of its 232<!--~ counted in the
+# sources --> files of models that make masks, 72<!--~ counted in the sources --> do not pass the positions on to each;
+# most of those are encoders, gpt-oss is not. FlashAttention reads the positions itself, in each layer, and only if the
+# batch has one row. So change one document and look at the others, as the check at the end does, or pass a mask of four
+# axes.
 #
 # ### What their `attention_mask` means
 #
@@ -182,8 +192,9 @@ assert kinds["RoPE"][0] < 1e-5 < kinds["sinusoids"][0], (
 # | zeros for padding | booleans, causal and real | numbers to add | your mask |
 # | four axes | your mask | your mask | your mask |
 #
-# FlexAttention gets a `BlockMask`. It adds your mask of four axes as `eager` does, but uses the first head's for all.
-# Five mistakes with these masks give wrong numbers, and no error:
+# FlexAttention gets a `BlockMask`. It adds your mask of four axes as `eager` does, but uses the first head's for all;
+# and compiled for a CPU, that [ends the process](flex.py#what-a-rule-captures). Five mistakes with these masks give
+# wrong numbers, and no error:
 #
 # - Two axes of numbers to add, zero and minus infinity: whatever is not zero counts as real, so it is the *padding*
 #   that the model reads.
@@ -195,7 +206,7 @@ assert kinds["RoPE"][0] < 1e-5 < kinds["sinusoids"][0], (
 # - In a step with a cache, a mask of the new token alone: it is taken for the first token's, and all other tokens are
 #   hidden, the new one too.
 #
-# The project's tests hold a random Llama of transformers 5.23<!--~ the version that was seen --> to all of this.
+# The project's tests hold a random Llama of transformers 5.24<!--~ the version that was seen --> to all of this.
 
 # %% [markdown]
 # ## The loss crosses the border, too

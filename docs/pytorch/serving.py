@@ -56,7 +56,7 @@ def alone(words, depth=2):  # texts tokens
 # unused end of the last page, nor the pages that only pad the row of a short text.
 
 # %%
-PAGE = 4  # tokens; real servers take 16 or more
+PAGE = 4  # tokens; vLLM takes 16, SGLang 1, unless told otherwise
 torch.manual_seed(0)
 # layers, keys and values, pages, tokens, heads, features:
 pool = torch.randn(2, 2, 64, PAGE, 2, 6)  # as earlier texts left it
@@ -138,9 +138,12 @@ read = {"seqused_k": used, "block_table": three.int(), "enable_gqa": True}
 varlen_attn(query, keys, values, *ends, 1, int(used.max()), **read)
 
 # %% [markdown]
-# The signature is the same from PyTorch 2.13<!--~ a version --> to 2.15<!--~ a version -->. FlashAttention, as
-# PyTorch builds it, wants pages of a multiple of 256<!--~ its error message --> tokens, and a head_dim that is a
-# multiple of 8<!--~ its error message -->. Where CUDA is available, this project's tests compare it with the mask.
+# The signature is the same from PyTorch 2.13<!--~ a version --> to 2.15<!--~ a version -->. What pages may be long
+# depends on the kernel behind it. FlashAttention 2<!--~ a name -->, as PyTorch builds it, wants a multiple of 256<!--~
+# its error message --> tokens, and a head_dim that is a multiple of 8<!--~ its error message -->. From PyTorch
+# 2.15<!--~ read in its varlen.py --> on, cuDNN is asked first on GPUs of compute capability 9<!--~ the same --> and
+# 10<!--~ the same -->, and wants a power of two. Where CUDA is available, this project's tests compare it with the
+# mask.
 #
 # ## Texts that begin alike
 #
@@ -245,7 +248,8 @@ assert min(map(experiments.off, first, own)) > 0.1, (
 # %% [markdown]
 # ## A draft is a tree
 #
-# A step reads all weights of the model to write a single word. *Speculative decoding* gets more out of it: a small
+# A step reads the model's weights, all of them or, where a word has experts, those that it is sent to, to write a
+# single word. *Speculative decoding* gets more out of it: a small
 # model drafts some words, and the large one checks them all in one pass. A draft may have branches. They lie in one row
 # behind the text, and share its cache and whatever they have in common. `parents` says which word each of them follows,
 # and `masks.tree` lets it see only itself and its ancestors:

@@ -482,7 +482,8 @@ def _fused_with_sinks(
         query, scale = query * 0, 1.0
     # A sink of -inf takes nothing. The lowest number takes as little, and times 0 it is no NaN.
     largest = torch.finfo(query.dtype).max
-    last = (sinks / scale).clamp(-largest, largest).to(query.dtype)[..., None, None]
+    last = sinks.to(torch.promote_types(query.dtype, torch.float32)) / scale
+    last = last.clamp(-largest, largest).to(query.dtype)[..., None, None]
     query = torch.cat([query, last.expand(*query.shape[:-1], 1)], -1)
     is_sink = torch.arange(width, device=key.device) == head_dim
     front = is_sink.to(key.dtype).expand(*key.shape[:-2], 1, width)

@@ -76,7 +76,7 @@ def test_fused_sinks_are_those_of_the_eager_formula_with_their_gradients(mask: s
     }
     of_each = []
     for implementation in ("eager", "fused"):
-        given = [x.clone().requires_grad_() for x in (query[..., -queries:, :], key, value[..., :3], SINKS.double())]
+        given = [x.clone().requires_grad_() for x in (query[..., -queries:, :], key, value[..., :3], SINKS)]
         context = attend(*given[:3], sinks=given[3], implementation=implementation, **options).context
         weighted = (context * torch.linspace(-1, 1, context.numel()).view_as(context)).sum()
         of_each.append([context, *torch.autograd.grad(weighted, given)])
