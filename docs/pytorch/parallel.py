@@ -86,6 +86,9 @@ assert all(sent == formula for *_, sent, formula in shown), (
 # | memory for weights, gradients, optimizer | `fully_shard` (FSDP) | a rank gathers a layer when it computes it |
 # | neither, only time | `DistributedDataParallel` | each rank has its own sequences, and attention is whole |
 #
+# With fewer heads of keys than ranks, one can also give several ranks a copy of the same head: vLLM does (its function
+# `get_num_kv_heads` says so), and its cache is then as many times larger in all. `HeadParallel` below refuses it.
+#
 # ## Heads in parallel
 #
 # Each rank has the rows of the projections that make its own heads (*column parallel*, after the columns of the
@@ -345,7 +348,9 @@ print(told(differ, ranks=2))
 
 # %% [markdown]
 # If a rank dies, its neighbors notice at once, because their connection breaks. That is so with gloo, which carries the
-# bytes on a CPU; NCCL, on GPUs, waits for its timeout. Here one rank of four kills itself:
+# bytes on a CPU. With NCCL, on GPUs, a transfer that has begun may wait, until PyTorch's watchdog, a thread in each
+# process, ends it after the timeout, ten minutes unless you pass another. (The sources say so; nobody here tried it.)
+# Here one rank of four kills itself:
 
 
 # %%

@@ -100,7 +100,8 @@ for name, interface in interfaces.items():
 
 # %% tags=["claims"]
 assert recorded == [*[[3]] * 6, []], (
-    "it records every call of attention that has a name in PyTorch, and computes the weights of each head when you ask for them"
+    "it records every call of attention that has a name in PyTorch, "
+    "and computes the weights of each head when you ask for them"
 )
 
 # %% [markdown]

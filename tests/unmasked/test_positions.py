@@ -1,5 +1,6 @@
 """Positions against the code of the models that use them, complex numbers, and what is computed by hand."""
 
+import importlib
 import math
 import pickle
 import re
@@ -503,3 +504,50 @@ def test_the_table_of_pairings_names_the_partners() -> None:
             one, other = partner(i)
             moved = Rotary(8, pairing=pairing)(torch.eye(8)[one][None], torch.tensor([1]))[0]
             assert moved.nonzero().flatten().tolist() == [one, other]
+
+
+MORE: dict[str, dict[str, Any]] = {  # the pairing, how many of 16 features turn, and what the functions want besides
+    "llama": {},
+    "cohere": {"says": "interleaved"},
+    "glm4": {"says": "interleaved, 8 of 16 features"},
+    "glm4_moe": {"says": "halves, 8 of 16 features"},
+    "gpt_neox": {"says": "halves, 4 of 16 features"},
+    "phi": {"says": "halves, 8 of 16 features"},
+    "stablelm": {"says": "halves, 4 of 16 features"},
+    "nemotron": {"says": "halves, 8 of 16 features"},
+    "qwen3_next": {"says": "halves, 4 of 16 features"},
+    "gemma3": {"config": "Gemma3TextConfig", "kind": ("full_attention",)},
+    "modernbert": {"kind": ("sliding_attention",)},
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", MORE)
+def test_the_page_tells_the_pairing_of_models_of_transformers(name: str) -> None:
+    (fence,) = re.findall(r"(?s)# ```py\n(# def theirs.*?)# ```", PAGE)
+    names: dict[str, Any] = {"torch": torch}
+    exec(re.sub(r"(?m)^# ?", "", fence), names)
+    modeling = importlib.import_module(f"transformers.models.{name}.modeling_{name}")
+    (rotary,) = (each for key, each in vars(modeling).items() if re.fullmatch(r"(?!Vision)\w+RotaryEmbedding", key))
+    config_class = MORE[name].get("config") or rotary.__name__.replace("RotaryEmbedding", "Config")
+    config = getattr(importlib.import_module("transformers"), config_class)(hidden_size=64, num_attention_heads=4)
+    if hasattr(config, "head_dim"):
+        config.head_dim = 16
+    turn = names["theirs"](rotary(config), modeling.apply_rotary_pos_emb, *MORE[name].get("kind", ()))
+    assert from_the_page("which_pairing")(turn, 16) == MORE[name].get("says", "halves")
+
+
+def test_a_layer_of_exaone_4_turns_nothing_only_where_it_has_a_window_elsewhere() -> None:
+    exaone4 = importlib.import_module("transformers.models.exaone4.modeling_exaone4")
+    config_class = importlib.import_module("transformers").Exaone4Config
+    for window, kinds in ((4, [True, False]), (None, [True, True])):
+        layers = {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": window}
+        config = config_class(
+            hidden_size=16, num_attention_heads=2, num_key_value_heads=2, num_hidden_layers=2, **layers
+        )
+        config._attn_implementation = "eager"
+        for number, turns in enumerate(kinds):
+            layer, x = exaone4.Exaone4Attention(config, number).eval(), torch.randn(1, 5, 16)
+            angles = torch.rand(1, 5, 8)
+            given = [layer(x, (each.cos(), each.sin()), None)[0] for each in (angles, 2 * angles)]
+            assert (not torch.allclose(*given)) == turns
