@@ -9,7 +9,10 @@
 # [your own machine](#your-own-column). Compare the ways with each other, not the digits with those of another machine.
 
 # %% tags=["imports"]
-from unmasked import plot
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from unmasked import masks, plot
 from unmasked_lessons.figures import gpu as figures
 from unmasked_lessons.measure import recorded
 
@@ -193,18 +196,97 @@ window, decode = record["window"], record["decode"]
 assert decode["128"]["KVCache"] > decode["128"]["cat"] and (
     decode["4000"]["KVCache"] < decode["4000"]["cat"]
 ), "its checks cost more than the copies until the text is long"
+assert decode["4000"]["KVCache"] < 1.2 * decode["128"]["KVCache"], (
+    "a step with the library's cache takes hardly longer after thirty times as many tokens"
+)
 
 # %% [markdown]
 # ## Code that suits a GPU
 #
 # - Ask for the device once, and make masks and positions there. `best_device()` of `unmasked.device` says which it is.
-# - Never ask a tensor for its value on the way: `mask.any()` in an `if` makes the processor wait for the GPU. So the
-#   library reads no mask's values there and cannot see that one is causal, unless you say `is_causal=True`.
+# - Never ask a tensor for its value on the way: `mask.any()` in an `if` [makes the processor wait](#hidden-waits) for
+#   the GPU. So the library reads no mask's values there and cannot see that one is causal, unless you say
+#   `is_causal=True`.
 # - A row that may see nothing gets zeros from one kernel and other numbers from another: with a boolean mask in
 #   bfloat16, cuDNN's are neither zero nor NaN. Look for such rows before the call:
 #   [masks](masks.py#when-a-row-allows-nothing).
 # - If you do not wait, you time only the start of a kernel. Call `torch.accelerator.synchronize()` before you look at
 #   the clock.
+#
+# ### Hidden waits
+#
+# On a GPU, `torch.cuda.set_sync_debug_mode("error")` raises an error wherever the processor has to wait for a value.
+# Without one, listen for the operators that ask for it:
+
+
+# %% tags=["hide-output"]
+class Waits(TorchDispatchMode):
+    def __torch_dispatch__(self, call, types, args=(), kwargs=None):
+        name = call.overloadpacket.__name__
+        by_mask = name == "index" and args[1][0].dtype == torch.bool
+        if by_mask or name in ("_local_scalar_dense", "nonzero"):
+            found.append(name)  # an if, an int() or .item(); a size
+        return call(*args, **kwargs or {})
+
+
+def waits(function):
+    found.clear()
+    with torch.no_grad(), Waits():
+        function()
+    return len(found)
+
+
+found, x = [], torch.randn(2, 9, 16)
+future = torch.nn.Transformer.generate_square_subsequent_mask(9)
+layer = torch.nn.TransformerEncoderLayer(16, 4, 32, batch_first=True)
+encoder = torch.nn.TransformerEncoder(layer, 2)
+waits(lambda: encoder(x, mask=future))
+
+# %% tags=["check"]
+real = torch.ones(2, 9, dtype=torch.bool)
+module = torch.nn.MultiheadAttention(16, 4, batch_first=True)
+number = {
+    "encoder": waits(lambda: encoder(x, mask=future)),
+    "told": waits(lambda: encoder(x, mask=future, is_causal=True)),
+    "module": waits(
+        lambda: module(x, x, x, key_padding_mask=~real, attn_mask=future < 0)
+    ),
+    "layer": waits(lambda: layer(x, src_mask=future)),
+    "any": waits(lambda: bool(real.any())),
+    "longest": waits(lambda: int(real.sum(1).max())),
+    "index": waits(lambda: x[real]),
+    "where": waits(lambda: torch.where(real[..., None], x, 0)),
+    "lengths": waits(lambda: masks.cu_seqlens(real.int())),
+}
+
+# %% tags=["claims"]
+assert number["encoder"] == 1 and not number["told"], (
+    "nn.TransformerEncoder compares a mask with the causal one, and waits"
+)
+assert not number["module"] and not number["layer"], (
+    "nn.MultiheadAttention and the single encoder layer ask for nothing"
+)
+assert all(number[each] for each in ("any", "longest", "index", "lengths")), (
+    "Yours wait at mask.any(), int(lengths.max()), x[mask] and masks.cu_seqlens"
+)
+assert not number["where"], "torch.where does not"
+
+# %% [markdown]
+# `nn.TransformerEncoder` compares a mask with the causal one, and waits, unless you say `is_causal=True` as well.
+# `nn.MultiheadAttention` and the single encoder layer ask for nothing. Yours wait at `mask.any()`,
+# `int(lengths.max())`, `x[mask]` and `masks.cu_seqlens`; `torch.where` does not. Make lengths once for a batch, on the
+# processor, before its tensors travel.
+#
+# ### A step that waits for Python
+#
+# You see it by a time that does not grow with the work: above, a step with the library's cache takes hardly longer
+# after thirty times as many tokens. The GPU idles between kernels, and a faster one would not help. Two things do:
+#
+# - **Start fewer things.** `torch.compile(step, mode="reduce-overhead")` records a step as a CUDA graph and starts it
+#   as one. A graph wants the same addresses and shapes each time: a cache that is allocated once, and its length in a
+#   tensor, not in Python.
+# - **Do more in each step**: more texts in the batch, or several drafted words to [check in one
+#   pass](serving.py#a-draft-is-a-tree). That costs next to nothing until the GPU, not Python, is the slower one.
 #
 # ## Your own column
 #

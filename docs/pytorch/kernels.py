@@ -158,6 +158,7 @@ plot.table(["", "fused", "by hand", "math backend"], by_dtype, "{:.0e}")
 # and refuses others with *Guard failed*, unless you say that an axis may vary:
 
 # %%
+layer.eval()
 compiled = torch.compile(layer, fullgraph=True)
 fixed = torch.export.export(layer, (x,)).module()
 lengths = ({1: torch.export.Dim("tokens")},)
@@ -198,6 +199,35 @@ assert all(
 assert max(by_dtype["float32"]) < 1e-6 < min(by_dtype["float16"]), (
     "In float32 all agree to the sixth digit"
 )
+
+# %% [markdown]
+# ### The same bits?
+#
+# Two questions are often taken for one. Does the same call give the same bits twice? On a CPU it does. On a GPU the
+# forward pass does as well, but the backward pass of a fused kernel may add up in another order each time, unless you
+# call `torch.use_deterministic_algorithms(True)`; from then on PyTorch leaves cudnn, whose kernel has no such order
+# (its `sdp_utils.cpp` says so). And does a text get the same bits in another batch? Not in general, on any device: the
+# library that multiplies matrices chooses by their size how to cut them, and adds up in another order. Here is the
+# first of 64<!--= len(rows_of_x) --> rows, computed with the others and alone:
+
+# %%
+torch.manual_seed(6)
+projection = torch.nn.Linear(512, 512)
+rows_of_x = torch.randn(64, 512)
+together, alone = projection(rows_of_x)[:1], projection(rows_of_x[:1])
+print(f"off by {(together - alone).abs().max():.0e}")
+
+# %% [markdown]
+# That is rounding, but it decides ties: at temperature zero, a server may answer the same question differently when it
+# is busy. Attention adds one reason of its own. In a step, a GPU's kernel cuts long keys into splits, whose number
+# depends on the longest text of the batch. `varlen_attn(..., num_splits=1)` forbids that, and SGLang has
+# `--enable-deterministic-inference`. (Read in their sources, not tried.)
+
+# %% tags=["claims"]
+assert torch.equal(layer(x), layer(x)), (
+    "Does the same call give the same bits twice? On a CPU it does"
+)  # to the bit: that is the question
+assert (together - alone).abs().max() < 1e-5, "That is rounding"
 
 # %% [markdown]
 # ## A second derivative

@@ -209,6 +209,38 @@ assert kinds["RoPE"][0] < 1e-5 < kinds["sinusoids"][0], (
 # The project's tests hold a random Llama of transformers 5.24<!--~ the version that was seen --> to all of this.
 
 # %% [markdown]
+# ## A prefix that sees itself
+#
+# Some parts of a text may be read in both directions: a prompt in a *prefix LM*, or the patches of one image among the
+# words of Gemma 3<!--~ a name -->. That is the opposite of a document: tokens of one part see each other, *as well as*
+# all that came before. So the part is added to the causal mask, where a document is cut out of it:
+
+# %%
+part = torch.tensor([-1, 0, 0, 0, -1, -1, 1, 1, -1])  # two images
+within = (part[:, None] == part) & (part >= 0)
+allowed = masks.causal(9) | within
+
+at_once = attend(x, x, x, allowed=allowed).context
+cut = [attend(x[:, :3], x[:, :3], x[:, :3], allowed=allowed[:3, :3])]
+first_image = slice(1, 3)  # the image ends at token 3, which came later
+gap = (cut[0].context - at_once[:, :3])[:, first_image].abs().max()
+
+# %% [markdown]
+# Three traps come with it, none of which raises an error. `is_causal=True` beside this mask hides the part's future
+# again. A prompt that is read in chunks must not be cut within a part: its first tokens would be read before its last
+# ones are there, here off by {{ gap :.2f}}. And a mask of documents beside it has to hold for parts, too:
+# `masks.documents(ids) & allowed`. transformers makes this mask from `token_type_ids`, and adds a part to the window of
+# near layers as well, so that a token may see more keys than the window has.
+
+# %% tags=["claims"]
+assert gap > 0.1, (
+    "its first tokens would be read before its last ones are there"
+)
+assert not (masks.combine(allowed, masks.causal(9)) & within).triu(1).any(), (
+    "is_causal=True beside this mask hides the part's future again"
+)
+
+# %% [markdown]
 # ## The loss crosses the border, too
 #
 # A language model predicts the next token. At the end of a document, the next token belongs to another document. No

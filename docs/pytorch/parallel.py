@@ -193,6 +193,41 @@ assert all(
 )
 
 # %% [markdown]
+# ### Or exchange heads for tokens: Ulysses
+#
+# There is a third way, between the two. Each rank has some tokens, as in a ring, but before attention the ranks
+# exchange what they have: each gives away its tokens of all heads but a few, and gets all tokens of those few.
+# Attention is then that of one device, with any mask and any kernel, and a second exchange brings the tokens back:
+
+
+# %%
+def exchange(x, deal, join):
+    ranks = dist.get_world_size()
+    parts = [part.contiguous() for part in x.chunk(ranks, dim=deal)]
+    got = [torch.empty_like(part) for part in parts]
+    dist.all_to_all(got, parts)
+    return torch.cat(got, dim=join)
+
+
+def heads_for_tokens():
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    mine = (x.chunk(ranks, dim=2)[rank] for x in (q, k, v))
+    few = [exchange(x, deal=1, join=2) for x in mine]
+    context = F.scaled_dot_product_attention(
+        *few, is_causal=True, enable_gqa=True
+    )
+    return exchange(context, deal=2, join=1)
+
+
+by_heads = torch.cat(launch(heads_for_tokens, ranks=2), dim=2)
+torch.testing.assert_close(by_heads, whole)
+
+# %% [markdown]
+# A rank sends a share of its queries, keys, values and contexts, once, so its bytes fall as ranks are added, while in a
+# ring they stay. But no more ranks can take part than there are heads of keys, unless these are copied, and each rank
+# holds all keys of its heads. `all_to_all` has no gradient by itself: for training take
+# `torch.distributed.nn.functional.all_to_all`.
+#
 # ### How the steps are merged
 #
 # A step gives contexts over some of the keys, and for each query the logarithm of the sum of its exponentials. From

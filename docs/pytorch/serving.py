@@ -380,6 +380,18 @@ torch.testing.assert_close(goes_on, by_itself, rtol=0, atol=1e-4)
 # length of a draft, and let a mask hide the rest. [What replaces the matrix](linear.py) in some layers of newer models,
 # a memory of fixed size, cannot go back either. Nor can a text begin there with another's pages, unless a copy of the
 # memory was kept from the place where these pages end.
+#
+# So servers of such hybrids keep copies of the state where a text may begin or go back to. vLLM has three ways for its
+# Mamba layers, by `mamba_cache_mode`: none, without shared prefixes; `align`, its default with them, keeps the state at
+# the end of a step if a page ends there; `all` keeps one for each page. A state is as large as the keys of many words,
+# so vLLM makes the pages of the attending layers longer, until both need equally many bytes. (Read in its
+# `config/cache.py`, not tried.) A text then shares only what ends at a copy, in *all* of its layers.
+#
+# A draft need not come from a model of its own. EAGLE and the multi-token prediction of DeepSeek-V3<!--~ a name -->
+# have one more layer, which reads what the large model computed for the last word, its features before the scores,
+# beside the word that came of them. It needs those of words that stayed alone: features of a refused word go, as its
+# keys do. The small model of this page is of this kind, the large one's first layer, and `verify` did not ask: whatever
+# $q$ comes from, the text is that of the large model.
 
 # %% tags=["hide-output"]
 #| raises: ValueError: crop to 0, or make the cache without a window
