@@ -177,23 +177,25 @@ print(which_pairing(as_deepseek_does, 64))
 # The last function pairs neighbors, and puts them into the two halves. That order does not change a score, but it would
 # mislead a test that looks at what the feature becomes.
 #
-# This makes such a function of a model of transformers. Some turn only as many features as the cosines have columns,
-# and some cut the others off before the call, so it cuts in any case. Models with near and far layers, such as Gemma
-# 3<!--~ its name -->, also want to be told which: pass `"full_attention"`.
+# ??? note "Such a function of a model of transformers"
 #
-# ```py
-# def theirs(rotary_emb, apply_rotary_pos_emb, *kind_of_layer):
-#     def turn(x, places):
-#         cos, sin = rotary_emb(x, places[None], *kind_of_layer)
-#         part, rest = x[None, None, :, : cos.size(-1)], x[:, cos.size(-1) :]
-#         turned, _ = apply_rotary_pos_emb(part, part, cos, sin)
-#         return torch.cat([turned[0, 0], rest], dim=-1)
-#     return turn
-# ```
+#     Some models turn only as many features as the cosines have columns, and some cut the others off before the call,
+#     so cut in any case. Models with near and far layers, such as Gemma 3<!--~ its name -->, also want to be told
+#     which: pass `"full_attention"`.
 #
-# The project's tests call it for a dozen models. Two of them differ: gpt-oss has a column for each pair, and Gemma
-# 4<!--~ its name --> turns one tensor a call. For these use `unmasked.positions.apply_rotary`, which turns by a cosine
-# and a sine for each pair.
+#     ```py
+#     def theirs(rotary_emb, apply_rotary_pos_emb, *kind_of_layer):
+#         def turn(x, places):
+#             cos, sin = rotary_emb(x, places[None], *kind_of_layer)
+#             part = x[None, None, :, : cos.size(-1)]
+#             turned, _ = apply_rotary_pos_emb(part, part, cos, sin)
+#             return torch.cat([turned[0, 0], x[:, cos.size(-1) :]], -1)
+#         return turn
+#     ```
+#
+#     The project's tests call it for a dozen models. Two of transformers' models differ: gpt-oss has a column for each
+#     pair, and Gemma 4<!--~ its name --> turns one tensor a call. For these take `unmasked.positions.apply_rotary`,
+#     which turns by a cosine and a sine for each pair.
 #
 # The weights do not show their pairing: their rows were trained for one, and their shapes fit both. Some configurations
 # name it: in transformers, that of DeepSeek-V3<!--~ a name --> has `rope_interleave`. Here are four heads whose

@@ -524,9 +524,9 @@ MORE: dict[str, dict[str, Any]] = {  # the pairing, how many of 16 features turn
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", MORE)
 def test_the_page_tells_the_pairing_of_models_of_transformers(name: str) -> None:
-    (fence,) = re.findall(r"(?s)# ```py\n(# def theirs.*?)# ```", PAGE)
+    (fence,) = re.findall(r"(?s)#     ```py\n(#     def theirs.*?)#     ```", PAGE)
     names: dict[str, Any] = {"torch": torch}
-    exec(re.sub(r"(?m)^# ?", "", fence), names)
+    exec(fence.replace("#     ", ""), names)
     modeling = importlib.import_module(f"transformers.models.{name}.modeling_{name}")
     (rotary,) = (each for key, each in vars(modeling).items() if re.fullmatch(r"(?!Vision)\w+RotaryEmbedding", key))
     config_class = MORE[name].get("config") or rotary.__name__.replace("RotaryEmbedding", "Config")
