@@ -38,7 +38,7 @@ seen[0].weights.shape, seen[1].module  # batch heads queries keys
 #
 # PyTorch's function returns no weights because it [never makes
 # them](https://github.com/pytorch/pytorch/issues/98505): that is why it is
-# fast. Models of transformers call it too, so [their attentions are empty or
+# fast. Most models of transformers call it too, so [their attentions are empty or
 # `None`](https://github.com/huggingface/transformers/issues/30978). Loaded with
 # `attn_implementation="eager"` and called with `output_attentions=True`, they return the weights, but run other code
 # than you use. `watch` takes them as they are. A section below compares all ways to [weights from
