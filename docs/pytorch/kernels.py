@@ -216,16 +216,17 @@ torch.manual_seed(6)
 projection = torch.nn.Linear(512, 512)
 rows_of_x = torch.randn(64, 512)
 together, alone = projection(rows_of_x)[:1], projection(rows_of_x[:1])
+once, again = layer(x), layer(x)
 print(f"off by {(together - alone).abs().max():.0e}")
 
 # %% [markdown]
 # That is rounding, but it decides ties: at temperature zero, a server may answer the same question differently when it
 # is busy. Attention adds one reason of its own. In a step, a GPU's kernel cuts long keys into splits, whose number
-# depends on the longest text of the batch. `varlen_attn(..., num_splits=1)` forbids that, and SGLang has
-# `--enable-deterministic-inference`. (Read in their sources, not tried.)
+# depends on the longest text of the batch. `varlen_attn(..., num_splits=1)`<!--~ a call --> forbids that, and SGLang
+# has `--enable-deterministic-inference`. (Read in their sources, not tried.)
 
 # %% tags=["claims"]
-assert torch.equal(layer(x), layer(x)), (
+assert torch.equal(once, again), (
     "Does the same call give the same bits twice? On a CPU it does"
 )  # to the bit: that is the question
 assert (together - alone).abs().max() < 1e-5, "That is rounding"
