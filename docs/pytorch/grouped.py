@@ -334,6 +334,9 @@ whole, floating = (
 )
 
 # %% tags=["claims"]
+assert (uneven == 20).sum() == 1 and (uneven == 1).sum() == 63, (
+    "keys of which one feature is twenty times as large as the others"
+)
 assert all(keys > values for values, keys, _ in whole + floating), (
     "An error in a key costs more than one in a value"
 )
