@@ -205,7 +205,8 @@ def attend(
             that belongs to no key, so that weights may sum to less than 1. Fused, it is one more key in a copy of them.
         dropout_p: probability in [0, 1] with which a weight is dropped. It is always applied: pass 0 when evaluating.
         need_weights: return the weights too, as they are after dropout. Eager only.
-        implementation: "eager", "fused", or None for "fused" unless ``need_weights`` or ``softcap`` ask for "eager".
+        implementation: "eager", "fused", or None for "fused" unless ``need_weights`` or ``softcap`` ask for "eager", or
+            there are sinks and PyTorch may take no fused kernel, as within ``sdpa_kernel(SDPBackend.MATH)``.
 
     Returns:
         Attention(context, weights): (..., heads, queries, value_dim) and (..., heads, queries, keys) or None, in the
@@ -272,7 +273,10 @@ def _attend(
     scale = _scale(query, None) if scale is None else scale
     bias = None if bias is None else bias.to(query.dtype)  # both implementations add the same numbers
     only_eager = need_weights or softcap is not None
-    is_fused = not only_eager if implementation is None else implementation == "fused"
+    if implementation is None:
+        is_fused = not only_eager and (sinks is None or _fused_kernels_may_run())
+    else:
+        is_fused = implementation == "fused"
     if is_fused and only_eager:
         asked = "need_weights=True" if need_weights else f"softcap={softcap}"
         raise ValueError(f'{asked} needs implementation="eager": no fused kernel does it')
@@ -459,6 +463,14 @@ def _fused(
         q, k, v, attn_mask=mask, dropout_p=dropout_p, is_causal=is_causal, scale=scale, enable_gqa=is_grouped
     )
     return context if as_it_is else context[..., :value_dim].reshape(*batch, *shape[-3:-1], value_dim)
+
+
+def _fused_kernels_may_run() -> bool:
+    """Whether PyTorch may take a fused kernel: else a key for sinks would save nothing, and hide what they do."""
+    if torch.compiler.is_compiling():
+        return True
+    cuda = torch.backends.cuda  # whose switches hold for a CPU, too
+    return cuda.flash_sdp_enabled() or cuda.mem_efficient_sdp_enabled() or cuda.cudnn_sdp_enabled()
 
 
 def _fused_with_sinks(

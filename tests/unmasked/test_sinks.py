@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.attention.flex_attention import AuxRequest, create_block_mask, flex_attention
 from transformers.models.gemma2 import modeling_gemma2
 from transformers.models.gpt_oss import modeling_gpt_oss
@@ -95,6 +96,17 @@ def test_a_sink_of_minus_infinity_takes_nothing_fused_either(dtype: torch.dtype)
 def test_sinks_run_on_the_fused_kernel_beside_grouped_heads_and_a_window() -> None:
     for options in ({"is_causal": True}, {"allowed": CAUSAL_WINDOW}):
         assert kernels_of(attend, *inputs(), sinks=SINKS, **options).names == ("flash",)
+
+
+def test_where_no_fused_kernel_may_run_sinks_are_the_eager_formula_and_have_a_second_derivative() -> None:
+    query, key, value = inputs()
+    query.requires_grad_()
+    with sdpa_kernel(SDPBackend.MATH):
+        context = attend(query, key, value, sinks=SINKS).context
+    assert torch.equal(context, attend(query, key, value, sinks=SINKS, implementation="eager").context)
+    (first,) = torch.autograd.grad(context.square().sum(), query, create_graph=True)
+    (second,) = torch.autograd.grad(first.square().sum(), query)
+    assert second.abs().max() > 0
 
 
 def test_one_number_is_the_sink_of_all_heads_and_of_a_sequence_without_heads() -> None:

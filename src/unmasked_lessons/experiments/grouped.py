@@ -40,7 +40,7 @@ def in_eight_bits(
 
     def off(key: Tensor, kept_key: Tensor, kept_value: Tensor) -> float:
         right, kept = (attend(query, *each, is_causal=True).context for each in ((key, value), (kept_key, kept_value)))
-        return ((kept - right).norm() / right.norm()).item()
+        return float((kept - right).norm() / right.norm())
 
     return {
         f"{kind.__name__}, {name}": [
