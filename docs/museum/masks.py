@@ -682,7 +682,7 @@ plot.table(
 # [rows that may see nothing](#fully-masked-row).
 #
 # Scores overflow without a mask, too. Here the queries and keys are a hundred times as large, and `q @ k.mT` is
-# infinite before anything divides it. A row with two infinities is NaN.
+# infinite before anything divides it. A row with one such score is NaN, since the softmax takes it away from itself.
 
 # %% tags=["check"]
 big, bigger = (100 * x).half(), (1000 * x).half()
@@ -854,4 +854,5 @@ check("module-mask", module_mask)
 # <!--~ 2017, 3.2.3, 2.13, 8068: references -->
 # - Vaswani et al. (2017), *Attention Is All You Need*: section 3.2.3, masks before the softmax.
 # - PyTorch 2.13, documentation of `MultiheadAttention` and `scaled_dot_product_attention`: masks, `is_causal`.
-# - ONNX, operator `Attention`, with the erratum of onnx/onnx#8068: a row that may see nothing gives zeros; a causal mask is aligned at the end where a cache is declared, and at the top left where none is.
+# - ONNX, operator `Attention`, with the erratum of onnx/onnx#8068: a row that may see nothing gives zeros; a causal
+#   mask is aligned at the end where a cache is declared, and at the top left where none is.

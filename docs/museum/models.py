@@ -527,8 +527,8 @@ assert (scores - 2e9).softmax(-1).isfinite().all(), (
 # %% [markdown]
 # ## A window that is one wider { #window-off-by-one }
 #
-# A window of three<!--= W --> tokens, in the configs of transformers, is the token itself and the two<!--= W - 1 -->
-# before it. Others do not count the token itself.
+# A window of three<!--= W --> tokens, in the configs of decoders in transformers, is the token itself and the
+# two<!--= W - 1 --> before it. Others do not count the token itself.
 
 # %% tags=["hide-input"]
 W = 3

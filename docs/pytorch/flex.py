@@ -316,6 +316,11 @@ assert not visited[0].equal(visited[1]), "it visits the same tiles in both"
 # | a floating-point number | on a CPU the next call raises an error: capture a tensor |
 # | a parameter | on a CPU the compiled call raises an error, except within `torch.no_grad()` |
 #
+# Look up a captured tensor by all its axes at once, `bias[query, key]`. Written as `bias[query][key]`, the rule is
+# right without `torch.compile`. Compiled for a CPU, it reads memory that is not its own, and ends the process, with
+# *double free or corruption* or worse: seen with PyTorch 2.13<!--~ measured --> and, since a model of transformers adds
+# a mask of four axes in this way, with `attn_implementation="flex_attention"`, too.
+#
 # The second row is the last one of the table at the top. It happens where each step writes the ids of its batch into
 # the same tensor, beside a block mask that was made once.
 #

@@ -9,7 +9,10 @@
 # [your own machine](#your-own-column). Compare the ways with each other, not the digits with those of another machine.
 
 # %% tags=["imports"]
-from unmasked import plot
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from unmasked import masks, plot
 from unmasked_lessons.figures import gpu as figures
 from unmasked_lessons.measure import recorded
 
@@ -31,7 +34,8 @@ figures.over_length(record)
 # max(map(int, record["kernels"])) --> tokens that takes {{ by_hand[0] :.0f}} ms and {{ by_hand[1] / 1024 :.0f}} GiB. A
 # fused kernel holds one tile of the matrix at a time: cuDNN's takes {{ fused[0] :.1f}} ms and {{ fused[1] :.0f}} MiB,
 # so it needs {{ times :.0f}} times less time and {{ by_hand[1] / fused[1] :.0f}} times less memory. PyTorch's own
-# fallback, *math*, is no better than your three lines: it computes in float32, and takes twice as long.
+# fallback, *math*, takes twice as long as your three lines, because it computes in float32. That makes it the most
+# exact way [in bfloat16](#how-exact-is-each).
 #
 # For short texts the choice hardly matters. At 512<!--= min(map(int, record["kernels"])) --> tokens all ways take less
 # than a millisecond, most of which is the time to start a kernel.
@@ -55,7 +59,9 @@ assert all(b == 2 * a for a, b in zip(marks[0], marks[0][1:])) and all(
 assert max(time for time, _ in shortest.values()) < 1, (
     "all ways take less than a millisecond"
 )
-assert 2 < longest["math"][0] / by_hand[0] < 2.5, "and takes twice as long"
+assert 2 < longest["math"][0] / by_hand[0] < 2.5, (
+    "takes twice as long as your three lines"
+)
 
 # %% [markdown]
 # ## What makes one call forty times slower
@@ -87,11 +93,11 @@ figures.choices(record, names)
 #   brings it back. (Newer versions, from 2.14<!--~ a version --> on, take three axes too.)
 # - **One head of keys** for all queries, without `enable_gqa=True`: PyTorch [broadcasts
 #   it](grouped.py#the-trap-one-head-is-broadcast), but no fused kernel of that version does.
-#   The remedy is the keyword.
+#   The remedy is the keyword. (From 2.14<!--~ its pull request 191085 --> on, the fused kernels do.)
 # - **A mask that requires grad**, such as a learned bias: cuDNN gives the mask no gradient, so a slower kernel runs. In
 #   inference, `bias.detach()` is enough.
-# - **Heads of 65<!--~ the record's --> features** take three times as long: cuDNN leaves them to flash, for which they
-#   are copied, to fill them up to a multiple of eight.
+# - **Heads of 65<!--~ the record's --> features** take three times as long: cuDNN, which PyTorch asks first on this
+#   GPU, refuses them, and for flash they are copied, to fill them up to a multiple of eight.
 # - **float32** has neither flash nor cuDNN. bfloat16 is nine times as fast, at the price of the errors in the next
 #   table.
 # - **Dropout** costs about twice the time here. On a CPU it would lose the fused kernel.
@@ -113,7 +119,7 @@ assert [*names][-2:] == ["gqa broadcast", "three axes"] and (
 assert 2.9 < odd_time / cost["causal"] < 3.3, "take three times as long"
 assert odd_kernels == ["flash"] and (
     odd_memory > 7 * record["choices"]["causal"][2]
-), "cuDNN leaves them to flash, for which they are copied"
+), "refuses them, and for flash they are copied"
 assert 35 < cost["three axes"] / cost["causal"] < 45, "forty times the time"
 assert (
     record["choices"]["three axes"][2]
@@ -190,18 +196,99 @@ window, decode = record["window"], record["decode"]
 assert decode["128"]["KVCache"] > decode["128"]["cat"] and (
     decode["4000"]["KVCache"] < decode["4000"]["cat"]
 ), "its checks cost more than the copies until the text is long"
+assert decode["4000"]["KVCache"] < 1.2 * decode["128"]["KVCache"], (
+    "a step with the library's cache takes hardly longer after thirty times as many tokens"
+)
 
 # %% [markdown]
 # ## Code that suits a GPU
 #
 # - Ask for the device once, and make masks and positions there. `best_device()` of `unmasked.device` says which it is.
-# - Never ask a tensor for its value on the way: `mask.any()` in an `if` makes the processor wait for the GPU. So the
-#   library reads no mask's values there and cannot see that one is causal, unless you say `is_causal=True`.
+# - Never ask a tensor for its value on the way: `mask.any()` in an `if` [makes the processor wait](#hidden-waits) for
+#   the GPU. So the library reads no mask's values there and cannot see that one is causal, unless you say
+#   `is_causal=True`.
 # - A row that may see nothing gets zeros from one kernel and other numbers from another: with a boolean mask in
 #   bfloat16, cuDNN's are neither zero nor NaN. Look for such rows before the call:
 #   [masks](masks.py#when-a-row-allows-nothing).
 # - If you do not wait, you time only the start of a kernel. Call `torch.accelerator.synchronize()` before you look at
 #   the clock.
+#
+# ### Hidden waits
+#
+# On a GPU, `torch.cuda.set_sync_debug_mode("error")` raises an error wherever the processor has to wait for a value.
+# Without one, listen for the operators that ask for it:
+
+
+# %% tags=["hide-output"]
+class Waits(TorchDispatchMode):
+    def __torch_dispatch__(self, call, types, args=(), kwargs=None):
+        name = call.overloadpacket.__name__
+        by_mask = name == "index" and args[1][0].dtype == torch.bool
+        if by_mask or name in ("_local_scalar_dense", "nonzero"):
+            found.append(name)  # an if, an int() or .item(); a size
+        return call(*args, **kwargs or {})
+
+
+def waits(function):
+    found.clear()
+    with torch.no_grad(), Waits():
+        function()
+    return len(found)
+
+
+torch.manual_seed(0)
+found, x = [], torch.randn(2, 9, 16)
+future = torch.nn.Transformer.generate_square_subsequent_mask(9)
+layer = torch.nn.TransformerEncoderLayer(16, 4, 32, batch_first=True)
+encoder = torch.nn.TransformerEncoder(layer, 2)
+waits(lambda: encoder(x, mask=future))
+
+# %% tags=["check"]
+torch.manual_seed(1)
+real = torch.ones(2, 9, dtype=torch.bool)
+module = torch.nn.MultiheadAttention(16, 4, batch_first=True)
+number = {
+    "encoder": waits(lambda: encoder(x, mask=future)),
+    "told": waits(lambda: encoder(x, mask=future, is_causal=True)),
+    "module": waits(
+        lambda: module(x, x, x, key_padding_mask=~real, attn_mask=future < 0)
+    ),
+    "layer": waits(lambda: layer(x, src_mask=future)),
+    "any": waits(lambda: bool(real.any())),
+    "longest": waits(lambda: int(real.sum(1).max())),
+    "index": waits(lambda: x[real]),
+    "where": waits(lambda: torch.where(real[..., None], x, 0)),
+    "lengths": waits(lambda: masks.cu_seqlens(real.int())),
+}
+
+# %% tags=["claims"]
+assert number["encoder"] == 1 and not number["told"], (
+    "nn.TransformerEncoder compares a mask with the causal one, and waits"
+)
+assert not number["module"] and not number["layer"], (
+    "nn.MultiheadAttention and the single encoder layer ask for nothing"
+)
+assert all(number[each] for each in ("any", "longest", "index", "lengths")), (
+    "Yours wait at mask.any(), int(lengths.max()), x[mask] and masks.cu_seqlens"
+)
+assert not number["where"], "torch.where does not"
+
+# %% [markdown]
+# `nn.TransformerEncoder` compares a mask with the causal one, and waits, unless you say `is_causal=True` as well.
+# `nn.MultiheadAttention` and the single encoder layer ask for nothing. Yours wait at `mask.any()`,
+# `int(lengths.max())`, `x[mask]` and `masks.cu_seqlens`; `torch.where` does not. Make lengths once for a batch, on the
+# processor, before its tensors travel.
+#
+# ### A step that waits for Python
+#
+# You see it by a time that does not grow with the work: above, a step with the library's cache takes hardly longer
+# after thirty times as many tokens. The GPU idles between kernels, and a faster one would not help. Two things do:
+#
+# - **Start fewer things.** `torch.compile(step, mode="reduce-overhead")` records a step as a CUDA graph and starts it
+#   as one. A graph wants the same addresses and shapes each time: a cache that is allocated once, and its length in a
+#   tensor, not in Python.
+# - **Do more in each step**: more texts in the batch, or several drafted words to [check in one
+#   pass](serving.py#a-draft-is-a-tree). That costs next to nothing until the GPU, not Python, is the slower one.
 #
 # ## Your own column
 #

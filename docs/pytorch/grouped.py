@@ -96,8 +96,9 @@ torch.allclose(grouped, repeated, atol=1e-6)
 
 # %% [markdown]
 # The first three heads of queries use the first head of keys, the other three the second. `enable_gqa` says that this
-# is intended, and the flash kernel copies nothing for it (on a GPU it takes only numbers of 16<!--= 8 *
-# torch.float16.itemsize --> bits; float32 goes to math, which copies). `repeat_interleave` makes a copy as large as the
+# is intended, and the flash kernel copies nothing for it. (On a GPU it takes only numbers of 16<!--= 8 *
+# torch.float16.itemsize --> bits. Up to PyTorch 2.13<!--~ read in its source -->, float32 goes to math there, which
+# copies; newer versions have groups in the *efficient* kernel, too.) `repeat_interleave` makes a copy as large as the
 # cache would be without sharing.
 #
 # ### The trap: `repeat` for `repeat_interleave`
@@ -275,6 +276,74 @@ turned.bytes_per_token(12, 4), apart.abs().max() < 1e-6
 
 # %% [markdown]
 # *Computed with torch {{ torch.__version__.split("+")[0] }} on the {{ x.device.type.upper() }}.*
+
+# %% [markdown]
+# ## Eight bits for a number
+#
+# A cache of any of these kinds can also keep each number in eight bits instead of sixteen, beside a *scale* by which it
+# is multiplied when it is read. There are two ways to spend the eight bits, and the axes that share a scale are yours
+# to choose:
+
+
+# %%
+def int8(x, axes):
+    scale = x.abs().amax(axes, keepdim=True) / 127
+    return (x / scale).round() * scale
+
+
+def float8(x, axes):
+    scale = x.abs().amax(axes, keepdim=True) / 448  # its largest number
+    return (x / scale).to(torch.float8_e4m3fn).to(x.dtype) * scale
+
+
+# %% tags=["hide-input", "any-version"]
+#| caption: The error of the context, as a share of its size, where the values are kept in eight bits, or the keys, or
+#|   keys of which one feature is twenty times as large as the others.
+torch.manual_seed(4)
+given = torch.randn(3, 1, 4, 256, 64)  # batch heads tokens head_dim
+uneven = torch.where(torch.arange(64) == 3, 20.0, 1.0)
+shared_by = {"all": (0, 1, 2, 3), "a token": (3,), "a feature": (2,)}
+in_eight_bits = experiments.in_eight_bits(
+    (int8, float8), shared_by, 2 * given[0], *given[1:], uneven
+)
+plot.table(
+    ["in eight bits, one scale for", "values", "keys", "uneven keys"],
+    in_eight_bits,
+    "{:.1%}",
+)
+
+# %% [markdown]
+# - **An error in a key costs more than one in a value.** Errors of values are averaged away with the values. Those of
+#   keys change scores, and then weights by their exponentials.
+# - **Whole numbers need the right scale.** If one feature is much larger than the others, as in keys of many trained
+#   models, and shares its scale with them, nothing is left of the others: give each feature its own. (That scale must
+#   be known before the token comes, or a few tokens are kept back in sixteen bits.)
+# - **Floating-point numbers need hardly any.** They keep four binary digits of a large number and of a small one. A
+#   scale only keeps them in range: without one, all beyond 448<!--= top --> becomes 448<!--= top -->, and no error is
+#   raised.
+#
+# vLLM's `kv_cache_dtype="fp8"` has one scale for all keys of a layer and one for its values, from the checkpoint, or
+# one; it also has `fp8_per_token_head` and `int8_per_token_head`. (Read in its `config/cache.py`, not tried.) To see
+# what your own model bears, put `float8` around what it stores, and compare logits.
+
+# %% tags=["check"]
+top = torch.tensor(500.0).to(torch.float8_e4m3fn).float()
+whole, floating = (
+    [row for name, row in in_eight_bits.items() if name.startswith(kind)]
+    for kind in ("int8", "float8")
+)
+
+# %% tags=["claims"]
+assert (uneven == 20).sum() == 1 and (uneven == 1).sum() == 63, (
+    "keys of which one feature is twenty times as large as the others"
+)
+assert all(keys > values for values, keys, _ in whole + floating), (
+    "An error in a key costs more than one in a value"
+)
+assert whole[2][2] < 0.02 < 0.1 < whole[0][2], "give each feature its own"
+assert max(row[0] for row in floating) < 1.1 * min(
+    row[0] for row in floating
+), "Floating-point numbers need hardly any"
 
 # %% [markdown]
 # ## Which to take

@@ -11,8 +11,8 @@
 # that is allocated at any moment, the result included.
 #
 # **You should know** [why a fused kernel needs no N x N matrix](tiles.py). **You will know** how to see which kernel
-# runs, before a call and after it, what makes PyTorch leave the fused one, how exact each is, and which switch gives a
-# second derivative.
+# runs, before a call and after it, what makes PyTorch leave the fused one, how to forbid that, how exact each is, how a
+# layer is exported for any length, and which switch gives a second derivative.
 
 # %% tags=["imports"]
 import warnings
@@ -154,14 +154,45 @@ plot.table(["", "fused", "by hand", "math backend"], by_dtype, "{:.0e}")
 #
 # In float32 all agree to the sixth digit, so a test that compares two ways to compute attention needs a tolerance.
 # Within it, a layer gives the same by hand and with the fused kernel, compiled and exported. The package's tests hold
-# the last two to that, and see that they still run the fused kernel:
-#
-# ```py
-# compiled = torch.compile(layer, fullgraph=True)
-# exported = torch.export.export(layer, (x,)).module()
-# ```
+# the last two to that, and see that they still run the fused kernel. An export is made for the lengths of its example,
+# and refuses others with *Guard failed*, unless you say that an axis may vary:
+
+# %%
+layer.eval()
+compiled = torch.compile(layer, fullgraph=True)
+fixed = torch.export.export(layer, (x,)).module()
+lengths = ({1: torch.export.Dim("tokens")},)
+exported = torch.export.export(layer, (x,), dynamic_shapes=lengths).module()
+
+# %% tags=["check"]
+torch.manual_seed(4)
+longer = torch.randn(2, 13, 16)
+theirs = torch.nn.TransformerEncoderLayer(16, 4, 32, batch_first=True).eval()
+try:
+    fixed(longer)
+except AssertionError as error:
+    of_another_length = str(error)
+else:
+    raise AssertionError("it took another length")
+exported_theirs = torch.export.export(theirs, (x,), dynamic_shapes=lengths)
+off_by = [
+    (made(longer) - module(longer)).abs().max().item()
+    for made, module in (
+        (exported, layer),
+        (exported_theirs.module(), theirs),
+    )
+]
+
+# %% [markdown]
+# That holds for this package's layers, and for PyTorch's own encoder layer and `nn.MultiheadAttention`.
 
 # %% tags=["claims"]
+assert max(off_by) < 1e-5, (
+    "That holds for this package's layers, and for PyTorch's own encoder layer"
+)
+assert "Guard failed" in of_another_length, (
+    "An export is made for the lengths of its example, and refuses others with Guard failed"
+)
 assert all(
     by_dtype[name][1] > 1.2 * by_dtype[name][0]
     for name in ("bfloat16", "float16")
@@ -169,6 +200,36 @@ assert all(
 assert max(by_dtype["float32"]) < 1e-6 < min(by_dtype["float16"]), (
     "In float32 all agree to the sixth digit"
 )
+
+# %% [markdown]
+# ### The same bits?
+#
+# Two questions are often taken for one. Does the same call give the same bits twice? On a CPU it does. On a GPU the
+# forward pass does as well, but the backward pass of a fused kernel may add up in another order each time, unless you
+# call `torch.use_deterministic_algorithms(True)`; from then on PyTorch leaves cudnn, whose kernel has no such order
+# (its `sdp_utils.cpp` says so). And does a text get the same bits in another batch? Not in general, on any device: the
+# library that multiplies matrices chooses by their size how to cut them, and adds up in another order. Here is the
+# first of 64<!--= len(rows_of_x) --> rows, computed with the others and alone:
+
+# %%
+torch.manual_seed(6)
+projection = torch.nn.Linear(512, 512)
+rows_of_x = torch.randn(64, 512)
+together, alone = projection(rows_of_x)[:1], projection(rows_of_x[:1])
+once, again = layer(x), layer(x)
+print(f"off by {(together - alone).abs().max():.0e}")
+
+# %% [markdown]
+# That is rounding, but it decides ties: at temperature zero, a server may answer the same question differently when it
+# is busy. Attention adds one reason of its own. In a step, a GPU's kernel cuts long keys into splits, whose number
+# depends on the longest text of the batch. `varlen_attn(..., num_splits=1)`<!--~ a call --> forbids that, and SGLang
+# has `--enable-deterministic-inference`. (Read in their sources, not tried.)
+
+# %% tags=["claims"]
+assert torch.equal(once, again), (
+    "Does the same call give the same bits twice? On a CPU it does"
+)  # to the bit: that is the question
+assert (together - alone).abs().max() < 1e-5, "That is rounding"
 
 # %% [markdown]
 # ## A second derivative
@@ -219,14 +280,46 @@ assert second.isfinite().all() and second.any(), (
 # ## What a GPU would show
 #
 # The tables of this page are those of a CPU. On an NVIDIA GPU there are three fused kernels, flash, efficient and
-# cudnn. They drop weights themselves, so dropout no longer makes a call leave them. Flash takes tensors in half
-# precision only, and each kernel has its own demands on shapes. Flash is FlashAttention 2<!--~ a version -->, unless
-# you call `torch.nn.attention.activate_flash_attention_impl("FA3")`, or with "FA4"<!--~ a name -->, whose packages you
-# install yourself. The same two functions work there, with PyTorch's reasons and the GPU's memory. The package's tests
-# run them there, for each combination of tensors that they try on a CPU.
+# cudnn. They drop weights themselves, so dropout no longer makes a call leave them. Flash and cudnn take tensors in
+# half precision only, and each kernel has its own demands on shapes. Flash is FlashAttention 2<!--~ a version -->,
+# unless you call `torch.nn.attention.activate_flash_attention_impl("FA3")`, or with "FA4"<!--~ a name -->, whose
+# packages you install yourself; FA3<!--~ a name --> takes float8, too. The same two functions work there, with
+# PyTorch's reasons and the GPU's memory. The package's tests run them there, for each combination of tensors that they
+# try on a CPU.
+#
+# PyTorch asks the kernels in an order, and the first that can takes the call:
+#
+# <!--~ 9, 10, 9.15, 8, 12, 30, 50, 7.5: read in sdp_utils.cpp, see below -->
+# | GPU, by compute capability | The order | So a call with a mask runs |
+# | --- | --- | --- |
+# | 9 and 10 (H100, B200), with cuDNN above 9.15 | cudnn, flash, efficient, math | cudnn |
+# | 8 and 12 (A100, RTX 30 to 50) | flash, efficient, math | efficient: flash takes no mask |
+# | 7.5 and less (T4) | flash, which refuses, then efficient, math | efficient, in float16 or float32 |
+#
+# Further, float32 goes to efficient. Heads of more than 128<!--~ the same --> features leave cudnn, except on the GPUs
+# of the first row with a cuDNN above 9.22<!--~ the same -->, and those of more than 256<!--~ the same --> leave flash.
+# This is read in PyTorch's source (`sdp_utils.cpp` of autumn 2026<!--~ read then -->), not measured; only the order of
+# the second row is that of your own PyTorch. Where you must know, ask `sdpa_backends`.
+#
+# ### Force one, or fail
+#
+# A kernel that is left silently can be forbidden to: then the call fails, where it would have been slow. That is a good
+# line for a test, or for the first step of a training:
+
+# %% tags=["hide-output"]
+#| raises: RuntimeError: No available kernel
+with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
+    attend(q, k, v, is_causal=True)  # it runs
+    attend(q, k, v, is_causal=True, dropout_p=0.1)
+
+# %% [markdown]
+# PyTorch warns beside the error why each kernel refused, on a GPU for all three. With a list,
+# `sdpa_kernel([SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION], set_priority=True)`, it asks in that order.
 
 # %% tags=["check"]
 from torch.nn.attention import list_flash_attention_impls
+
+order = [SDPBackend(n).name for n in torch._C._get_sdp_priority_order()]
 
 # %% tags=["claims"]
 assert [each.name for each in sdpa_backends(q, k, v)][:-1] == [
@@ -234,6 +327,9 @@ assert [each.name for each in sdpa_backends(q, k, v)][:-1] == [
     "efficient",
     "cudnn",
 ], "there are three fused kernels, flash, efficient and cudnn"
+assert order[:3] == ["FLASH_ATTENTION", "EFFICIENT_ATTENTION", "MATH"], (
+    "only the order of the second row is that of your own PyTorch"
+)
 assert {"FA3", "FA4"} <= {*list_flash_attention_impls()}, (
     "unless you call torch.nn.attention.activate_flash_attention_impl"
 )
@@ -241,8 +337,8 @@ assert {"FA3", "FA4"} <= {*list_flash_attention_impls()}, (
 # %% [markdown]
 # ## Newer versions
 #
-# From PyTorch 2.14<!--= border --> on, two things differ on a CPU. This page is checked against the version that is
-# installed:
+# From PyTorch 2.14<!--= border --> on, two things differ on a CPU, and on a GPU more does: there the *efficient* kernel
+# takes groups of heads, too. This page is checked against the version that is installed:
 #
 # - Up to 2.13<!--= before -->, three axes leave the fused kernel, and so does one head of keys for several of queries,
 #   which is [broadcast](grouped.py#the-trap-one-head-is-broadcast). From 2.14<!--= border --> on, both run on the fused

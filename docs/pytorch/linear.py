@@ -9,7 +9,7 @@
 import torch
 import torch.nn.functional as F
 
-from unmasked import plot
+from unmasked import attend, masks, plot
 from unmasked_lessons.experiments.linear import recalled
 
 # %% [markdown]
@@ -67,8 +67,10 @@ by_loop, _ = linear_loop(query, key, value)
 torch.allclose(context, by_loop, atol=1e-9)
 
 # %% [markdown]
-# This is not just a quicker way to compute the attention of the other pages. The softmax is gone, and with it weights
-# that sum to one and the power to pick out a single word. A model has to be trained with it.
+# This is not just a quicker way to compute the attention of the other pages. The softmax is gone, and with it the power
+# to pick out a single word. Nor do weights sum to one here. Katharopoulos and others, who began with this, map queries
+# and keys to positive numbers and divide by the sum, so theirs do; newer models norm the output instead. Either way, a
+# model has to be trained with it.
 #
 # ## Correct, and forget
 #
@@ -96,8 +98,9 @@ def gated_delta_loop(query, key, value, keep, write, state=None):
 # S = torch.stack([gated_delta_loop(k[:i], k[:i], v[:i], alpha[:i], beta[:i])[1] for i in range(1, n + 1)]) -->
 #
 # Around this rule Qwen3-Next has a short convolution, which mixes each query, key and value with those of the three
-# words before, a norm and a gate on the output, and queries that are divided by the root of their length. They are left
-# out here. Mamba-2 has the gate without the correction, and Kimi Linear a gate for each feature of a key.
+# words before, a norm and a gate on the output, and queries that are normed to length one, and divided by the root of
+# the number of their features. They are left out here. Mamba-2 has the gate without the correction, and Kimi Linear a
+# gate for each feature of a key.
 #
 # In a chunk, what a word writes depends on what the words before it wrote. These are equations with a triangular
 # matrix, and solving them once replaces the loop. `decay` has the product of all gates between two words:
@@ -219,6 +222,76 @@ sizes = [
 # one that gathers the chosen ones, or leaves out whole blocks, as [FlexAttention](flex.py) does for blocks that are
 # known beforehand.
 #
+# ### Three branches, and who chooses
+#
+# Native sparse attention has three ways for a query to look back: at short summaries of all blocks that are complete,
+# at the single keys of a few blocks, and at the nearest keys. A gate for each, made of the query's word, says how much
+# of each it takes. The first branch chooses for the second: the blocks whose summaries got the largest weights. So the
+# choice costs nothing extra, and is trained with the first branch, since choosing itself has no gradient:
+
+
+# %%
+def three_branches(query, key, value, gates, block=4, best=2, window=3):
+    place = torch.arange(len(query))
+    full = len(query) // block  # blocks that are complete at the end
+    whole = (x[: full * block] for x in (key, value))
+    summaries = [x.unflatten(0, (full, block)).mean(1) for x in whole]
+    done = place[:, None] >= torch.arange(1, full + 1) * block - 1
+    coarse = attend(query, *summaries, allowed=done, need_weights=True)
+
+    chosen = torch.zeros(len(query), full + 1, dtype=torch.bool)
+    chosen.scatter_(1, coarse.weights.topk(best).indices, True)
+    chosen[:, :full] &= done  # early words have few blocks to choose
+    chosen.scatter_(1, (place // block)[:, None], True)  # and their own
+    of_blocks = chosen[:, place // block] & masks.causal(len(query))
+    near = masks.sliding_window(len(query), window=window)
+
+    fine = (
+        attend(query, key, value, allowed=allowed).context
+        for allowed in (of_blocks, near)
+    )
+    branches = torch.stack([coarse.context, *fine], dim=-1)
+    return (branches * gates[:, None]).sum(-1)
+
+
+torch.manual_seed(2)
+gates = torch.rand(10, 3, dtype=torch.double)
+sparse = three_branches(query, key, value, gates)
+
+# %% [markdown]
+# A loop over words, which makes lists of keys and no mask, gives the same. Published models learn the summaries instead
+# of taking means, let all heads of a group choose the same blocks, and have a kernel that reads those alone; here the
+# masks only show which.
+
+
+# %% tags=["check"]
+def average(q, keys, values):
+    if not len(keys):
+        return torch.zeros(value.size(1), dtype=torch.double)
+    return (keys @ q / len(q) ** 0.5).softmax(0) @ values
+
+
+by_words = []
+for i, (q, gate) in enumerate(zip(query, gates)):
+    blocks = [slice(b, b + 4) for b in range(0, i + 1, 4) if b + 4 <= i + 1]
+    summed = [
+        torch.stack([x[b].mean(0) for b in blocks]) if blocks else x[:0]
+        for x in (key, value)
+    ]
+    best = (summed[0] @ q).topk(min(2, len(blocks))).indices.tolist()
+    seen = {j for b in best for j in range(4 * b, 4 * b + 4)}
+    seen |= set(range(i // 4 * 4, i + 1))
+    fine, near = sorted(seen), list(range(max(0, i - 2), i + 1))
+    parts = [average(q, *summed)]
+    parts += [average(q, key[js], value[js]) for js in (fine, near)]
+    by_words.append(sum(g * part for g, part in zip(gate, parts)))
+
+# %% tags=["claims"]
+assert torch.allclose(torch.stack(by_words), sparse), (
+    "A loop over words, which makes lists of keys and no mask, gives the same"
+)
+
+# %% [markdown]
 # ## The check for your own tests
 #
 # However a text is cut, the outputs must be the same, and so must the last state: in a loop, in chunks of any length,

@@ -1,9 +1,9 @@
 # %% [markdown]
 # # Long contexts: windows, sinks, soft-cap
 #
-# **A window's width depends on who counts: a window of {{ W }} is {{ W }} keys in this library and in transformers, and
-# {{ W + 1 }} in the text of Mistral's paper and in FlashAttention's `window_size`.** A sink is one more term in the
-# softmax, and a soft-cap comes before the mask.
+# **A window's width depends on who counts: a window of {{ W }} is {{ W }} keys in this library and in the decoders of
+# transformers, {{ W + 1 }} in the text of Mistral's paper and in FlashAttention's `window_size`, and {{ 2 * W + 1 }} in
+# an encoder, which looks both ways.** A sink is one more term in the softmax, and a soft-cap comes before the mask.
 #
 # {{ plot.table(["Who counts", "A token at i sees the keys j with", "Keys for W = 3"], rows).markdown() }}
 #
@@ -53,25 +53,29 @@ assert gallery["W keys before it"][-1].sum() == window[-1].sum() + 1, (
 #
 # A layer with a window lets each token see the nearest tokens before it, so its cache is no longer than the window,
 # however long the text. The library's `masks.sliding_window` counts the query's own key; so does `sliding_window` in
-# transformers, as the project's tests confirm. FlashAttention and PyTorch's `varlen_attn` count only the keys
-# *beside* it: `window_size=(left, right)`. If you pass one count where the other is meant, you are off by one key, as
-# [transformers was](https://github.com/huggingface/transformers/issues/39408), with one kernel and [not with
+# the causal layers of transformers. In its encoders, such as ModernBERT, the same number is counted to each side, and
+# ModernBERT first halves what its config calls `local_attention`. The project's tests confirm both. FlashAttention and
+# PyTorch's `varlen_attn` count only the keys *beside* the query's own: `window_size=(left, right)`. If you pass one
+# count where the other is meant, you are off by one key, as [transformers
+# was](https://github.com/huggingface/transformers/issues/39408), with one kernel and [not with
 # another](https://github.com/huggingface/transformers/issues/29623).
 
 # %% tags=["check"]
 i, j = torch.arange(9)[:, None], torch.arange(9)
 own = "i - W < j ≤ i", (i - W < j) & (j <= i)
+both_ways = "i - W ≤ j ≤ i + W", (i - j).abs() <= W
 beside = "i - W ≤ j ≤ i", (i - W <= j) & (j <= i)
 rules = {
     "`masks.sliding_window(n, window=W)`": (own[0], window),
-    "`sliding_window=W` of transformers": own,
+    "`sliding_window=W` of transformers, in a decoder": own,
     "Mistral's paper, its figure": own,
     "Mistral's paper, its text": beside,
     "`window_size=(W, 0)`, as FlashAttention says": beside,
+    "`sliding_window=W` of transformers, in an encoder": both_ways,
 }
 known = torch.linalg.matrix_power(window.double(), 3)[-1].count_nonzero()
 rows = [
-    [name, rule, str(int(mask[-1].sum()))]
+    [name, rule, str(int(mask.sum(-1).max()))]
     for name, (rule, mask) in rules.items()
 ]
 
@@ -90,9 +94,14 @@ print(f"off by {(wrong - right).abs().max():.1f}")
 # newest token knows of six others: two for each layer.
 
 # %% tags=["claims"]
-assert [int(keys) for *_, keys in rows] == 3 * [W] + 2 * [W + 1], (
-    "a window of 3 is 3 keys in this library and in transformers, "
-    "and 4 in the text of Mistral's paper and in FlashAttention's window_size"
+assert [int(keys) for *_, keys in rows] == [
+    *[W] * 3,
+    *[W + 1] * 2,
+    2 * W + 1,
+], (
+    "a window of 3 is 3 keys in this library and in the decoders of transformers, "
+    "4 in the text of Mistral's paper and in FlashAttention's window_size, "
+    "and 7 in an encoder, which looks both ways"
 )
 assert window.diagonal().all() and window.equal(own[1]), (
     "The library's masks.sliding_window counts the query's own key"
@@ -143,27 +152,39 @@ with_zero_key = F.pad(scores, (0, 1)).softmax(-1)[..., :-1]
 # A sink of zero still takes as much as a key whose score is zero. To have no sink, set it to minus infinity. So a
 # checkpoint whose sinks are left out, or are loaded as zeros, gives wrong outputs and no error.
 #
-# `F.scaled_dot_product_attention` has no argument for sinks. But a sink is a key with the same score for every query,
-# and with a value of zero. One more feature makes such a key, and the fused kernel, which wants four axes, does the
-# rest. (On a GPU add eight features instead of one: [an odd number costs
-# time](gpu.py#what-makes-one-call-forty-times-slower).)
+# `F.scaled_dot_product_attention` has no argument for sinks. But a sink is a key in front that scores the same with
+# every query of a head, and whose value is zero. One more feature makes such a key: it is the sink in each query, one
+# in the front key, and zero in all others. On the *query's* side each head can have its own, even if heads share their
+# keys, as gpt-oss's do:
 
 
 # %%
-def fused_with_sinks(query, key, value, sinks):
+def fused_with_sinks(query, key, value, sinks, allowed=None):
     scale = query.size(-1) ** -0.5
-    q = F.pad(query, (0, 1, 1, 0))  # one feature more; one token in front
-    k, v = F.pad(key, (0, 1, 1, 0)), F.pad(value, (0, 1, 1, 0))
-    q[..., -1] = 1.0
-    k[..., 0, -1] = sinks / scale  # the front key scores this, no other does
-    out = F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=scale)
-    return out[..., 1:, :-1]
+    pad = (0, 8)  # one feature more; a GPU wants a multiple of eight
+    front = (0, 8, 1, 0)  # and one token in front
+    q, k, v = F.pad(query, pad), F.pad(key, front), F.pad(value, front)
+    q[..., -1] = sinks[:, None] / scale
+    k[..., 0, -1] = 1.0
+    if allowed is None:
+        allowed = masks.causal(query.size(-2))
+    allowed = F.pad(allowed, (1, 0), value=True)  # no mask hides a sink
+    out = F.scaled_dot_product_attention(
+        q, k, v, allowed, scale=scale, enable_gqa=True
+    )
+    return out[..., :-8]
 
 
-batch = [x[None] for x in (query, key, value)]  # four axes
-fused = fused_with_sinks(*batch, sinks)[0]
-eager = attend(query, key, value, is_causal=True, sinks=sinks).context
+batch = [x[None] for x in (query, key[:1], value[:1])]  # one key head
+fused = fused_with_sinks(*batch, sinks, window)[0]
+eager = attend(
+    *batch, allowed=window, sinks=sinks, implementation="eager"
+).context[0]
 torch.testing.assert_close(fused, eager)
+
+# %% [markdown]
+# `unmasked.attend(..., sinks=sinks)` does the same, and needs no matrix for a causal mask. A sink of minus infinity
+# becomes the lowest number there, because minus infinity times zero is NaN.
 
 # %% tags=["claims"]
 assert torch.allclose(sunk, longer.softmax(-1)[..., :-1], atol=1e-5), (
@@ -177,11 +198,15 @@ assert torch.allclose(at_minus_infinity, scores.softmax(-1), atol=1e-6), (
     "To have no sink, set it to minus infinity"
 )
 assert (fused - eager).abs().max() < 1e-5, (
-    "But a sink is a key with the same score for every query, and with a value of zero"
+    "But a sink is a key in front that scores the same with every query of a head, and whose value is zero"
 )
-assert kernels_of(fused_with_sinks, *batch, sinks).names == ("flash",), (
-    "the fused kernel, which wants four axes, does the rest"
-)
+assert kernels_of(attend, *batch, is_causal=True, sinks=sinks).names == (
+    "flash",
+) and torch.allclose(
+    attend(*batch, is_causal=True, sinks=sinks).context,
+    fused_with_sinks(*batch, sinks),
+    atol=1e-5,
+), "does the same, and needs no matrix for a causal mask"
 
 # %% [markdown]
 # ## A soft-cap comes before the mask
@@ -215,7 +240,7 @@ torch.testing.assert_close(capped.context, hidden.softmax(-1) @ value)
 # %% [markdown]
 # PyTorch's fused function has no soft-cap either. Models that need one run with `eager`, with
 # [FlashAttention](https://github.com/huggingface/transformers/pull/31887), or with FlexAttention. In this library,
-# `softcap` and `sinks` choose the eager implementation by themselves, and `implementation="fused"` refuses them:
+# `softcap` chooses the eager implementation by itself, and `implementation="fused"` refuses it:
 
 # %% tags=["hide-output"]
 #| raises: ValueError: needs implementation="eager"

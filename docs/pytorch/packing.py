@@ -160,15 +160,25 @@ assert kinds["RoPE"][0] < 1e-5 < kinds["sinusoids"][0], (
 )
 
 # %% [markdown]
-# ### Models of transformers: only without a cache
+# ### Models of transformers: some, and on conditions
 #
-# A model of transformers can make the mask of documents by itself, from positions that begin anew. It does so only
-# without an `attention_mask`, even one of ones, and without a cache, which it keeps by default:
+# Many models of transformers make the mask of documents by themselves, from positions that begin anew. Whether one does
+# depends on the model, on its implementation, and on what else you pass:
 #
-# ```py
-# model(tokens, position_ids=positions[None], use_cache=False)  # apart
-# model(tokens, position_ids=positions[None])  # they see each other
-# ```
+# | Positions begin anew, and | `sdpa`, `eager`, FlexAttention | FlashAttention |
+# | --- | --- | --- |
+# | no `attention_mask`, `use_cache=False` | apart | apart |
+# | a cache, which is the default, or a mask of ones | they see each other | apart |
+# | several rows in the batch | apart | they see each other |
+# | the model is gpt-oss, OPT or BLOOM | they see each other | not tried |
+# | some layers carry a state: Qwen3-Next, Mamba-2<!--~ a name --> | they see each other, by the state | the same |
+#
+# None of these raises an error. The project's tests hold transformers 5.24<!--~ the version that was seen --> to the
+# table, with random weights, and with FlashAttention's kernels replaced by the formula. Of its 232<!--~ counted in the
+# sources --> files of models that make masks, 72<!--~ counted in the sources --> do not pass the positions on to each;
+# most of those are encoders, gpt-oss is not. FlashAttention reads the positions itself, in each layer, and only if the
+# batch has one row. So change one document and look at the others, as the check at the end does, or pass a mask of four
+# axes.
 #
 # ### What their `attention_mask` means
 #
@@ -182,8 +192,9 @@ assert kinds["RoPE"][0] < 1e-5 < kinds["sinusoids"][0], (
 # | zeros for padding | booleans, causal and real | numbers to add | your mask |
 # | four axes | your mask | your mask | your mask |
 #
-# FlexAttention gets a `BlockMask`. It adds your mask of four axes as `eager` does, but uses the first head's for all.
-# Five mistakes with these masks give wrong numbers, and no error:
+# FlexAttention gets a `BlockMask`. It adds your mask of four axes as `eager` does, but uses the first head's for all;
+# and compiled for a CPU, that [ends the process](flex.py#what-a-rule-captures). Five mistakes with these masks give
+# wrong numbers, and no error:
 #
 # - Two axes of numbers to add, zero and minus infinity: whatever is not zero counts as real, so it is the *padding*
 #   that the model reads.
@@ -195,7 +206,39 @@ assert kinds["RoPE"][0] < 1e-5 < kinds["sinusoids"][0], (
 # - In a step with a cache, a mask of the new token alone: it is taken for the first token's, and all other tokens are
 #   hidden, the new one too.
 #
-# The project's tests hold a random Llama of transformers 5.23<!--~ the version that was seen --> to all of this.
+# The project's tests hold a random Llama of transformers 5.24<!--~ the version that was seen --> to all of this.
+
+# %% [markdown]
+# ## A prefix that sees itself
+#
+# Some parts of a text may be read in both directions: a prompt in a *prefix LM*, or the patches of one image among the
+# words of Gemma 3<!--~ a name -->. That is the opposite of a document: tokens of one part see each other, *as well as*
+# all that came before. So the part is added to the causal mask, where a document is cut out of it:
+
+# %%
+part = torch.tensor([-1, 0, 0, 0, -1, -1, 1, 1, -1])  # two images
+within = (part[:, None] == part) & (part >= 0)
+allowed = masks.causal(9) | within
+
+at_once = attend(x, x, x, allowed=allowed).context
+cut = [attend(x[:, :3], x[:, :3], x[:, :3], allowed=allowed[:3, :3])]
+first_image = slice(1, 3)  # the image ends at token 3, which came later
+gap = (cut[0].context - at_once[:, :3])[:, first_image].abs().max()
+
+# %% [markdown]
+# Three traps come with it, none of which raises an error. `is_causal=True` beside this mask hides the part's future
+# again. A prompt that is read in chunks must not be cut within a part: its first tokens would be read before its last
+# ones are there, here off by {{ gap :.2f}}. And a mask of documents beside it has to hold for parts, too:
+# `masks.documents(ids) & allowed`. transformers makes this mask from `token_type_ids`, and adds a part to the window of
+# near layers as well, so that a token may see more keys than the window has.
+
+# %% tags=["claims"]
+assert gap > 0.1, (
+    "its first tokens would be read before its last ones are there"
+)
+assert not (masks.combine(allowed, masks.causal(9)) & within).triu(1).any(), (
+    "is_causal=True beside this mask hides the part's future again"
+)
 
 # %% [markdown]
 # ## The loss crosses the border, too

@@ -86,6 +86,9 @@ assert all(sent == formula for *_, sent, formula in shown), (
 # | memory for weights, gradients, optimizer | `fully_shard` (FSDP) | a rank gathers a layer when it computes it |
 # | neither, only time | `DistributedDataParallel` | each rank has its own sequences, and attention is whole |
 #
+# With fewer heads of keys than ranks, one can also give several ranks a copy of the same head: vLLM does (its function
+# `get_num_kv_heads` says so), and its cache is then as many times larger in all. `HeadParallel` below refuses it.
+#
 # ## Heads in parallel
 #
 # Each rank has the rows of the projections that make its own heads (*column parallel*, after the columns of the
@@ -190,6 +193,41 @@ assert all(
 )
 
 # %% [markdown]
+# ### Or exchange heads for tokens: Ulysses
+#
+# There is a third way, between the two. Each rank has some tokens, as in a ring, but before attention the ranks
+# exchange what they have: each gives away its tokens of all heads but a few, and gets all tokens of those few.
+# Attention is then that of one device, with any mask and any kernel, and a second exchange brings the tokens back:
+
+
+# %%
+def exchange(x, deal, join):
+    ranks = dist.get_world_size()
+    parts = [part.contiguous() for part in x.chunk(ranks, dim=deal)]
+    got = [torch.empty_like(part) for part in parts]
+    dist.all_to_all(got, parts)
+    return torch.cat(got, dim=join)
+
+
+def heads_for_tokens():
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    mine = (x.chunk(ranks, dim=2)[rank] for x in (q, k, v))
+    few = [exchange(x, deal=1, join=2) for x in mine]
+    context = F.scaled_dot_product_attention(
+        *few, is_causal=True, enable_gqa=True
+    )
+    return exchange(context, deal=2, join=1)
+
+
+by_heads = torch.cat(launch(heads_for_tokens, ranks=2), dim=2)
+torch.testing.assert_close(by_heads, whole)
+
+# %% [markdown]
+# A rank sends a share of its queries, keys, values and contexts, once, so its bytes fall as ranks are added, while in a
+# ring they stay. But no more ranks can take part than there are heads of keys, unless these are copied, and each rank
+# holds all keys of its heads. `all_to_all` has no gradient by itself: for training take
+# `torch.distributed.nn.functional.all_to_all`.
+#
 # ### How the steps are merged
 #
 # A step gives contexts over some of the keys, and for each query the logarithm of the sum of its exponentials. From
@@ -345,7 +383,9 @@ print(told(differ, ranks=2))
 
 # %% [markdown]
 # If a rank dies, its neighbors notice at once, because their connection breaks. That is so with gloo, which carries the
-# bytes on a CPU; NCCL, on GPUs, waits for its timeout. Here one rank of four kills itself:
+# bytes on a CPU. With NCCL, on GPUs, a transfer that has begun may wait, until PyTorch's watchdog, a thread in each
+# process, ends it after the timeout, ten minutes unless you pass another. (The sources say so; nobody here tried it.)
+# Here one rank of four kills itself:
 
 
 # %%

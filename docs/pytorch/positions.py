@@ -149,14 +149,17 @@ assert spread < 1e-3 and min(spreads) > 0.5, (
 # %%
 def which_pairing(turn, head_dim):
     """turn(x, positions), with x of the axes (tokens, head_dim)."""
-    features = torch.eye(head_dim)
-    first = turn(features[:1], torch.tensor([1]))
-    left = turn(features, torch.zeros(head_dim).long())
-    reached = (first @ left.mT)[0].nonzero().flatten().tolist()
-    return {
-        (0, head_dim // 2): "halves",
-        (0, 1): "interleaved",
-    }.get(tuple(reached), f"neither: it reaches {reached}")
+    x = torch.eye(head_dim)  # a single feature in each row
+    left, moved = (turn(x, torch.full((head_dim,), n)) for n in (0, 1))
+    scores = moved @ left.mT
+    others = scores - scores.diag().diag()
+    turned = int(others.any(dim=1).sum())  # how many features have a partner
+    reached = others[0].nonzero().flatten().tolist()
+    halves = [turned // 2], [head_dim // 2]  # of those that turn, or of all
+    known = "interleaved" if reached == [1] else f"neither: {reached}"
+    pairing = "halves" if reached in halves else known
+    share = f", {turned} of {head_dim} features" * (turned < head_dim)
+    return pairing + share
 
 
 def as_deepseek_does(x, places):
@@ -166,12 +169,33 @@ def as_deepseek_does(x, places):
 
 print(which_pairing(Rotary(64), 64))
 print(which_pairing(Rotary(64, pairing="interleaved"), 64))
+print(which_pairing(Rotary(64, rotary_dim=16), 64))
 print(which_pairing(in_bfloat16, 64))
 print(which_pairing(as_deepseek_does, 64))
 
 # %% [markdown]
 # The last function pairs neighbors, and puts them into the two halves. That order does not change a score, but it would
 # mislead a test that looks at what the feature becomes.
+#
+# ??? note "Such a function of a model of transformers"
+#
+#     Some models turn only as many features as the cosines have columns, and some cut the others off before the call,
+#     so cut in any case. Models with near and far layers, such as Gemma 3<!--~ its name -->, also want to be told
+#     which: pass `"full_attention"`.
+#
+#     ```py
+#     def theirs(rotary_emb, apply_rotary_pos_emb, *kind_of_layer):
+#         def turn(x, places):
+#             cos, sin = rotary_emb(x, places[None], *kind_of_layer)
+#             part = x[None, None, :, : cos.size(-1)]
+#             turned, _ = apply_rotary_pos_emb(part, part, cos, sin)
+#             return torch.cat([turned[0, 0], x[:, cos.size(-1) :]], -1)
+#         return turn
+#     ```
+#
+#     The project's tests call it for a dozen models. Two of transformers' models differ: gpt-oss has a column for each
+#     pair, and Gemma 4<!--~ its name --> turns one tensor a call. For these take `unmasked.positions.apply_rotary`,
+#     which turns by a cosine and a sine for each pair.
 #
 # The weights do not show their pairing: their rows were trained for one, and their shapes fit both. Some configurations
 # name it: in transformers, that of DeepSeek-V3<!--~ a name --> has `rope_interleave`. Here are four heads whose
@@ -247,6 +271,7 @@ assert ((misread - right).abs() < 1e-5).equal(
 # | slow pairs are slowed | `"llama3"` and four numbers | Llama 3.1 |
 # | the same, and scores are multiplied | `"yarn"` | gpt-oss, DeepSeek-V3 |
 # | only some features turn | `partial_rotary_factor` | GLM-4, Qwen3-Next |
+# | the same, at the speeds of the whole head | `"proportional"`, `partial_rotary_factor` | Gemma 4's far layers |
 # | near and far layers turn differently | one entry for each kind of layer | Gemma 3 |
 # | rows and columns turn features of their own | `"axial"`, `mrope_section` | Qwen2-VL, Pixtral |
 # | some layers turn nothing | `no_rope_layers`, or only `layer_types` | SmolLM3, Llama 4; Command R7B |
@@ -273,8 +298,7 @@ print(
 
 # %% [markdown]
 # It also finds another pairing, another share of turned features, forgotten stretching and the wrong direction. Give it
-# your own function of `(x, positions)`. For a model of transformers, this is one:
-# `apply_rotary_pos_emb(x[None, None], x[None, None], *rotary_emb(x, places[None]))[0][0, 0]`<!--~ a call -->.
+# your own function of `(x, positions)`, or what `theirs` makes of a model.
 
 # %% tags=["remove-cell"]
 others = {
@@ -311,8 +335,8 @@ assert all(
 #
 # Llama's rule takes $\gamma_i$ from the wavelength, the code of YaRN from the number of the pair, and YaRN multiplies
 # the scores, too. [DeepSeek-V3's](models.py) attention does that itself, by `mscale_all_dim`, and its rotary does not.
-# `Rotary.from_config` reads what the config says. It refuses other types: "dynamic" and "longrope", whose frequencies
-# depend on the length of the text, or the "proportional" of Gemma 4's<!--~ its name --> far layers:
+# `Rotary.from_config` reads what the config says. It refuses "dynamic" and "longrope", whose frequencies depend on the
+# length of the text:
 
 # %%
 llama3 = {
@@ -393,14 +417,15 @@ for name, moved in {
 # %% [markdown]
 # Qwen2-VL<!--~ its name --> and Pixtral put the same pairs elsewhere in the head, and Pixtral deals the speeds of a
 # whole head out to rows and columns in turn, so their weights need their own order. Qwen2-VL's<!--~ its name --> text
-# has a third axis, time. `mrope_section` says how many pairs each axis has, and a word has the same number on all
-# three, as if there were one.
+# has a third axis, time. `mrope_section` says how many pairs each axis has. They lie in blocks there, and are dealt out
+# in turn in Qwen3-VL<!--~ its name -->. A word has the same number on all three, as if there were one, so
+# `Rotary.from_config` turns words right and images wrong.
 #
 # Some layers turn nothing (*NoPE*): there only the causal mask tells what came earlier. In `no_rope_layers`, despite
-# its name, a one means that the layer *does* turn, and a zero that it does not. In Command R7B<!--~ its name --> and
-# EXAONE 4<!--~ its name -->, layers with a window turn and those that see everything do not, and only `layer_types`
-# says so. A layer that turns although it should not is found by `turns_otherwise`, if you give it `lambda x, places: x`
-# as the right function.
+# its name, a one means that the layer *does* turn, and a zero that it does not. In Command R7B<!--~ its name -->,
+# layers with a window turn and those that see everything do not, and only `layer_types` says so. EXAONE 4<!--~ its name
+# --> does the same if its config has a `sliding_window`; if not, all of its layers turn. A layer that turns although it
+# should not is found by `turns_otherwise`, if you give it `lambda x, places: x` as the right function.
 
 # %% tags=["claims"]
 assert not probes.differs(over_an_image(rows + 10, columns + 5), image), (

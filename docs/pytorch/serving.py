@@ -56,7 +56,7 @@ def alone(words, depth=2):  # texts tokens
 # unused end of the last page, nor the pages that only pad the row of a short text.
 
 # %%
-PAGE = 4  # tokens; real servers take 16 or more
+PAGE = 4  # tokens; vLLM takes 16, SGLang 1, unless told otherwise
 torch.manual_seed(0)
 # layers, keys and values, pages, tokens, heads, features:
 pool = torch.randn(2, 2, 64, PAGE, 2, 6)  # as earlier texts left it
@@ -138,9 +138,12 @@ read = {"seqused_k": used, "block_table": three.int(), "enable_gqa": True}
 varlen_attn(query, keys, values, *ends, 1, int(used.max()), **read)
 
 # %% [markdown]
-# The signature is the same from PyTorch 2.13<!--~ a version --> to 2.15<!--~ a version -->. FlashAttention, as
-# PyTorch builds it, wants pages of a multiple of 256<!--~ its error message --> tokens, and a head_dim that is a
-# multiple of 8<!--~ its error message -->. Where CUDA is available, this project's tests compare it with the mask.
+# The signature is the same from PyTorch 2.13<!--~ a version --> to 2.15<!--~ a version -->. What pages may be long
+# depends on the kernel behind it. FlashAttention 2<!--~ a name -->, as PyTorch builds it, wants a multiple of 256<!--~
+# its error message --> tokens, and a head_dim that is a multiple of 8<!--~ its error message -->. From PyTorch
+# 2.15<!--~ read in its varlen.py --> on, cuDNN is asked first on GPUs of compute capability 9<!--~ the same --> and
+# 10<!--~ the same -->, and wants a power of two. Where CUDA is available, this project's tests compare it with the
+# mask.
 #
 # ## Texts that begin alike
 #
@@ -245,7 +248,8 @@ assert min(map(experiments.off, first, own)) > 0.1, (
 # %% [markdown]
 # ## A draft is a tree
 #
-# A step reads all weights of the model to write a single word. *Speculative decoding* gets more out of it: a small
+# A step reads the model's weights, all of them or, where a word has experts, those that it is sent to, to write a
+# single word. *Speculative decoding* gets more out of it: a small
 # model drafts some words, and the large one checks them all in one pass. A draft may have branches. They lie in one row
 # behind the text, and share its cache and whatever they have in common. `parents` says which word each of them follows,
 # and `masks.tree` lets it see only itself and its ancestors:
@@ -376,6 +380,18 @@ torch.testing.assert_close(goes_on, by_itself, rtol=0, atol=1e-4)
 # length of a draft, and let a mask hide the rest. [What replaces the matrix](linear.py) in some layers of newer models,
 # a memory of fixed size, cannot go back either. Nor can a text begin there with another's pages, unless a copy of the
 # memory was kept from the place where these pages end.
+#
+# So servers of such hybrids keep copies of the state where a text may begin or go back to. vLLM has three ways for its
+# Mamba layers, by `mamba_cache_mode`: none, without shared prefixes; `align`, its default with them, keeps the state at
+# the end of a step if a page ends there; `all` keeps one for each page. A state is as large as the keys of many words,
+# so vLLM makes the pages of the attending layers longer, until both need equally many bytes. (Read in its
+# `config/cache.py`, not tried.) A text then shares only what ends at a copy, in *all* of its layers.
+#
+# A draft need not come from a model of its own. EAGLE and the multi-token prediction of DeepSeek-V3<!--~ a name -->
+# have one more layer, which reads what the large model computed for the last word, its features before the scores,
+# beside the word that came of them. It needs those of words that stayed alone: features of a refused word go, as its
+# keys do. The small model of this page is of this kind, the large one's first layer, and `verify` did not ask: whatever
+# $q$ comes from, the text is that of the large model.
 
 # %% tags=["hide-output"]
 #| raises: ValueError: crop to 0, or make the cache without a window

@@ -1,8 +1,11 @@
 # %% [markdown]
 # # How do I see the weights of a model that returns none?
 #
-# **Run the model under `unmasked.watch`: it records every call of attention, and computes the weights of each head when
-# you ask for them.** Nothing in the model is changed, and nothing is left behind.
+# **Run the model under `unmasked.watch`: it records every call of attention that has a name in PyTorch, and computes
+# the weights of each head when you ask for them.** Nothing in the model is changed, and nothing is left behind.
+# Attention that is written out has no name. In transformers, gpt-oss and Gemma 2<!--~ a name --> load with such code:
+# there `watch` hears nothing, and warns. [A function of your own](#weights-from-transformers-itself) gives their
+# weights.
 
 # %% tags=["imports"]
 import copy
@@ -35,7 +38,7 @@ seen[0].weights.shape, seen[1].module  # batch heads queries keys
 #
 # PyTorch's function returns no weights because it [never makes
 # them](https://github.com/pytorch/pytorch/issues/98505): that is why it is
-# fast. Models of transformers call it too, so [their attentions are empty or
+# fast. Most models of transformers call it too, so [their attentions are empty or
 # `None`](https://github.com/huggingface/transformers/issues/30978). Loaded with
 # `attn_implementation="eager"` and called with `output_attentions=True`, they return the weights, but run other code
 # than you use. `watch` takes them as they are. A section below compares all ways to [weights from
@@ -97,7 +100,8 @@ for name, interface in interfaces.items():
 
 # %% tags=["claims"]
 assert recorded == [*[[3]] * 6, []], (
-    "it records every call of attention, and computes the weights of each head when you ask for them"
+    "it records every call of attention that has a name in PyTorch, "
+    "and computes the weights of each head when you ask for them"
 )
 
 # %% [markdown]
@@ -462,7 +466,8 @@ assert without_residual[ship] < with_residual[ship] / 4, (
 # from unmasked import attend
 #
 # def mine(module, query, key, value, attention_mask, scaling=None, **more):
-#     options = {"bias": attention_mask, "scale": scaling}
+#     added = [x for x in (attention_mask, more.get("position_bias")) if x is not None]
+#     options = {"bias": sum(added) if added else None, "scale": scaling}
 #     options |= {"softcap": more.get("softcap"), "sinks": more.get("s_aux")}
 #     found = attend(query, key, value, need_weights=True, **options)
 #     return found.context.transpose(1, 2), found.weights
@@ -473,14 +478,14 @@ assert without_residual[ship] < with_residual[ship] / 4, (
 # weights = model(ids, output_attentions=True).attentions
 # ```
 #
-# What you leave out of `more` is lost without an error, such as the soft-cap of Gemma 2<!--~ a name --> or the sinks of
-# gpt-oss. The other trap is the mask, which is [made for the name of the
-# implementation](https://github.com/huggingface/transformers/pull/45811). If no
-# mask is registered for a name, its function gets `None`, even if there is padding. Here each token then sees the
-# future. Registering `sdpa_mask` is not enough for this function: where a causal mask would do, it gives `None`, too,
-# and relies on the function to be causal. `eager_mask` makes a mask in every case, [in numbers that are
-# added](packing.py#what-their-attention_mask-means). The project's tests hold
-# transformers 5.23<!--~ the version that was seen --> to this section.
+# What you leave out of `more` is lost without an error, such as the soft-cap of Gemma 2<!--~ a name -->, the sinks of
+# gpt-oss, or the positions of T5<!--~ a name -->, MPT and Inkling, which are added as `position_bias`. The other trap
+# is the mask, which is [made for the name of the
+# implementation](https://github.com/huggingface/transformers/pull/45811). If no mask is registered for a name, its
+# function gets `None`, even if there is padding. Here each token then sees the future. Registering `sdpa_mask` is not
+# enough for this function: where a causal mask would do, it gives `None`, too, and relies on the function to be causal.
+# `eager_mask` makes a mask in every case, [in numbers that are added](packing.py#what-their-attention_mask-means). The
+# project's tests hold transformers 5.24<!--~ the version that was seen --> to this section.
 #
 # ## What `watch` cannot see
 #

@@ -44,10 +44,10 @@ class CausalSelfAttention(nn.Module):
             head_dim) and positions, integers, (tokens,) or (batch, tokens), and returns x, turned.
         scale: the factor of the dot products; 1 / sqrt(head_dim) by default. Configs of Granite call it
             attention_multiplier; Gemma's have its inverse square, query_pre_attn_scalar.
-        softcap: c > 0 bounds the scores, c * tanh(scores / c), as Gemma 2's attn_logit_softcapping.
+        softcap: c > 0 bounds the scores, c * tanh(scores / c), as Gemma 2's attn_logit_softcapping. With it the layer
+            leaves the fused kernel, and holds a matrix of (queries, keys) for each head.
         sinks: give each head a learned score more in its softmax, which belongs to no key, as gpt-oss has it: the
-            parameter ``sinks``, (num_heads,), zeros at first. With a soft-cap or sinks the layer leaves the fused
-            kernel, and holds a matrix of (queries, keys) for each head.
+            parameter ``sinks``, (num_heads,), zeros at first.
         qkv_bias: give the projection to query, key and value a bias.
         out_bias: give the output projection a bias.
         device: where the parameters live.

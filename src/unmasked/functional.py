@@ -174,7 +174,7 @@ def attend(
         (1.3, 8.1)
 
     Two implementations keep one contract. ``"eager"`` is the readable one: it makes the (queries, keys) matrices, and
-    so it can return the weights, soft-cap the scores and have sinks. ``"fused"`` hands the work to
+    so it can return the weights and soft-cap the scores. ``"fused"`` hands the work to
     `torch.nn.functional.scaled_dot_product_attention`, in the form that its fused kernels take: they hold a tile of
     those matrices at a time. A query that may see no key gets a context of zeros, and zero gradients, from both.
 
@@ -202,11 +202,11 @@ def attend(
         scale: the factor of the dot products; 1 / sqrt(head_dim) by default.
         softcap: c > 0 bounds the scores to (-c, c), before any mask: c * tanh(scores / c). Eager only.
         sinks: (heads,), floating, or a number for all heads: one more score in each softmax, that no mask hides and
-            that belongs to no key, so that weights may sum to less than 1. Eager only.
+            that belongs to no key, so that weights may sum to less than 1. Fused, it is one more key in a copy of them.
         dropout_p: probability in [0, 1] with which a weight is dropped. It is always applied: pass 0 when evaluating.
         need_weights: return the weights too, as they are after dropout. Eager only.
-        implementation: "eager", "fused", or None for "fused" unless ``need_weights``, ``softcap`` or ``sinks`` ask for
-            "eager".
+        implementation: "eager", "fused", or None for "fused" unless ``need_weights`` or ``softcap`` ask for "eager", or
+            there are sinks and PyTorch may take no fused kernel, as within ``sdpa_kernel(SDPBackend.MATH)``.
 
     Returns:
         Attention(context, weights): (..., heads, queries, value_dim) and (..., heads, queries, keys) or None, in the
@@ -228,6 +228,9 @@ def attend(
         (torch.Size([2, 6, 4, 5]), torch.Size([2, 6, 4, 7]))
         >>> fused = attend(query, key, value, is_causal=True, implementation="fused")
         >>> torch.allclose(fused.context, context, atol=1e-6)
+        True
+        >>> sunk = attend(query, key, value, sinks=torch.full((6,), 50.0))  # which take nearly everything
+        >>> bool(sunk.context.abs().max() < 1e-6)
         True
     """
     _check(query, key, value, allowed=allowed, bias=bias, sinks=sinks)
@@ -269,15 +272,21 @@ def _attend(
     """Do what `attend` says, for tensors and options that are checked."""
     scale = _scale(query, None) if scale is None else scale
     bias = None if bias is None else bias.to(query.dtype)  # both implementations add the same numbers
-    only_eager = need_weights or softcap is not None or sinks is not None
-    is_fused = not only_eager if implementation is None else implementation == "fused"
+    only_eager = need_weights or softcap is not None
+    if implementation is None:
+        is_fused = not only_eager and (sinks is None or _fused_kernels_may_run())
+    else:
+        is_fused = implementation == "fused"
     if is_fused and only_eager:
-        asked = "need_weights=True" if need_weights else "sinks" if softcap is None else f"softcap={softcap}"
+        asked = "need_weights=True" if need_weights else f"softcap={softcap}"
         raise ValueError(f'{asked} needs implementation="eager": no fused kernel does it')
     kernel_scale = scale if is_fused else None
     mask, blind, by_kernel = _mask(query, key.size(-2), allowed, bias, is_causal, kernel_scale=kernel_scale)
     if is_fused:
-        context = _fused(query, key, value, mask, by_kernel, scale, dropout_p)
+        if sinks is None:
+            context = _fused(query, key, value, mask, by_kernel, scale, dropout_p)
+        else:
+            context = _fused_with_sinks(query, key, value, mask, by_kernel, scale, dropout_p, sinks)
         return Attention(context if blind is None else context.masked_fill(blind, 0.0), None)
     key, value = _shared(key, query), _shared(value, query)
     scores = attention_scores(query, key, scale=scale, softcap=softcap)
@@ -454,6 +463,50 @@ def _fused(
         q, k, v, attn_mask=mask, dropout_p=dropout_p, is_causal=is_causal, scale=scale, enable_gqa=is_grouped
     )
     return context if as_it_is else context[..., :value_dim].reshape(*batch, *shape[-3:-1], value_dim)
+
+
+def _fused_kernels_may_run() -> bool:
+    """Whether PyTorch may take a fused kernel: else a key for sinks would save nothing, and hide what they do."""
+    if torch.compiler.is_compiling():
+        return True
+    cuda = torch.backends.cuda  # whose switches hold for a CPU, too
+    return cuda.flash_sdp_enabled() or cuda.mem_efficient_sdp_enabled() or cuda.cudnn_sdp_enabled()
+
+
+def _fused_with_sinks(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None,
+    is_causal: bool,
+    scale: float,
+    dropout_p: float,
+    sinks: Tensor,
+) -> Tensor:
+    """Put a key in front, with a value of zeros, that scores a query's sink, whatever else the query has.
+
+    A feature more does it: it is the sink in a query, 1 in the front key, and 0 in all others. A sink is a query
+    head's, and its place is the query, since heads of queries may share one of keys.
+    """
+    head_dim, value_dim = query.size(-1), value.size(-1)
+    width = (max(head_dim + 1, value_dim) + 7) // 8 * 8  # a GPU's kernels want a multiple of eight
+    if scale == 0:  # which is another way to have scores of 0, and none by which a sink can be divided
+        query, scale = query * 0, 1.0
+    # A sink of -inf takes nothing. The lowest number takes as little, and times 0 it is no NaN.
+    largest = torch.finfo(query.dtype).max
+    last = sinks.to(torch.promote_types(query.dtype, torch.float32)) / scale
+    last = last.clamp(-largest, largest).to(query.dtype)[..., None, None]
+    query = torch.cat([query, last.expand(*query.shape[:-1], 1)], -1)
+    is_sink = torch.arange(width, device=key.device) == head_dim
+    front = is_sink.to(key.dtype).expand(*key.shape[:-2], 1, width)
+    key = torch.cat([front, F.pad(key, (0, width - head_dim))], -2)
+    value = F.pad(value, (0, width - value_dim, 1, 0))
+    # The kernel's own future wants as many queries as keys: the one in front sees the sink alone, and is dropped.
+    query = F.pad(query, (0, width - head_dim - 1, int(is_causal), 0))
+    if mask is not None:
+        mask = F.pad(mask.expand(*mask.shape[:-1], key.size(-2) - 1), (1, 0))  # added: 0 hides no sink
+    context = _fused(query, key, value, mask, is_causal, scale, dropout_p)
+    return context[..., int(is_causal) :, :value_dim]
 
 
 def _four_axes(x: Tensor, batch: tuple[int, ...], width: int) -> Tensor:

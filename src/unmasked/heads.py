@@ -154,7 +154,7 @@ def project_einsum(
 def project_linear(
     x: Float[Tensor, "*batch tokens in_dim"], stacked: Float[Tensor, "heads in_dim head_dim"]
 ) -> Float[Tensor, "*batch heads tokens head_dim"]:
-    """Project to every head with one large matrix, as nn.Linear keeps it, then split, as every model does.
+    """Project to every head with one large matrix, as nn.Linear keeps it, then split, as most models do.
 
     Arguments as for `project_loop`.
 

@@ -28,7 +28,7 @@ from unmasked._checks import broadcasts, checked, choice, number, require_divide
 from unmasked._layers import require_positions
 from unmasked._shapes import Float, Int
 
-__all__ = ["Rotary", "alibi", "alibi_slopes", "convert_pairing", "sinusoids"]
+__all__ = ["Rotary", "alibi", "alibi_slopes", "apply_rotary", "convert_pairing", "sinusoids"]
 
 Pairing = Literal["halves", "interleaved"]
 
@@ -41,6 +41,7 @@ _STRETCHED = {
     "linear": ("factor",),
     "llama3": ("factor", "original_max_position_embeddings", "low_freq_factor", "high_freq_factor"),
     "yarn": ("factor", "original_max_position_embeddings"),
+    "proportional": (),
 }
 
 _NUMBERS = {"rope_theta", "partial_rotary_factor", "beta_fast", "beta_slow", *chain(*_STRETCHED.values())}
@@ -180,20 +181,23 @@ class Rotary:
 
         With *s* for "factor", a slow pair is slowed *s* times, a fast one stays, and $\gamma_i$ leads from one to the
         other: "llama3" by the wavelength, "yarn" by the number of the pair. "linear" slows all. YaRN also multiplies
-        scores, by $(0.1 \ln s + 1)^2$, unless the config says another factor.
+        scores, by $(0.1 \ln s + 1)^2$, unless the config says another factor. "proportional", of Gemma 4's far layers,
+        turns a share of the pairs, the fast ones, as if all were turned: the others stand still.
 
         Args:
             head_dim: features of a head; even.
-            rope: "rope_theta"; "rope_type": "default" (also if it is left out), "linear", "llama3" or "yarn"; and what
-                the type needs: "factor", "original_max_position_embeddings", "low_freq_factor", "high_freq_factor",
-                "beta_fast", "beta_slow", "truncate", "attention_factor", "mscale", "mscale_all_dim". With
-                "partial_rotary_factor" only this share of the features turns.
+            rope: "rope_theta"; "rope_type": "default" (also if it is left out), "linear", "llama3", "yarn" or
+                "proportional"; and what the type needs: "factor", "original_max_position_embeddings",
+                "low_freq_factor", "high_freq_factor", "beta_fast", "beta_slow", "truncate", "attention_factor",
+                "mscale", "mscale_all_dim". With "partial_rotary_factor" only this share of the features turns.
+                An "mrope_section" deals the pairs out to several positions of a token. A word has one and the same
+                on every axis, so this turns words; a patch of an image is turned by `apply_rotary`.
             pairing: which two features are turned together. Only some configs say it: DeepSeek's, "rope_interleave".
 
         Raises:
-            ValueError: ``rope`` lacks what its type needs, has an unknown type, has parameters for several
-                kinds of layers, or turns by several axes, as models of images do. A "factor" of null is among what it
-                lacks: transformers then divides the config's max_position_embeddings by the original ones.
+            ValueError: ``rope`` lacks what its type needs, has an unknown type, or has parameters for several kinds
+                of layers. A "factor" of null is among what it lacks: transformers then divides the config's
+                max_position_embeddings by the original ones.
 
         References:
             Peng et al. (2024), for YaRN. Grattafiori et al. (2024), section 3.2, for Llama 3's base.
@@ -204,11 +208,12 @@ class Rotary:
             >>> stretched = {"rope_type": "linear", "rope_theta": 1e6, "factor": 8.0}
             >>> Rotary.from_config(4, stretched).frequencies
             tensor([0.1250, 0.0001])
+            >>> far = {"rope_type": "proportional", "rope_theta": 1e4, "partial_rotary_factor": 0.5}
+            >>> Rotary.from_config(8, far).frequencies
+            tensor([1.0000, 0.1000, 0.0000, 0.0000])
         """
         if nested := [name for name, each in rope.items() if isinstance(each, Mapping)]:
             raise ValueError(f"rope has parameters for {', '.join(nested)}: pass those of one kind of layer")
-        if "mrope_section" in rope:
-            raise ValueError("rope has mrope_section: it turns by several axes of an image, and this turns by one")
         kind = rope.get("rope_type") or rope.get("type") or "default"
         if kind not in _STRETCHED:
             known = ", ".join(f'"{each}"' for each in _STRETCHED)
@@ -225,12 +230,12 @@ class Rotary:
         for name in _NUMBERS & rope.keys():
             if rope[name] is not None:
                 number(f"rope[{name!r}]", rope[name], "be positive", above=0)
-        rotary_dim = int(head_dim * (rope.get("partial_rotary_factor") or 1.0))
+        share = rope.get("partial_rotary_factor") or 1.0
         return cls(
             head_dim,
             base=float(rope["rope_theta"]),
             pairing=pairing,
-            rotary_dim=rotary_dim,
+            rotary_dim=head_dim if kind == "proportional" else int(head_dim * share),
             frequencies=None if kind == "default" else partial(_stretched, kind, dict(rope)),
             factor=_yarns_factor(rope) if kind == "yarn" else 1.0,
         )
@@ -267,12 +272,7 @@ class Rotary:
         dtype = torch.promote_types(x.dtype, torch.float32)
         # By element: autocast rounds matmul and einsum, not this.
         angles = positions[..., None] * self._rates(dtype, x.device)
-        shape, axis = _pairs(self.pairing)
-        cos, sin = angles.cos() * self.factor, angles.sin() * self.factor
-        cos, sin = torch.stack([cos, cos], axis), torch.stack([-sin, sin], axis)
-        pairs = x[..., : self.rotary_dim].to(dtype).unflatten(-1, shape)  # ... tokens, then pairs and partners
-        turned = torch.addcmul(pairs * cos, pairs.flip(axis), sin).flatten(-2).to(x.dtype)
-        return turned if self.rotary_dim == self.head_dim else torch.cat([turned, x[..., self.rotary_dim :]], -1)
+        return _turned(x, angles.cos() * self.factor, angles.sin() * self.factor, self.pairing)
 
     def __repr__(self) -> str:
         """Name the options."""
@@ -280,6 +280,57 @@ class Rotary:
         part = "" if self.rotary_dim == self.head_dim else f", rotary_dim={self.rotary_dim}"
         factor = "" if self.factor == 1 else f", factor={self.factor:g}"
         return f"Rotary({self.head_dim}, base={self.base:.7g}, pairing={self.pairing!r}{part}{scaled}{factor})"
+
+
+@checked
+def apply_rotary(
+    x: Float[Tensor, "*batch tokens head_dim"],
+    cos: Float[Tensor, "*positions tokens pairs"],
+    sin: Float[Tensor, "*positions tokens pairs"],
+    *,
+    pairing: Pairing = "halves",
+) -> Float[Tensor, "*batch tokens head_dim"]:
+    """Turn each pair of features by an angle whose cosine and sine are given.
+
+    It is for angles that no `Rotary` makes: of patches of an image, which turn by a row and a column, or of a model of
+    transformers, whose ``rotary_emb`` gives both. Those have a column for each feature, so half of them is for the
+    pairs: ``cos[..., : cos.size(-1) // 2]`` where it holds the halves one behind the other, as nearly all do.
+
+    Args:
+        x: (..., heads, tokens, head_dim); with angles for all sequences alike, the heads axis may be left out.
+        cos: (tokens, pairs), or (batch, tokens, pairs): the cosine for each pair, the first pair first. Features
+            beyond the last pair are not turned.
+        sin: the sine, likewise.
+        pairing: "halves" or "interleaved": which two features are turned together.
+
+    Returns:
+        x, turned, computed in float32 or wider: the same shape and dtype.
+
+    Raises:
+        ValueError: cos and sin differ in shape, have more pairs than x has, or do not fit its tokens or its batch; or
+            there is no such pairing.
+
+    Examples:
+        >>> angles = torch.tensor([[torch.pi / 4]])  # one token, one pair
+        >>> apply_rotary(torch.tensor([[1.0, 0.0, 5.0]]), angles.cos(), angles.sin())
+        tensor([[0.7071, 0.7071, 5.0000]])
+    """
+    _pairs(pairing)
+    shape = tuple(cos.shape)
+    if 2 * shape[-1] > x.size(-1):
+        raise ValueError(
+            f"cos has {shape[-1]} pairs and x {x.size(-1)} features, half as many pairs at most; where it has a column "
+            "for each feature, pass cos[..., : cos.size(-1) // 2], and sin likewise"
+        )
+    if cos.dim() > 2:
+        cos, sin = cos.unsqueeze(-3), sin.unsqueeze(-3)  # batch 1 tokens pairs: alike for all heads
+    if not broadcasts(cos.shape[:-1], x.shape[:-1]):
+        raise ValueError(
+            f"cos has shape {shape} and x {tuple(x.shape)}; it must be (tokens, pairs) or (batch, tokens, pairs): "
+            f"{x.size(-2)} tokens, and as many sequences as x has"
+        )
+    dtype = torch.promote_types(x.dtype, torch.float32)
+    return _turned(x, cos.to(dtype), sin.to(dtype), pairing)
 
 
 @checked
@@ -392,6 +443,9 @@ def _frequencies(dim: int, base: float, dtype: torch.dtype, device: torch.device
 
 def _stretched(kind: str, rope: Mapping[str, Any], plain: Tensor) -> Tensor:
     """Slow the frequencies of a base as a config says: of each pair's a share stays as it was, by default none."""
+    if kind == "proportional":
+        turned = int((rope.get("partial_rotary_factor") or 1.0) * len(plain))
+        return torch.cat([plain[:turned], torch.zeros_like(plain[turned:])]) / float(rope.get("factor") or 1.0)
     scale, kept = float(rope["factor"]), torch.zeros_like(plain)
     if kind == "llama3":
         low, high = rope["low_freq_factor"], rope["high_freq_factor"]
@@ -427,6 +481,16 @@ def _yarns_factor(rope: Mapping[str, Any]) -> float:
         return float(factor)
     scale, above, below = float(rope["factor"]), rope.get("mscale"), rope.get("mscale_all_dim")
     return grown(above) / grown(below) if above and below else grown(1.0)
+
+
+def _turned(x: Tensor, cos: Tensor, sin: Tensor, pairing: str) -> Tensor:
+    """Turn the first pairs of x, as many as cos and sin have, in their dtype."""
+    shape, axis = _pairs(pairing)
+    rotary_dim = 2 * cos.size(-1)
+    cos, sin = torch.stack([cos, cos], axis), torch.stack([-sin, sin], axis)
+    pairs = x[..., :rotary_dim].to(cos.dtype).unflatten(-1, shape)  # ... tokens, then pairs and partners
+    turned = torch.addcmul(pairs * cos, pairs.flip(axis), sin).flatten(-2).to(x.dtype)
+    return turned if rotary_dim == x.size(-1) else torch.cat([turned, x[..., rotary_dim:]], -1)
 
 
 def _pairs(pairing: str) -> tuple[tuple[int, int], int]:

@@ -53,10 +53,10 @@ def page() -> SimpleNamespace:
     return names_of("models")
 
 
-def tiny(model: str) -> nn.Module:
+def tiny(model: str, **options: Any) -> nn.Module:
     """Transformers' own model from the page's config, with random weights that are large enough to matter."""
     name, config = NAMES[model]
-    given = TINY | experiments.CONFIGS[model] | MORE[model]
+    given = TINY | experiments.CONFIGS[model] | MORE[model] | options
     if "layer_types" in given:
         given["layer_types"] = list(given["layer_types"]) * 2
     torch.manual_seed(0)
@@ -97,6 +97,19 @@ def test_the_pages_attention_gives_the_logits_of_transformers_own_model_and_no_s
         if slip.model == name:
             with_attention(model, experiments.slipped(function, slip), model.config)
             assert (model(words).logits - theirs).abs().max() > 1e-2, slip
+
+
+YARN = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 40.0, "original_max_position_embeddings": 4096}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("rope", [YARN, {"rope_type": "default", "rope_theta": 1e4}], ids=["yarn", "default"])
+def test_without_mscale_all_dim_the_scale_of_deepseek_v3_does_not_grow(rope: dict[str, Any], page: SimpleNamespace):
+    words = torch.randint(3, 50, (2, 11), generator=torch.Generator().manual_seed(1))
+    model = tiny("DeepSeek-V3", rope_parameters=rope)
+    theirs = model(words).logits
+    with_attention(model, page.deepseek_v3, model.config)
+    torch.testing.assert_close(model(words).logits, theirs, rtol=0, atol=1e-5)
 
 
 def test_an_attention_of_the_page_has_at_most_forty_lines():
@@ -179,6 +192,9 @@ ROPES: dict[str, dict[str, Any]] = {
     },
     "yarn": {"rope_type": "yarn", "rope_theta": 1e4, "factor": 40.0, "original_max_position_embeddings": 4096},
 }
+ROPES["proportional"] = {"rope_type": "proportional", "rope_theta": 1e6, "partial_rotary_factor": 0.25}
+ROPES["proportional, slowed"] = ROPES["proportional"] | {"factor": 4.0}
+ROPES["of words, where images have several axes"] = ROPES["default"] | {"mrope_section": [8, 12, 12]}
 ROPES["yarn of gpt-oss"] = ROPES["yarn"] | {"rope_theta": 150_000.0, "factor": 32.0, "truncate": False}
 ROPES["yarn of DeepSeek"] = ROPES["yarn"] | {"mscale": 1.0, "mscale_all_dim": 1.0}
 ROPES["yarn, uneven"] = ROPES["yarn"] | {"mscale": 1.0, "mscale_all_dim": 0.7, "beta_fast": 16.0, "beta_slow": 2.0}
@@ -217,8 +233,6 @@ def test_what_a_config_lacks_is_told():
         Rotary.from_config(8, null)
     with pytest.raises(ValueError, match="rope has parameters for full_attention: pass those of one kind of layer"):
         Rotary.from_config(8, {"rope_theta": 1e4, "full_attention": {"rope_theta": 1e6}})
-    with pytest.raises(ValueError, match="rope has mrope_section: it turns by several axes of an image"):
-        Rotary.from_config(8, {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [1, 1, 2]})
 
 
 def test_what_a_config_leaves_empty_is_its_default():

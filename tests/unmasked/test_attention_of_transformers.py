@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn.attention.flex_attention import flex_attention
 
-from unmasked import attend, masks
+from unmasked import attend, masks, watch
 
 from .of_transformers import tiny, with_cache
 
@@ -134,3 +134,101 @@ def test_a_function_of_ones_own_needs_a_mask_made_for_its_name(model: Any) -> No
     transformers.AttentionMaskInterface._global_mapping.pop("mine")
     futures += [model(IDS, output_attentions=True).attentions[0].triu(1).sum()]
     assert min(futures) > 1, "each token sees the future"
+
+
+DOCUMENTS, PLACES_ANEW = slice(3, 7), torch.tensor([[0, 1, 2, 0, 1, 2, 3]])
+MOE = {"num_local_experts": 2, "num_experts_per_tok": 2, "head_dim": 4, "num_key_value_heads": 2}
+LINEAR = {"num_experts": 2, "num_experts_per_tok": 2, "layer_types": ["linear_attention", "full_attention"]} | {
+    f"linear_{name}": size for name, size in [("num_value_heads", 2), ("key_head_dim", 8), ("value_head_dim", 8)]
+}
+LINEAR |= {"linear_num_key_heads": 2, "moe_intermediate_size": 8, "shared_expert_intermediate_size": 8}
+OPT = {"ffn_dim": 20, "word_embed_proj_dim": 24}
+
+
+def apart(model: Any, rows: int = 1, **options: Any) -> bool:
+    """Whether each document of a pack has the logits that it has alone: its positions begin anew."""
+    ids = IDS[:rows]
+    packed = model(ids, position_ids=PLACES_ANEW.expand(rows, -1), **options).logits[:, DOCUMENTS]
+    return bool((packed - model(ids[:, DOCUMENTS]).logits).abs().max() < 1e-4)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    ("name", "makes_the_mask", "options"),
+    [
+        ("LlamaForCausalLM", True, {}),
+        ("GPT2LMHeadModel", True, {}),
+        ("GptOssForCausalLM", False, MOE),
+        ("OPTForCausalLM", False, OPT),
+        ("BloomForCausalLM", False, {}),
+        ("Qwen3NextForCausalLM", False, LINEAR | {"head_dim": 8, "num_key_value_heads": 2}),
+    ],
+)
+def test_which_models_make_the_mask_of_documents_from_their_positions(
+    name: str, makes_the_mask: bool, options: dict[str, Any]
+) -> None:
+    model = tiny(name, **options)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += 0.3 * torch.randn_like(parameter)
+        assert apart(model, use_cache=False) == makes_the_mask
+        if makes_the_mask:
+            assert apart(model, rows=2, use_cache=False)
+        assert not apart(model)
+        assert not apart(model, use_cache=False, attention_mask=torch.ones(1, 7))
+
+
+def test_flash_attention_reads_the_positions_by_itself_in_one_row_alone(
+    model: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    utilities = importlib.import_module("transformers.modeling_flash_attention_utils")
+
+    def whole(query: Tensor, key: Tensor, value: Tensor, **_: Any) -> Tensor:
+        given = (x.transpose(1, 2) for x in (query, key, value))
+        return attend(*given, is_causal=True).context.transpose(1, 2)
+
+    def varlen(query: Tensor, key: Tensor, value: Tensor, *, cu_seqlens_q: Tensor, **_: Any) -> Tensor:
+        lengths = cu_seqlens_q.diff().tolist()
+        parts = zip(*(x[None].split(lengths, 1) for x in (query, key, value)), strict=True)
+        return torch.cat([whole(*part)[0] for part in parts])
+
+    functions = (whole, varlen, None, None, None), (lambda **_: {}, None)
+    monkeypatch.setattr(utilities, "lazy_import_flash_attention", lambda _: functions)
+    model.config._attn_implementation_internal = "flash_attention_2"
+    assert apart(model, use_cache=False)
+    assert apart(model)
+    assert apart(model, attention_mask=torch.ones(1, 7))
+    assert not apart(model, rows=2, use_cache=False)
+
+
+@pytest.mark.parametrize(
+    ("name", "options"), [("GptOssForCausalLM", MOE), ("Gemma2ForCausalLM", {"head_dim": 4, "num_key_value_heads": 2})]
+)
+def test_a_model_that_loads_with_attention_written_out_is_not_heard(name: str, options: dict[str, Any]) -> None:
+    model = tiny(name, **options)
+    with pytest.warns(UserWarning, match="recorded"), watch(model) as seen:
+        model(IDS)
+    assert not seen
+
+
+def test_the_pages_own_function_adds_the_positions_of_t5() -> None:
+    page = (Path(__file__).parents[2] / "docs/pytorch/watching.py").read_text()
+    (fence,) = re.findall(r"(?s)# ```python\n(.*?)# ```", page)
+    names: dict[str, Any] = {"attend": attend}
+    exec(re.findall(r"(?ms)^def mine.*?^    return .*?$", re.sub(r"(?m)^# ?", "", fence))[0], names)
+    query, key, value = torch.randn(3, 2, 4, 7, 6, generator=torch.Generator().manual_seed(1))
+    bias = torch.randn(1, 4, 7, 7, generator=torch.Generator().manual_seed(2))
+    t5 = importlib.import_module("transformers.models.t5.modeling_t5")
+    module = torch.nn.Module().eval()
+    for mask in (None, added(masks.causal(7), LOWEST)):
+        theirs, _ = t5.eager_attention_forward(module, query, key, value, mask, scaling=1.0, position_bias=bias)
+        ours, _ = names["mine"](module, query, key, value, mask, scaling=1.0, position_bias=bias)
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-5)
+
+
+def test_a_window_is_counted_to_each_side_in_an_encoder_and_with_the_query_in_a_decoder() -> None:
+    places = torch.arange(9)
+    decoder, encoder = masking.sliding_window_causal_mask_function(3), masking.sliding_window_bidirectional_overlay(3)
+    assert [int(decoder(0, 0, places[8], each)) for each in places] == [0] * 6 + [1] * 3
+    assert sum(int(encoder(0, 0, places[4], each)) for each in places) == 2 * 3 + 1
+    assert transformers.ModernBertConfig(local_attention=128).sliding_window == 64

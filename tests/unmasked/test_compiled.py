@@ -46,6 +46,7 @@ CALLS: dict[str, tuple[Called, Callable[[int, int, int], list[Tensor]]]] = {
     "MultiheadAttention": (Called(DROP_IN, is_causal=True), of_tokens),
     "MultiheadAttention, without weights": (Called(DROP_IN, is_causal=True, need_weights=False), of_tokens),
     "CausalSelfAttention": (Called(LAYER), of_one_text),
+    "CausalSelfAttention, with sinks": (Called(CausalSelfAttention(7, 12, 6, num_kv_heads=3, sinks=True)), of_one_text),
     "CausalSelfAttention, capped": (
         Called(CausalSelfAttention(7, 12, 6, scale=0.3, softcap=2.0, sinks=True, rotary=Rotary(2))),
         of_one_text,

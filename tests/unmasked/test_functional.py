@@ -548,11 +548,11 @@ LEAVING = {  # options, whether the fused kernel runs, and the (queries, keys) m
     "the causal bias": ({"bias": masks.additive_from_allowed(masks.causal(TOKENS)), "is_causal": True}, True, 1),
     "a mask": ({"allowed": masks.sliding_window(TOKENS, window=2)}, True, 1),
     "a bias": ({"bias": torch.ones(TOKENS, TOKENS)}, True, 1),
+    "sinks": ({"sinks": torch.ones(HEADS), "is_causal": True}, True, 0),
     "dropout": ({"dropout_p": 0.1}, False, HEADS),
     "a bias that learns": ({"bias": torch.zeros(TOKENS, TOKENS, requires_grad=True)}, False, HEADS),
     "weights": ({"need_weights": True}, False, HEADS),
     "a soft-cap": ({"softcap": 1.0}, False, HEADS),
-    "sinks": ({"sinks": torch.ones(HEADS)}, False, HEADS),
 }
 
 

@@ -1,5 +1,6 @@
 """Positions against the code of the models that use them, complex numbers, and what is computed by hand."""
 
+import importlib
 import math
 import pickle
 import re
@@ -25,7 +26,7 @@ from transformers.models.mpt.modeling_mpt import build_mpt_alibi_tensor
 from transformers.models.qwen2_vl import modeling_qwen2_vl
 
 from unmasked import attend, positions, self_attention
-from unmasked.positions import Rotary, alibi, alibi_slopes, convert_pairing, sinusoids
+from unmasked.positions import Rotary, alibi, alibi_slopes, apply_rotary, convert_pairing, sinusoids
 from unmasked_doctor import probes
 
 from ..refusals import refused
@@ -97,6 +98,49 @@ OF_MODELS: dict[str, tuple[Rotary, Callable[[Tensor], Tensor]]] = {
     "GPT-NeoX": (Rotary(16, rotary_dim=4), in_gpt_neox),
     "GPT-J": (Rotary(16, pairing="interleaved"), in_gpt_j),
 }
+
+
+@pytest.mark.parametrize("pairing", PAIRINGS)
+@pytest.mark.parametrize("batch", [(), (2, 3)])
+def test_given_angles_turn_as_those_of_positions_do(pairing: Any, batch: tuple[int, ...]) -> None:
+    x = torch.randn(*batch, len(PLACES), 16, dtype=torch.float64)
+    rotary = Rotary(16, rotary_dim=12, pairing=pairing, factor=1.5)
+    angles = PLACES[:, None] * 10_000.0 ** (-torch.arange(0, 12, 2, dtype=torch.float64) / 12)
+    cos, sin = 1.5 * angles.cos(), 1.5 * angles.sin()
+    torch.testing.assert_close(apply_rotary(x, cos, sin, pairing=pairing), rotary(x, PLACES))
+    if batch:  # an angle of its own for each sequence, and the same for its heads
+        cos, sin = torch.stack([cos, cos.flip(0)]), torch.stack([sin, sin.flip(0)])
+        turned = apply_rotary(x, cos, sin, pairing=pairing)
+        torch.testing.assert_close(turned[1], apply_rotary(x[1], cos[1], sin[1], pairing=pairing))
+    half = apply_rotary(x.bfloat16(), cos.bfloat16(), sin.bfloat16(), pairing=pairing)
+    assert half.dtype == torch.bfloat16
+
+
+def test_what_the_models_of_transformers_turn_by_is_given_by_its_first_half() -> None:
+    x, config = torch.randn(2, 3, len(PLACES), 16), LlamaConfig(hidden_size=16, num_attention_heads=1)
+    cos, sin = modeling_llama.LlamaRotaryEmbedding(config)(x, PLACES.expand(2, -1))
+    theirs, _ = modeling_llama.apply_rotary_pos_emb(x, x, cos, sin)
+    torch.testing.assert_close(apply_rotary(x, cos[..., :8], sin[..., :8]), theirs)
+
+
+def given_angles(cos: tuple[int, ...], sin: tuple[int, ...] | None = None, pairing: Any = "halves") -> Any:
+    return lambda: apply_rotary(torch.ones(2, 3, 5, 8), torch.ones(cos), torch.ones(sin or cos), pairing=pairing)
+
+
+WIDE = "half as many pairs at most; where it has a column for each feature, pass cos[..., : cos.size(-1) // 2]"
+test_angles_that_do_not_fit_are_refused = refused(
+    {
+        ValueError: {
+            "sin has shape (5, 3) and cos (5, 4); they must have as many pairs": given_angles((5, 4), (5, 3)),
+            "cos has shape (4,); it must be (..., tokens, pairs)": given_angles((4,)),
+            f"cos has 8 pairs and x 8 features, {WIDE}, and sin likewise": given_angles((5, 8)),
+            "cos has shape (6, 4) and x (2, 3, 5, 8); they must have as many tokens": given_angles((6, 4)),
+            "cos has shape (3, 5, 4) and x (2, 3, 5, 8); it must be (tokens, pairs) or (batch, tokens, pairs): 5 "
+            "tokens, and as many sequences as x has": given_angles((3, 5, 4)),
+            'pairing is \'neighbors\'; choose "halves" or "interleaved"': given_angles((5, 4), pairing="neighbors"),
+        }
+    }
+)
 
 
 @pytest.mark.parametrize("name", OF_MODELS)
@@ -460,3 +504,50 @@ def test_the_table_of_pairings_names_the_partners() -> None:
             one, other = partner(i)
             moved = Rotary(8, pairing=pairing)(torch.eye(8)[one][None], torch.tensor([1]))[0]
             assert moved.nonzero().flatten().tolist() == [one, other]
+
+
+MORE: dict[str, dict[str, Any]] = {  # the pairing, how many of 16 features turn, and what the functions want besides
+    "llama": {},
+    "cohere": {"says": "interleaved"},
+    "glm4": {"says": "interleaved, 8 of 16 features"},
+    "glm4_moe": {"says": "halves, 8 of 16 features"},
+    "gpt_neox": {"says": "halves, 4 of 16 features"},
+    "phi": {"says": "halves, 8 of 16 features"},
+    "stablelm": {"says": "halves, 4 of 16 features"},
+    "nemotron": {"says": "halves, 8 of 16 features"},
+    "qwen3_next": {"says": "halves, 4 of 16 features"},
+    "gemma3": {"config": "Gemma3TextConfig", "kind": ("full_attention",)},
+    "modernbert": {"kind": ("sliding_attention",)},
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", MORE)
+def test_the_page_tells_the_pairing_of_models_of_transformers(name: str) -> None:
+    (fence,) = re.findall(r"(?s)#     ```py\n(#     def theirs.*?)#     ```", PAGE)
+    names: dict[str, Any] = {"torch": torch}
+    exec(fence.replace("#     ", ""), names)
+    modeling = importlib.import_module(f"transformers.models.{name}.modeling_{name}")
+    (rotary,) = (each for key, each in vars(modeling).items() if re.fullmatch(r"(?!Vision)\w+RotaryEmbedding", key))
+    config_class = MORE[name].get("config") or rotary.__name__.replace("RotaryEmbedding", "Config")
+    config = getattr(importlib.import_module("transformers"), config_class)(hidden_size=64, num_attention_heads=4)
+    if hasattr(config, "head_dim"):
+        config.head_dim = 16
+    turn = names["theirs"](rotary(config), modeling.apply_rotary_pos_emb, *MORE[name].get("kind", ()))
+    assert from_the_page("which_pairing")(turn, 16) == MORE[name].get("says", "halves")
+
+
+def test_a_layer_of_exaone_4_turns_nothing_only_where_it_has_a_window_elsewhere() -> None:
+    exaone4 = importlib.import_module("transformers.models.exaone4.modeling_exaone4")
+    config_class = importlib.import_module("transformers").Exaone4Config
+    for window, kinds in ((4, [True, False]), (None, [True, True])):
+        layers = {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": window}
+        config = config_class(
+            hidden_size=16, num_attention_heads=2, num_key_value_heads=2, num_hidden_layers=2, **layers
+        )
+        config._attn_implementation = "eager"
+        for number, turns in enumerate(kinds):
+            layer, x = exaone4.Exaone4Attention(config, number).eval(), torch.randn(1, 5, 16)
+            angles = torch.rand(1, 5, 8)
+            given = [layer(x, (each.cos(), each.sin()), None)[0] for each in (angles, 2 * angles)]
+            assert (not torch.allclose(*given)) == turns
