@@ -257,7 +257,8 @@ def _outputs(subject: Subject, shown: list[Outcome] | None) -> list[Outcome]:
         subject = subject.knowing(subject.causal, positions=False)
     asked = list(behaviour(subject, equal=equal)) if shown is None else shown
     form, steps = subject.options.form, []
-    if shown is not None and form is not None and not inside.seen:
+    image = form is not None and any("x" in leaf.axes for leaf in form.leaves)  # whose axes the call alone tells apart
+    if shown is not None and form is not None and (image or not inside.seen):
         steps = _layers(subject.original, form, subject.default)
     outcomes += settled([*seen, *whole, *steps], asked)
     if shown is None and not _named(outcomes):
