@@ -470,7 +470,7 @@ def _fused_kernels_may_run() -> bool:
     if torch.compiler.is_compiling():
         return True
     cuda = torch.backends.cuda  # whose switches hold for a CPU, too
-    return cuda.flash_sdp_enabled() or cuda.mem_efficient_sdp_enabled() or cuda.cudnn_sdp_enabled()
+    return bool(cuda.flash_sdp_enabled() or cuda.mem_efficient_sdp_enabled() or cuda.cudnn_sdp_enabled())
 
 
 def _fused_with_sinks(
