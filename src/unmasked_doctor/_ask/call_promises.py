@@ -97,6 +97,14 @@ def _seen(reach: Reach, way: Hiding) -> Tensor:
     return seen & ~way.hidden.all(-1, keepdim=True)  # who may see nothing
 
 
+def _shown(reach: Reach, way: Hiding) -> Tensor:
+    """Which outputs notice other tokens that a mask does not hide."""
+    shown = reach.moved & ~way.hidden
+    if reach.moved.size(1) == len(reach.tokens):
+        shown = shown & ~torch.eye(len(reach.tokens), dtype=torch.bool)
+    return shown
+
+
 def _hides_some(reach: Reach, way: Hiding) -> bool:
     """Whether a reading hides tokens, and leaves outputs that notice anything."""
     lives = reach.moved.any(-1)
@@ -134,6 +142,8 @@ def _masks(asked: UserCall, turned: UserCall | None) -> Iterator[Outcome]:
         )
         item, output, token = seen.nonzero()[0].tolist()
         cause = "padding-ignored" if bool((reach.moved | ~way.hidden).all()) else None
+        if not bool(_shown(reach, way).any()):  # what it hides alone is seen
+            cause = "mask-polarity"
         senses = dict.fromkeys(each.told for each, *_ in tried)
         text = f"what {leaf.name} hides is seen" + (
             f", whether it is read as {' and '.join(senses)}" if len(senses) > 1 else ""
