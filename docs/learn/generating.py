@@ -113,9 +113,9 @@ temperature.bars(singer.vocabulary, after_hum, [0.25, 1, 4])
 
 # %% [markdown]
 # After *la la la* nobody can know what comes: the humming may go on, or a verse begins, with any of ten numbers. The
-# model has learned how often each happens. It gives another *la* {{ after_hum.softmax(dim=-1)[0] :.0%}}; in the texts
-# that it learned from, the humming went on in 83%<!--= humming --> of such cases. After *there will be* the model is
-# sure, and *six* has over 90%.
+# model has learned how often each happens. It gives another *la* over 80% of the chance; in the texts that it learned
+# from, the humming went on in 83%<!--= humming --> of such cases. After *there will be* the model is sure, and *six*
+# has over 90%.
 #
 # A program need not take the likeliest word. Most chat programs *draw* a word at random, so that one with a chance of
 # one in ten comes one time in ten. Before the softmax they divide the scores by a number, the *temperature*. A low
@@ -148,7 +148,7 @@ low, middle, high = (
 assert torch.allclose(by_hand, scores, atol=1e-4), (
     "the dot product of the forecast with such a vector is the word's score"
 )
-assert abs(after_hum.softmax(dim=-1)[0] - 0.9) < 0.07, "It gives another la"
+assert after_hum.softmax(dim=-1)[0] > 0.8, "another la over 80% of the chance"
 assert after_be.softmax(dim=-1).max() > 0.9, "and six has over 90%"
 assert low[0] > 0.95 and high[0] < 0.3, (
     "has nearly all of the chance at the lowest temperature, and less than a third of it at the highest"

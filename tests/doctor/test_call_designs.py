@@ -204,6 +204,22 @@ class Marked(Heads):
         return self.merge(*self.split(x), hidden * -1e9)
 
 
+class Segments(Heads):
+    """Observations see each other, actions what is before them; a mask is kept for each pair of lengths."""
+
+    def __init__(self, slip: bool = False) -> None:
+        super().__init__(slip)
+        self.masks: dict[Any, Tensor] = {}
+
+    def forward(self, seen: Tensor, actions: Tensor) -> Tensor:
+        x, before = torch.cat([seen, actions], 1), seen.size(1)
+        key = x.size(1) if self.slip else (x.size(1), before)
+        if key not in self.masks:
+            self.masks[key] = causal(x.size(1), x.size(1))
+            self.masks[key][:before, :before] = 0.0
+        return self.merge(*self.split(x), self.masks[key])[:, :before] + actions.mean(1, keepdim=True)
+
+
 PLACES = torch.arange(TOKENS)
 IDS = torch.tensor([[5, 9, 7, 2, 8, 3, 6], [4, 8, 5, 9, 1, 1, 1]])
 PADDED = torch.tensor([[0] * TOKENS, [0, 0, 0, 0, 1, 1, 1]]).bool()
@@ -236,6 +252,12 @@ CASES: list[tuple[type[nn.Module], Callable[[], Any], dict[str, Any], str]] = [
         lambda: (drawn(2, TOKENS, WIDTH), torch.stack([PLACES // 3, PLACES % 3])[:, None].repeat(1, 2, 1)),
         {},
         "no output depends on places[1]",
+    ),
+    (
+        Segments,
+        lambda: (drawn(2, 4, WIDTH), drawn(2, 3, WIDTH, seed=5)),
+        {"causal": False},
+        "something is kept from call to call",
     ),
     (Marked, lambda: (drawn(2, TOKENS, WIDTH), (~PADDED).long()), {}, "tokenizers mark what is a token with 1"),
 ]  # fmt: skip

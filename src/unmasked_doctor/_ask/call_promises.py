@@ -368,12 +368,33 @@ def _kept(asked: UserCall) -> Iterator[Outcome]:
         yield Open(check, f"a target that takes the masks of its items in another order: {brief(error)}")
         return
     pairs = [(first, again), (second, fresh)]
+    for other in _other_lengths(asked):
+        try:
+            pairs.append((used(other)[0], asked.fresh()(other)[0]))
+        except Exception:  # built for its own length: asked fresh it would raise, too
+            used = asked.fresh()
     apart = [float(gaps(x, y).max()) if x.shape == y.shape else torch.inf for x, y in pairs if x.numel()]
     if max(apart, default=0.0) > asked.share:
         text = "what a call gives depends on the calls before it: something is kept from call to call"
         yield Finding(check, None, text, asked.evidence(f"after another call, off by {max(apart):.2g} of the largest"))
     else:
         yield Passed(check)
+
+
+def _other_lengths(asked: UserCall) -> Iterator[list[Tensor]]:
+    """The same call with one token less; and with one less of its tokens and one more of another argument's."""
+    axis = asked.of_tokens
+    if axis is None or asked.leaves[asked.main].given.size(axis) < 3:
+        return
+    yield [asked.shortened(n, axis) for n in range(len(asked.leaves))]
+    own = asked.group(asked.main)
+    rest = [n for n in asked.content if n not in own and asked.token_axis(n) == axis]
+    if len(rest) == 1 and len(own) + 1 == len(asked.leaves):
+        made = asked.given
+        made[rest[0]] = torch.cat([made[rest[0]], made[rest[0]].narrow(axis, 0, 1)], axis)
+        for n in own:
+            made[n] = asked.shortened(n, axis)
+        yield made
 
 
 def _pieces(asked: UserCall) -> Iterator[Outcome]:
