@@ -315,3 +315,32 @@ def test_items_of_a_list_of_nodes_are_its_graphs() -> None:
     report = diagnose_model(Graph(), (drawn(TOKENS, WIDTH), torch.tensor([0, 0, 0, 0, 1, 1, 1])))
     assert isinstance(report, ModelReport)
     assert report.ok
+
+
+def test_items_that_a_call_reorders_are_not_accused() -> None:
+    class Beam(Heads):
+        def forward(self, x: Tensor, new_order: Tensor) -> Tensor:
+            return self.merge(*self.split(x[new_order]))
+
+    class Listed(Heads):
+        def forward(self, x: Tensor, lengths: list[int]) -> Tensor:
+            hidden = torch.arange(x.size(1)) >= torch.tensor([*lengths, *[7] * len(x)])[: len(x), None]
+            return self.merge(*self.split(x), hidden[:, None, None] * -1e9)
+
+    torch.manual_seed(7)
+    for target, call in ((Beam(), torch.tensor([1, 1, 0])), (Listed(), [7, 4, 5])):
+        report = diagnose(target, (drawn(3, TOKENS, WIDTH), call))
+        assert report.ok
+        assert any(each.check == "batch items independent" for each in report.inconclusive)
+
+
+def test_the_axis_of_time_of_an_image_is_not_guessed() -> None:
+    class Groups(Heads):
+        def forward(self, x: Tensor) -> Tensor:  # batch channels rows columns, each row after the one before
+            tokens = x.permute(0, 2, 3, 1)
+            row = torch.arange(x.size(2)).repeat_interleave(x.size(3))
+            y = self.merge(*self.split(tokens.flatten(1, 2)), (row[:, None] < row) * -1e9)
+            return y.view_as(tokens).permute(0, 3, 1, 2)
+
+    torch.manual_seed(7)
+    assert diagnose(Groups(), (drawn(2, WIDTH, 2, 3),), causal=True).ok

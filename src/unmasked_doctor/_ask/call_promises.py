@@ -242,6 +242,9 @@ def _items(asked: UserCall) -> Iterator[Outcome]:
     if axis is None or asked.grown is None:
         yield Open(ALONE, "a call that takes one item more, and outputs with an axis of items")
         return
+    if asked.chosen:
+        yield Open(ALONE, f"a call without {asked.chosen}, which says more of each item, or which item is which")
+        return
     shown = [dict(_apart(asked, tensors, axis)) for tensors in (asked.given, asked.grown)]
     both = [what for what in shown[1] if what in shown[0] or count < 2]
     if both:
@@ -327,7 +330,8 @@ def _future(asked: UserCall, padded: Tensor) -> Iterator[Outcome]:
     told = f"two calls differ only in token {reach.tokens[token]}, and the output of token {output} moves"
     pair = asked.pair(FUTURE, told, changed, (item, output))
     cause = "no-causal-mask" if dense else None
-    yield Finding(FUTURE, cause, text, asked.evidence(f"{evidence} of the largest"), pair=pair)
+    step = "mask" if asked.leaves[asked.main].given.dim() > 3 else ""  # which axis of an image is time, nobody said
+    yield Finding(FUTURE, cause, text, asked.evidence(f"{evidence} of the largest"), pair=pair, step=step)
 
 
 def _order(asked: UserCall) -> Iterator[Outcome]:

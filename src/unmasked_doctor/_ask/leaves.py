@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 from unmasked_doctor._form import Leaf
-from unmasked_doctor._words import HIDES
+from unmasked_doctor._words import HIDES, LENGTHS
 
-__all__ = ["are_ids", "is_content", "is_mask", "is_offsets", "mirrored", "padding_id"]
+__all__ = ["are_ids", "is_content", "is_mask", "is_offsets", "mirrored", "numbers_items", "padding_id"]
 
 
 def is_content(leaf: Leaf) -> bool:
@@ -57,3 +57,10 @@ def is_offsets(leaf: Leaf, main: Tensor) -> bool:
 def mirrored(x: Tensor) -> Tensor:
     """Other numbers, made of the same ones, by what one line of Python says."""
     return 1 - x.flip(-1)
+
+
+def numbers_items(leaf: Leaf, count: int) -> bool:
+    """Whether an argument has for each item the number of an item, as where a beam search reorders them."""
+    x = leaf.given
+    whole = x.dtype in (torch.int32, torch.int64) and x.dim() == 1 and len(x) == count > 1
+    return whole and not LENGTHS.search(leaf.name) and int(x.min()) >= 0 and int(x.max()) < count

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from unmasked import _generators
-from unmasked_doctor._ask.leaves import are_ids, is_content, is_mask, is_offsets, mirrored, padding_id
+from unmasked_doctor._ask.leaves import are_ids, is_content, is_mask, is_offsets, mirrored, numbers_items, padding_id
 from unmasked_doctor._ask.promises import prepared
 from unmasked_doctor._asker import evaluated
 from unmasked_doctor._call import bound, parameters_of, paths, shapes_of
@@ -197,6 +197,16 @@ class UserCall:
         """How many items there are."""
         main = self.leaves[self.main].given
         return 1 if self.rows(self.main) is None else main.size(self.axis)
+
+    @cached_property
+    def chosen(self) -> str:
+        """The argument that has a number for each item and is no tensor, or that names items by their number; or ""."""
+        names = [leaf.name for leaf in self.leaves if numbers_items(leaf, self.count)]
+        known = parameters_of(self.target)
+        passed = [*zip(known, self.form.args, strict=False), *self.form.kwargs.items()]
+        plain = [name for name, value in passed if isinstance(value, list | tuple) and len(value) == self.count > 1
+                 and all(isinstance(each, int | float) for each in value)]  # fmt: skip
+        return next(iter([*names, *plain]), "")
 
     @cached_property
     def grown(self) -> list[Tensor] | None:
