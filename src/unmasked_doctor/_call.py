@@ -42,6 +42,9 @@ def bound(target: Callable[..., Any], call: Any) -> Form:
         args = tuple(call)
         if args and isinstance(args[-1], dict) and {*args[-1]} <= {*parameters}:
             args, kwargs = args[:-1], dict(args[-1])
+        elif args and isinstance(args[-1], dict) and {*args[-1]} & {*parameters}:
+            strange = next(name for name in args[-1] if name not in parameters)
+            raise ValueError(f"call names {strange!r}, which is no argument: pass some of {', '.join(parameters)}")
     else:
         raise TypeError(f"call is a {type(call).__name__}; pass its arguments: a tensor, a tuple, or a dict of names")
     names = [*parameters][: len(args)]

@@ -96,7 +96,7 @@ def _examined(options: argparse.Namespace) -> Report | ModelReport:
     if options.call is not None:
         _refuse_unused(options, ("inputs", "key_dim"), "--call tells it")
     target = _made(_load(options.target), options)
-    call, sizes = (None, _found(target, options)) if options.call is None else (_call(options), {})
+    call, sizes = (None, _found(target, options)) if options.call is None else (_call(options, target), {})
     return diagnose(
         target,
         call,
@@ -131,7 +131,7 @@ def _refuse_unused(options: argparse.Namespace, names: Sequence[str], why: str) 
         raise ValueError(f"{f'{flag} {words}'.strip()} is not used: {why}; leave it out")
 
 
-def _call(options: argparse.Namespace) -> Any:
+def _call(options: argparse.Namespace, target: Any) -> Any:
     """Evaluate what stands between the parentheses of a call, with the names of the file, and torch."""
     module = _module(options.target.rpartition(":")[0])
     scope = {"torch": torch} | vars(module) | {"_call": lambda *args, **kwargs: (args, kwargs)}
@@ -142,6 +142,10 @@ def _call(options: argparse.Namespace) -> Any:
             f"--call is {options.call!r}, which raised {type(error).__name__}: {error}; write what stands between the "
             "parentheses of the call: --call 'torch.randn(2, 5, 12), mask=None'"
         ) from error
+    known = inspect.signature(target.forward if isinstance(target, torch.nn.Module) else target).parameters
+    for name in kwargs:
+        if name not in known and not any(each.kind is each.VAR_KEYWORD for each in known.values()):
+            raise ValueError(f"--call passes {name}=, and {options.target} takes {', '.join(known)}")
     if len(args) == 1 and not kwargs and isinstance(args[0], tuple | dict):
         return args[0]
     return (*args, kwargs) if args and kwargs else kwargs or args

@@ -16,7 +16,7 @@ from unmasked._checks import flag
 from unmasked_doctor._ask.call_promises import promises
 from unmasked_doctor._ask.kept import caches, keeps_nothing
 from unmasked_doctor._ask.numbers import TRAINING, numbers
-from unmasked_doctor._ask.promises import settled, with_pairs
+from unmasked_doctor._ask.promises import CACHE, settled, with_pairs
 from unmasked_doctor._ask.questions import behaviour, leaves_inputs
 from unmasked_doctor._ask.structure import structure
 from unmasked_doctor._ask.used import GRADIENTS
@@ -133,6 +133,7 @@ def diagnose(
     flag("batch_first", batch_first)
     known_or_none("causal", causal)
     known_or_none("positions", positions)
+    kept: set[str] = set()  # the arguments of a cache, where it was asked about
     with _generators.forked(), _modes.left(), _modes.elsewhere() as default:
         shown: list[Outcome] | None = None
         if call is not None:
@@ -141,16 +142,24 @@ def diagnose(
                 runs_as_given(target, form, default)
                 asked = UserCall(target, call, batch_first=batch_first, default=default)
                 shown = list(promises(asked, causal=causal, positions=positions))
+                kept = (
+                    {*asked.keeps}
+                    if any(not isinstance(each, Given) and each.check == CACHE for each in shown)
+                    else set()
+                )
                 try:
                     found = understood(target, form, batch_first=batch_first, default=default)
                 except Exception as error:  # whatever a stranger's tensors may lead to
                     found = f"a call whose tensors can be told apart: trying them raised {brief(error)}"
+            if isinstance(found, str) and asked.words:
+                found = "tokens that are no ids; diagnose_model, or --model, tells more of what takes ids"
             if isinstance(found, str):
                 unasked = {"weights": weights, "cache": cache, "training": training or None, "tokens": tokens}
                 unread = [Open(f"{name}={value!r}", found) for name, value in unasked.items() if value is not None]
                 outcomes = [*settled(_layers(target, form, default), shown), Open(EQUALITY, found), *unread]
                 report = _report(_name(target), outcomes, strict=strict)
-                return replace(report, never_passed=never_passed(target, form, 0, None))
+                left = never_passed(target, form, 0, None)
+                return replace(report, never_passed=tuple(name for name in left if name not in kept))
             form, read = found
             told |= {"form": form} | {name: value for name, value in read.items() if told.get(name) is None}
             told["inputs"] = read["inputs"]
@@ -166,7 +175,7 @@ def diagnose(
             subject.release()
     outcomes += [Given(choice) for choice in (options.form.told if options.form else ())]
     passed = {"x": 1, "x_context": 2, "qkv": 3}[options.inputs.removesuffix("_allowed")] + options.masked
-    left = never_passed(target, options.form, passed, cache)
+    left = tuple(name for name in never_passed(target, options.form, passed, cache) if name not in kept)
     return replace(_report(_name(target), outcomes, strict=strict), never_passed=left)
 
 

@@ -25,7 +25,7 @@ from unmasked_doctor._pieces import fed_in_pieces
 from unmasked_doctor._report import Finding, Layer, ModelReport, Open, Standing
 from unmasked_doctor._subject import brief
 from unmasked_doctor._target import with_article
-from unmasked_doctor._unlike import FACTS, Seen, may_be_a_mistake, odd_ones, step_of, tiled
+from unmasked_doctor._unlike import FACTS, TURNED_ALIKE, Seen, may_be_a_mistake, odd_ones, step_of, tiled
 
 __all__ = ["alone", "diagnose_model"]
 
@@ -444,6 +444,10 @@ class _Examination(AskedForPadding):
             if seen in square and (value - value[:, :, :1]).abs().max() < 1e-3 * value.abs().max():
                 apart = (product[..., 1:, 1:] - product[..., :-1, :-1]).abs().max()
                 seen.by_distance = bool(apart < 1e-3 * product.abs().max())
+                turned = [turn.kind for turn in seen.wires.turns.values()] == ["turned", "turned"]
+                if turned and (product - product[..., :1, :1]).abs().max() < 1e-5 * product.abs().max():
+                    evidence = "where all tokens are the same, all its scores are"
+                    self.find(seen, "positions", None, TURNED_ALIKE, evidence, step="positions")
 
     def information(self) -> None:
         """Change the later tokens, and see whether earlier outputs move though the model is causal."""

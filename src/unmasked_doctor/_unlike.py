@@ -17,7 +17,9 @@ from unmasked_doctor._listen.hear import Facts
 from unmasked_doctor._listen.wires import Wires
 from unmasked_doctor._report import Standing
 
-__all__ = ["FACTS", "Seen", "may_be_a_mistake", "odd_ones", "step_of", "tiled"]
+__all__ = ["FACTS", "TURNED_ALIKE", "Seen", "may_be_a_mistake", "odd_ones", "step_of", "tiled"]
+
+TURNED_ALIKE = "queries and keys are turned alike at every place, as where heads are counted as places"
 
 Difference = tuple[str | None, str, str]  # a cause, what is told, and the evidence
 

@@ -282,7 +282,7 @@ def test_what_overflows_in_float64_alone_is_no_nan() -> None:
     torch.manual_seed(7)
     report = diagnose(Lowest(), (drawn(2, TOKENS, WIDTH), (~PADDED).long()))
     assert report.ok
-    assert "mask polarity, and padding respected" in report.passed
+    assert "what is hidden is not seen" in report.passed
 
 
 def test_another_output_may_be_what_depends_on_an_argument() -> None:
@@ -344,3 +344,32 @@ def test_the_axis_of_time_of_an_image_is_not_guessed() -> None:
 
     torch.manual_seed(7)
     assert diagnose(Groups(), (drawn(2, WIDTH, 2, 3),), causal=True).ok
+
+
+def test_a_causal_module_is_none_that_sees_all() -> None:
+    class Earlier(Heads):
+        def forward(self, x: Tensor) -> Tensor:
+            return self.merge(*self.split(x), causal(x.size(1), x.size(1)))
+
+    torch.manual_seed(7)
+    named = diagnose(Earlier(), (drawn(2, TOKENS, WIDTH),), causal=False).named
+    assert any("no output notices a later token" in each.told for each in named)
+
+
+def test_a_cache_that_was_asked_about_was_passed() -> None:
+    torch.manual_seed(7)
+    report = diagnose(Kept(), (drawn(2, TOKENS, WIDTH),), causal=True)
+    assert not report.never_passed
+
+
+def test_a_name_that_is_no_argument_is_refused() -> None:
+    with pytest.raises(ValueError, match="call names 'mask', which is no argument: pass some of x, attention_mask"):
+        diagnose(Marked(), (drawn(2, TOKENS, WIDTH), {"attention_mask": (~PADDED).long(), "mask": PADDED}))
+
+
+def test_heads_taken_for_places_are_found_in_a_model() -> None:
+    torch.manual_seed(7)
+    for slip in (True, False):
+        model = nn.Sequential(Rotary(slip=slip), nn.LayerNorm(WIDTH), Rotary(slip=slip))
+        named = diagnose_model(model, (drawn(2, TOKENS, WIDTH),), causal=True).named
+        assert any("turned alike at every place" in each.told for each in named) == slip

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from unmasked_doctor._ask.call_designs import designs
 from unmasked_doctor._ask.leaves import is_mask, mirrored
-from unmasked_doctor._ask.promises import ALONE, CACHE, FUTURE, MASK, NUMBERS, ORDER
+from unmasked_doctor._ask.promises import ALONE, CACHE, FUTURE, HIDDEN, MASK, NUMBERS, ORDER
 from unmasked_doctor._ask.user_call import Hiding, Reach, UserCall
 from unmasked_doctor._form import Leaf
 from unmasked_doctor._report import Finding, Given, Open, Outcome, Passed
@@ -38,6 +38,8 @@ def promises(asked: UserCall, *, causal: bool | None, positions: bool | None) ->
         yield from _future(asked, hidden)
     elif causal is None:
         yield Open(FUTURE, "whether no token may see a later one: pass causal=True or False")
+    else:
+        yield from _never_later(asked, hidden)
     if positions is False and not causal:
         yield from _order(asked)
     yield from _kept(asked)
@@ -134,7 +136,7 @@ def _masks(asked: UserCall, turned: UserCall | None) -> Iterator[Outcome]:
             seen_as[way.told, reach.leaf] += int(seen.sum())
         obeyed = [told for (told, _), count in seen_as.items() if not count]
         if obeyed:
-            yield Passed(MASK)
+            yield Passed(HIDDEN)
             yield from _sense(asked, leaf, obeyed)
             continue
         way, seen, reach, one = min(
@@ -201,7 +203,7 @@ def _longer(asked: UserCall) -> Iterator[Outcome]:
         return
     gap = asked.by_row(gaps(asked.output, after.narrow(placed, 0, x.size(1)))).masked_fill(padded, 0.0)
     if float(gap.max()) <= asked.share:
-        yield Passed(MASK)
+        yield Passed(HIDDEN)
         return
     item, token = (gap == gap.max()).nonzero()[0].tolist()
     text = f"padding behind the tokens, {'id ' + str(int(last)) if asked.words else 'zeros'}, is seen"
@@ -231,7 +233,7 @@ def _elements(asked: UserCall) -> Iterator[Outcome]:
             text = f"what {leaf.name} hides is seen, whether True hides in it or shows"
             yield Finding(MASK, "padding-ignored", text, asked.evidence(f"outputs move by {min(worst):.2g}"))
         else:
-            yield Passed(MASK)
+            yield Passed(HIDDEN)
 
 
 def _items(asked: UserCall) -> Iterator[Outcome]:
@@ -332,6 +334,22 @@ def _future(asked: UserCall, padded: Tensor) -> Iterator[Outcome]:
     cause = "no-causal-mask" if dense else None
     step = "mask" if asked.leaves[asked.main].given.dim() > 3 else ""  # which axis of an image is time, nobody said
     yield Finding(FUTURE, cause, text, asked.evidence(f"{evidence} of the largest"), pair=pair, step=step)
+
+
+def _never_later(asked: UserCall, padded: Tensor) -> Iterator[Outcome]:
+    """Tell of outputs that notice earlier tokens and no later one, though nobody asked for that."""
+    reach = asked.reaches.get(asked.main)
+    if reach is None or reach.moved.size(1) != len(reach.tokens) or len(reach.tokens) < 4:
+        return
+    size = len(reach.tokens)
+    if any(is_mask(leaf) and list(leaf.given.shape).count(size) > 1 for leaf in asked.leaves):
+        return  # which may hide them
+    moved = reach.moved & ~padded[..., None]
+    later = torch.ones(size, size).triu(1).bool()
+    if bool((moved & later.mT).any()) and not bool((moved & later).any()):
+        text = "no output notices a later token, and causal=False says that they may be seen"
+        evidence = asked.evidence("other numbers in a token move its own and later outputs alone")
+        yield Finding("later tokens are seen", None, text, evidence, step="mask")
 
 
 def _order(asked: UserCall) -> Iterator[Outcome]:

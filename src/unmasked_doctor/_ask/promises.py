@@ -18,13 +18,14 @@ from unmasked_doctor._target import draw
 from unmasked_doctor.probes import moved
 
 __all__ = [
-    "ALONE", "BREAK", "CACHE", "FUTURE", "MASK", "NUMBERS", "ORDER", "ORDERED", "broken", "prepared", "settled",
+    "ALONE", "BREAK", "CACHE", "FUTURE", "HIDDEN", "MASK", "NUMBERS", "ORDER", "ORDERED", "broken", "prepared", "settled",
     "with_pairs",
 ]  # fmt: skip
 
 ALONE = "batch items independent"
 FUTURE = "no leak from the future, in value and gradient"
 MASK = "mask polarity, and padding respected"
+HIDDEN = "what is hidden is not seen"  # in whichever sense a mask is obeyed
 ORDER = "permutation equivariance"
 CACHE = "with a cache, the same as without"
 NUMBERS = "finite inputs give finite outputs"

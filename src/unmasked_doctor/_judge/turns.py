@@ -10,6 +10,7 @@ from torch import Tensor
 from unmasked_doctor._listen.calls import ROLES, Call
 from unmasked_doctor._listen.view import Run, View, unclear
 from unmasked_doctor._report import Given, Outcome
+from unmasked_doctor._unlike import TURNED_ALIKE
 
 __all__ = ["turning"]
 
@@ -32,8 +33,7 @@ def turning(view: View, run: Run) -> Iterator[Outcome]:
     centred = [x - x.mean(0) for x in (call.query, call.key)]
     if centred[0].size(-1) == centred[1].size(-1) and q is not None and k is not None and _still(q) and _still(k):
         if all(_rotated(run, each) for each in run.calls) and call.query.size(2) > 1:
-            text = "queries and keys are turned alike at every place, as where heads are counted as places"
-            yield view.wrong("positions", None, text)
+            yield view.wrong("positions", None, TURNED_ALIKE)
         return
     products = centred[0] @ centred[1].mT
     by_distance = _by_distance(view, products)
