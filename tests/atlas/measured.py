@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from typing import Any
 
@@ -12,6 +13,7 @@ from ..doctor.published import Case, quiet, running
 from .layers import layers
 from .trials import IDS, Trials, choose, examined, kernels, watched
 
+MOST = 180  # seconds that one model may take
 SIZES = (2, 3, 4, 0)  # of `published.SIZES`, the first at which the model runs
 
 
@@ -32,9 +34,9 @@ def made(kind: str) -> tuple[Any, dict[str, Any], int]:
     if "input_ids" in inputs and set(inputs) <= {"input_ids", "decoder_input_ids"}:
         inputs = {name: IDS if name == "input_ids" else IDS.flip(0)[:, :20] for name in inputs}
     with torch.no_grad():
-        for x in model.parameters():  # at first weights are so small that no layer changes much
-            if x.dim() > 1:
-                x *= 6
+        for x in model.parameters():
+            if x.dim() > 1 and x.is_floating_point() and float(x.std()) < 0.05:
+                x *= 6  # as they are drawn they are so small that no layer changes much
     return model, inputs, size
 
 
@@ -57,11 +59,19 @@ def measured(kind: str) -> dict[str, Any]:
                 module.config._experts_implementation = "eager"  # the faster one takes no float64
         record |= Trials(model, inputs).all()
         choose(model, "eager")
-        double = {n: x.double() if isinstance(x, Tensor) and x.is_floating_point() else x for n, x in inputs.items()}
-        record["layers"] = tried(lambda: layers(model.double(), double, 2))
-        if isinstance(record["layers"], str):
-            record["layers"] = tried(lambda: layers(model.float(), inputs, 2))
+        record["layers"] = tried(lambda: attending(model, inputs))
     return {**record, "seconds": round(time.perf_counter() - begun, 1)}
+
+
+def attending(model: Any, inputs: dict[str, Any]) -> Any:
+    """The kinds of layers, in float64 where the model's code takes it."""
+    wide = {n: x.double() if isinstance(x, Tensor) and x.is_floating_point() else x for n, x in inputs.items()}
+    try:
+        return layers(model.double(), wide, 2)
+    except TimeoutError:
+        raise
+    except Exception:
+        return layers(model.float(), inputs, 2)
 
 
 def tried(measure: Any) -> Any:
@@ -73,3 +83,23 @@ def tried(measure: Any) -> Any:
     except Exception as error:
         lines = str(error).strip().splitlines() or [""]
         return f"not measured: {type(error).__name__}: {lines[0][:110]}"
+
+
+def one(kind: str) -> dict[str, Any]:
+    """Measure one model, in a process of its own; what goes wrong is the answer."""
+    torch.set_num_threads(1)
+    if hasattr(signal, "SIGALRM"):
+        signal.signal(signal.SIGALRM, _too_long)
+        signal.alarm(MOST)
+    try:
+        return measured(kind)
+    except (Exception, TimeoutError) as error:
+        lines = str(error).strip().splitlines() or [""]
+        return {"reason": f"{type(error).__name__}: {lines[0][:160]}"}
+    finally:
+        if hasattr(signal, "SIGALRM"):
+            signal.alarm(0)
+
+
+def _too_long(*_: Any) -> None:
+    raise TimeoutError(f"it took more than {MOST} seconds")

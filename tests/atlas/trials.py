@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import math
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,7 +14,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-EQUAL = 1e-4  # share of the largest number up to which two results are the same, in float32
+from unmasked._private import flex_scores
+
+EQUAL = 1e-4  # share of the largest number up to which two results are the same
 IDS = torch.randperm(56, generator=torch.Generator().manual_seed(0)).add(4)[:48].view(2, 24)
 Model = Any
 
@@ -47,17 +50,29 @@ def flash_varlen(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_seqle
     return torch.cat(each)
 
 
+def flexible(query: Tensor, key: Tensor, value: Tensor, *, score_mod: Any = None, block_mask: Any = None,
+             scale: float | None = None, return_aux: Any = None, **_: Any) -> Any:  # fmt: skip
+    """What FlexAttention computes, by its own reference for scores: uncompiled it traces each call for seconds."""
+    from torch.nn.attention.flex_attention import AuxOutput, _create_empty_block_mask, _identity
+
+    key, value = (x.repeat_interleave(query.size(1) // x.size(1), 1) for x in (key, value))
+    blocks = _create_empty_block_mask(query, key) if block_mask is None else block_mask
+    scale = query.size(-1) ** -0.5 if scale is None else scale
+    scores = flex_scores(query, key, value, score_mod or _identity, blocks.as_tuple(), scale, {}, (), ())
+    context = scores.softmax(-1).nan_to_num() @ value
+    return context if return_aux is None else (context, AuxOutput(lse=scores.logsumexp(-1)))
+
+
 @contextmanager
 def kernels() -> Iterator[None]:
-    """FlashAttention's kernel replaced, and FlexAttention not compiled."""
-    from torch.nn.attention.flex_attention import flex_attention
+    """The kernels of FlashAttention and FlexAttention replaced: what is tried is how models call them."""
     from transformers import modeling_flash_attention_utils as theirs
     from transformers.integrations import flex_attention as flex
 
     kept = theirs._lazy_imports, flex.WrappedFlexAttention.__call__, flex.WrappedFlexAttention.__init__
     theirs._lazy_imports = lambda *_, **__: (flash, flash_varlen, None, theirs._pad_input, theirs._unpad_input)  # type: ignore[assignment]
     flex.WrappedFlexAttention.__init__ = lambda self, training: None  # type: ignore[method-assign]
-    flex.WrappedFlexAttention.__call__ = lambda self: flex_attention  # type: ignore[method-assign, assignment]
+    flex.WrappedFlexAttention.__call__ = lambda self: flexible  # type: ignore[method-assign, assignment]
     try:
         yield
     finally:
@@ -79,7 +94,10 @@ def choose(model: Model, name: str) -> None:
 
 def gap(one: Tensor, other: Tensor) -> float:
     """How far results are apart, of the largest number: one digit is enough."""
-    return float(f"{float((one - other).abs().max() / other.abs().max()):.0e}")
+    apart = float((one - other).abs().max() / other.abs().max())
+    if not math.isfinite(apart):
+        raise ValueError("what it gives is not a number")
+    return float(f"{apart:.0e}")
 
 
 class Trials:
@@ -211,8 +229,9 @@ class Trials:
         return gap(self.out(ids, **options)[:, 5:], self.out(IDS[:1]))
 
     def _read(self, ids: Tensor, cache: Any = None) -> tuple[Tensor, Any]:
-        made = self.run(ids, use_cache=True, **({} if cache is None else {"past_key_values": cache}))
-        cache = getattr(made, "past_key_values", None)
+        name = "past_key_values" if "past_key_values" in self.names else "cache_params"
+        made = self.run(ids, use_cache=True, **({} if cache is None else {name: cache}))
+        cache = getattr(made, name, None)
         if cache is None:
             raise ValueError("it keeps no cache")
         return made.last_hidden_state, cache
@@ -229,16 +248,17 @@ class Trials:
         """The text in two pieces, against the text at once."""
         return self.steps((13, 11))
 
-    def crop(self) -> float:
-        """Three tokens read and taken back, and others read in their place."""
+    def crop(self) -> dict[str, Any]:
+        """Three tokens read and taken back, and others read in their place; and whether the cache says that it can."""
         _, cache = self._read(IDS[:, :17])
+        said = getattr(cache, "is_croppable", None)
         other = torch.full((2, 3), 62)
         if hasattr(cache, "activate_past_recording"):
             cache.activate_past_recording()
         _, cache = self._read(other, cache)
         cache.crop(-3)
         x, _ = self._read(IDS[:, 17:20], cache)
-        return gap(x, self.out(IDS[:, :20])[:, 17:])
+        return {"gap": gap(x, self.out(IDS[:, :20])[:, 17:]), "is_croppable": said}
 
     def reorder(self) -> float:
         """The rows of the cache exchanged, and then the tokens' too."""

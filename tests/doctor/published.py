@@ -30,7 +30,7 @@ SIZES: tuple[dict[str, int], ...] = (
     {"heads": 4, "kv": 2, "head": 8, "layers": 3, "inner": 28, "tokens": 10, "image": 48, "patch": 8},
     # The atlas makes these: layers enough for each kind of a model that mixes kinds, and heads wide enough for turns
     # that a config deals out by numbers of features.
-    {"heads": 6, "kv": 2, "head": 24, "layers": 8, "inner": 20, "tokens": 24, "image": 32, "patch": 8, "chosen": 5},
+    {"heads": 6, "kv": 2, "head": 24, "layers": 6, "inner": 20, "tokens": 24, "image": 32, "patch": 8, "chosen": 5},
     {"heads": 4, "kv": 2, "head": 128, "layers": 4, "inner": 28, "tokens": 24, "image": 32, "patch": 8, "chosen": 5},
     {"heads": 4, "kv": 2, "head": 64, "layers": 4, "inner": 28, "tokens": 24, "image": 32, "patch": 8, "chosen": 5},
 )
@@ -57,7 +57,8 @@ RULES: tuple[tuple[str, str | int], ...] = (
     (r"num_experts_per_tok|moe_topk|top_k", 2),
     (r"n_group|topk_group|n_shared_experts", 1),
     (r"first_k_dense_replace", 1),
-    (r"(.*_)?vocab_size", 64),
+    (r"(.*_)?vocab_size(_per_layer_input)?", 64),
+    (r"hidden_size_per_layer_input", 8),
     (r"(.*_)?(max_position_embeddings|n_positions|max_source_positions|max_target_positions)", 128),
     (r"sliding_window|attention_chunk_size|local_attention", 4),
     (r"index_topk", "chosen"),
@@ -65,6 +66,8 @@ RULES: tuple[tuple[str, str | int], ...] = (
     (r"patch_size", "patch"),
     (r"(.*_)?(pad|bos|eos|decoder_start|sep|cls|unk|mask)_token_id", 1),
 )
+# What no rule says: which layers are of which kind.
+MORE: dict[str, dict[str, Any]] = {"bamba": {"attn_layer_indices": [1]}, "gpt_neo": {"attention_types": [[["global", "local"], 2]], "num_layers": 4}}
 KEPT = ("RULES", "all but the heads' sizes", "layers and words alone", "also what a config leaves open")
 
 
@@ -106,6 +109,8 @@ def small(config: Any, size: dict[str, int], how: int, depth: int = 0) -> dict[s
         for rule, to in RULES:
             if re.fullmatch(rule, name):
                 skip = (how == 1 and to in ("head", "kv")) or (how == 2 and to not in ("layers", 64, 128, 1))
+                if name == "num_heads" and hasattr(config, "expand"):  # of a state, not of attention
+                    to = "double"
                 if to == "kv" and hasattr(config, "kv_lora_rank"):
                     to = "heads"  # a latent makes keys for every head
                 if not skip and (value is not None or to == 1 or how == 3) and (to in sizes or isinstance(to, int)):
@@ -118,7 +123,7 @@ def built(kind: str, size: int, how: int) -> Any:
     """A small model with random weights."""
     transformers = importlib.import_module("transformers")
     config_class = transformers.AutoConfig.for_model(kind).__class__
-    config = config_class(**small(config_class(), SIZES[size], how))
+    config = config_class(**small(config_class(), SIZES[size], how) | MORE.get(kind, {}))
     types = getattr(config, "layer_types", None)
     if types is not None and len(types) != config.num_hidden_layers:
         config.layer_types = (list(types) * config.num_hidden_layers)[: config.num_hidden_layers]
