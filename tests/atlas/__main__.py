@@ -27,6 +27,7 @@ from ..doctor.published import kinds
 from .measured import one
 
 HERE = Path(__file__).parent
+MEASURING = ("hearing", "layers", "measured", "trials")
 DIED = {"reason": "its process died"}
 ROOT = HERE.parents[1]
 RECORD = ROOT / "src/unmasked_lessons/data/atlas.json"
@@ -103,7 +104,7 @@ def main() -> int:
     parser.add_argument("--show", action="store_true", help="print what was measured")
     parser.add_argument("--fresh", action="store_true", help="measure again what a run before has kept")
     options = parser.parse_args()
-    sources = b"".join(path.read_bytes() for path in [*sorted(HERE.glob("*.py")), HERE.parent / "doctor/published.py"])
+    sources = b"".join(path.read_bytes() for path in [*(HERE / f"{each}.py" for each in MEASURING), HERE.parent / "doctor/published.py"])
     name = sha256(sources + repr(versions()).encode()).hexdigest()[:12]
     kept = ROOT / "build/atlas" / f"{name}.jsonl"
     if options.fresh:

@@ -261,12 +261,11 @@ def turning(x: Tensor, places: Tensor | None = None) -> Any:
     for i in at:
         if i in taken:
             continue
-        off = {}
-        for j in {*range(x.size(-1))} - {i} - taken:
-            norm = square[..., i] + square[..., j]
-            off[j] = float((norm - norm[:, :1]).abs().amax() / norm.amax())
-        best = min(off, key=lambda j: off[j], default=None)
-        if best is not None and off[best] < 1e-5:
+        norm = square + square[..., i : i + 1]
+        off = (norm - norm[:, :1]).abs().amax((0, 1)) / norm.amax((0, 1))
+        off[[i, *taken]] = 1
+        best = int(off.argmin())
+        if float(off[best]) < 1e-5:
             pairs.append((min(i, best), max(i, best)))
             taken |= {i, best}
     pairs.sort()

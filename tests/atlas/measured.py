@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import inspect
 import signal
 import time
+from collections import Counter
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from unmasked_doctor._mixers import mixers
+
 from ..doctor.published import Case, quiet, running
+from .hearing import hear
 from .layers import layers
 from .trials import IDS, Trials, choose, examined, kernels, watched
 
-MOST = 180  # seconds that one model may take
+MOST = 45  # seconds of work that one model may take
 SIZES = (2, 3, 4, 0)  # of `published.SIZES`, the first at which the model runs
 
 
@@ -59,6 +64,7 @@ def measured(kind: str) -> dict[str, Any]:
                 module.config._experts_implementation = "eager"  # the faster one takes no float64
         record |= Trials(model, inputs).all()
         choose(model, "eager")
+        record["mixers"] = tried(lambda: mixing(model, inputs)) if "causal" in record else {}
         record["layers"] = tried(lambda: attending(model, inputs))
     return {**record, "seconds": round(time.perf_counter() - begun, 1)}
 
@@ -72,6 +78,15 @@ def attending(model: Any, inputs: dict[str, Any]) -> Any:
         raise
     except Exception:
         return layers(model.float(), inputs, 2)
+
+
+def mixing(model: Any, inputs: dict[str, Any]) -> dict[str, int]:
+    """How many modules mix tokens and do not attend, by their class."""
+    modules = dict(model.named_modules())
+    if "use_cache" in inspect.signature(model.forward).parameters:
+        inputs = inputs | {"use_cache": False}  # what is kept of a run changes the next one
+    found = mixers(model, modules, (), inputs, list(hear(model, inputs, 2).calls), (20, 24))
+    return dict(Counter(type(modules[name]).__name__ for name in found))
 
 
 def tried(measure: Any) -> Any:
@@ -88,17 +103,17 @@ def tried(measure: Any) -> Any:
 def one(kind: str) -> dict[str, Any]:
     """Measure one model, in a process of its own; what goes wrong is the answer."""
     torch.set_num_threads(1)
-    if hasattr(signal, "SIGALRM"):
-        signal.signal(signal.SIGALRM, _too_long)
-        signal.alarm(MOST)
+    if hasattr(signal, "ITIMER_PROF"):  # seconds of work: a machine that is busy with other things is slower
+        signal.signal(signal.SIGPROF, _too_long)
+        signal.setitimer(signal.ITIMER_PROF, MOST)
     try:
         return measured(kind)
     except (Exception, TimeoutError) as error:
         lines = str(error).strip().splitlines() or [""]
         return {"reason": f"{type(error).__name__}: {lines[0][:160]}"}
     finally:
-        if hasattr(signal, "SIGALRM"):
-            signal.alarm(0)
+        if hasattr(signal, "ITIMER_PROF"):
+            signal.setitimer(signal.ITIMER_PROF, 0)
 
 
 def _too_long(*_: Any) -> None:

@@ -18,6 +18,7 @@ from unmasked._private import flex_scores
 
 EQUAL = 1e-4  # share of the largest number up to which two results are the same
 IDS = torch.randperm(56, generator=torch.Generator().manual_seed(0)).add(4)[:48].view(2, 24)
+CACHES = ("cache", "past_key_values", "cache_params")  # as versions and models call it
 Model = Any
 
 
@@ -82,14 +83,15 @@ def kernels() -> Iterator[None]:
 
 def choose(model: Model, name: str) -> None:
     """Take an implementation of attention; that of FlashAttention without asking whether its kernel is there."""
-    if name != "flash_attention_2":
-        model.set_attn_implementation(name)
-        return
-    if not model._supports_flash_attn:
+    if name == "flash_attention_2" and not model._supports_flash_attn:
         raise ValueError("the model says that it does not support FlashAttention")
     for module in model.modules():
-        if hasattr(module, "config") and hasattr(module.config, "_attn_implementation_internal"):
-            module.config._attn_implementation_internal = name
+        if hasattr(getattr(module, "config", None), "_attn_implementation_internal"):
+            module.config._attn_implementation_internal = "eager" if name != "flash_attention_2" else name
+    if name not in ("eager", "flash_attention_2"):
+        model.set_attn_implementation(name)
+        if model.config._attn_implementation != name:
+            raise ValueError(f"set_attn_implementation changes nothing: it keeps {model.config._attn_implementation}")
 
 
 def gap(one: Tensor, other: Tensor) -> float:
@@ -144,8 +146,9 @@ class Trials:
         choose(self.model, "eager")
         found["left_padding"] = self._try(self.padded)
         found["left_padding_with_positions"] = self._try(lambda: self.padded(positions=True))
+        found["positions_from_zero"] = self._try(self.places)
         found["cache"] = self._try(self.cache_bytes)
-        for name in ("steps", "pieces", "crop", "reorder"):
+        for name in ("steps", "steps_with_positions", "pieces", "crop", "reorder"):
             found[name] = self._try(getattr(self, name))
         return found
 
@@ -226,23 +229,37 @@ class Trials:
             if "position_ids" not in self.names or self.decodes:
                 raise ValueError("it takes no position_ids")
             options["position_ids"] = (options[key].cumsum(-1) - 1).clamp_min(0)
+            return gap(self.out(ids, **options)[:, 5:], self.out(IDS[:1], position_ids=torch.arange(24)[None]))
         return gap(self.out(ids, **options)[:, 5:], self.out(IDS[:1]))
 
-    def _read(self, ids: Tensor, cache: Any = None) -> tuple[Tensor, Any]:
-        name = "past_key_values" if "past_key_values" in self.names else "cache_params"
-        made = self.run(ids, use_cache=True, **({} if cache is None else {name: cache}))
-        cache = getattr(made, name, None)
+    def places(self) -> float:
+        """Positions from zero, against none given."""
+        if "position_ids" not in self.names or self.decodes:
+            raise ValueError("it takes no position_ids")
+        return gap(self.out(IDS[:1], position_ids=torch.arange(24)[None]), self.out(IDS[:1]))
+
+    def _read(self, ids: Tensor, cache: Any = None, **options: Any) -> tuple[Tensor, Any]:
+        name = next((name for name in CACHES if name in self.names), CACHES[0])
+        made = self.run(ids, use_cache=True, **options, **({} if cache is None else {name: cache}))
+        cache = next((made[name] for name in CACHES if made.get(name) is not None), None)
         if cache is None:
             raise ValueError("it keeps no cache")
         return made.last_hidden_state, cache
 
-    def steps(self, sizes: tuple[int, ...] = (20, 1, 1, 1, 1)) -> float:
+    def steps(self, sizes: tuple[int, ...] = (20, 1, 1, 1, 1), positions: bool = False) -> float:
         """The text in steps, against the text at once."""
         cache, made = None, []
-        for part in IDS.split(sizes, 1):
-            x, cache = self._read(part, cache)
+        places = torch.arange(24).expand(2, -1)
+        for part, at in zip(IDS.split(sizes, 1), places.split(sizes, 1), strict=True):
+            x, cache = self._read(part, cache, **({"position_ids": at} if positions else {}))
             made.append(x)
         return gap(torch.cat(made, 1), self.out(IDS))
+
+    def steps_with_positions(self) -> float:
+        """The text in steps, with its positions."""
+        if "position_ids" not in self.names or self.decodes:
+            raise ValueError("it takes no position_ids")
+        return self.steps(positions=True)
 
     def pieces(self) -> float:
         """The text in two pieces, against the text at once."""
