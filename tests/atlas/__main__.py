@@ -15,7 +15,9 @@ import threading
 import time
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
 from hashlib import sha256
+from importlib import import_module
 from importlib.metadata import version
 from multiprocessing import get_context
 from pathlib import Path
@@ -24,7 +26,7 @@ from typing import Any
 from tqdm import tqdm
 
 from ..doctor.published import kinds
-from .measured import one
+from .measured import begin, one
 
 HERE = Path(__file__).parent
 MEASURING = ("hearing", "layers", "measured", "trials")
@@ -41,7 +43,7 @@ class Lane(threading.local):
     def measure(self, kind: str) -> dict[str, Any]:
         """Measure one model there."""
         if self.pool is None:
-            self.pool = ProcessPoolExecutor(1, mp_context=get_context("spawn"))
+            self.pool = ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=begin)
         try:
             return self.pool.submit(one, kind).result()
         except BrokenProcessPool:
@@ -59,7 +61,7 @@ def swept(kinds: list[str], kept: Path, workers: int) -> dict[str, dict[str, Any
     found: dict[str, dict[str, Any]] = {}
     if kept.exists():
         for line in kept.read_text("utf-8").splitlines():
-            if line.endswith("}"):  # the last may be cut off
+            with suppress(json.JSONDecodeError):  # a line that is cut off, of who was stopped while it was written
                 found |= json.loads(line)
     lane, left = Lane(), [kind for kind in kinds if kind not in found]
     kept.parent.mkdir(parents=True, exist_ok=True)
@@ -67,9 +69,14 @@ def swept(kinds: list[str], kept: Path, workers: int) -> dict[str, dict[str, Any
         for kind, record in zip(left, tqdm(threads.map(lane.measure, left), total=len(left), unit=" models"), strict=True):
             found[kind] = record
             if record != DIED:  # which may have been for want of memory
-                file.write(json.dumps({kind: record}) + "\n")
+                file.write(f"\n{json.dumps({kind: record})}")
             file.flush()
     return {kind: found[kind] for kind in kinds}
+
+
+def without(record: dict[str, Any]) -> dict[str, Any]:
+    """A record without what tells how it was made."""
+    return {key: each for key, each in record.items() if key not in ("seconds", "family", "year", "size")}
 
 
 def changes(before: dict[str, Any], after: dict[str, Any], at: str = "") -> list[str]:
@@ -119,15 +126,25 @@ def main() -> int:
     print(f"{len(made)} models measured, {len(found) - len(made)} not made, {time.perf_counter() - begun:.0f} s; {kept}")
     before = json.loads(RECORD.read_text("utf-8")) if RECORD.exists() else {"models": {}}
     known = {kind: each for kind, each in before["models"].items() if re.search(options.only, kind)}
-    told = changes(known, made)
+    told = changes(*({kind: without(each) for kind, each in models.items()} for models in (known, made)))
     print("\n".join(["", "Against the record:", *told] if told else ["", "As the record says."]))
     if options.write:
         write(made, {kind: each["reason"] for kind, each in found.items() if kind not in made})
     return 0
 
 
+def told_by_source(kind: str) -> dict[str, Any]:
+    """The folder of a model's code, and the year in its head: there is no other year that all models give."""
+    configuration = import_module("transformers.models.auto.configuration_auto")
+    folder = configuration.model_type_to_module_name(kind)
+    place = Path(configuration.__file__).parents[1] / folder
+    years = [re.search(r"Copyright (\d{4})", path.read_text("utf-8")) for path in sorted(place.glob("modeling_*.py"))]
+    return {"family": folder, "year": min((int(year[1]) for year in years if year), default=None)}
+
+
 def write(made: dict[str, Any], missing: dict[str, str]) -> None:
     """Write the record: a model a line, so that its history can be read."""
+    made = {kind: told_by_source(kind) | each for kind, each in made.items()}
     lines = ",\n".join(f"  {json.dumps(kind)}: {json.dumps(each)}" for kind, each in made.items())
     reasons = ",\n".join(f"  {json.dumps(kind)}: {json.dumps(each)}" for kind, each in missing.items())
     head = json.dumps({"measured": time.strftime("%Y-%m-%d"), **versions()})[1:-1]

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from unmasked.watching.heard import MATMULS, PRODUCTS, SDPA, SOFTMAXES, FunctionCall, names_of, watching
 
+MOST = 2**21  # scores of one layer
 LINEAR = {F.linear, torch.addmm}
 _WITHOUT_OWN = (nn.Softmax, nn.Dropout, nn.Identity)
 
@@ -77,6 +78,8 @@ class Hearing:
         if name is None or scores.dim() < 3:
             return
         queries, keys = scores.shape[-2:]
+        if scores.numel() > MOST:
+            raise ValueError(f"its tables of scores are {tuple(scores.shape)}, which takes too long")
         for first, second, product in reversed(self._products):
             sunk = keys - product.size(-1)  # a sink is one more column
             if product.size(-2) != queries or sunk not in (0, 1) or product.numel() // product.size(-1) * keys != scores.numel():
@@ -98,6 +101,8 @@ class Hearing:
             mask, causal, scale = call.argument(3, "attn_mask"), call.argument(5, "is_causal", False), call.kwargs.get("scale")
             query, key, value = (self._four(x) for x in (query, key, value))
             keys = key.repeat_interleave(query.size(1) // key.size(1), 1)
+            if query.size(-2) * keys.size(-2) * query.size(0) * query.size(1) > MOST:
+                raise ValueError(f"its queries are {tuple(query.shape)}, which takes too long")
             scores = query @ keys.mT * (query.size(-1) ** -0.5 if scale is None else scale)
             if mask is not None:
                 scores = scores.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else scores + mask

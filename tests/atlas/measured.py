@@ -6,6 +6,7 @@ import inspect
 import signal
 import time
 from collections import Counter
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -19,6 +20,7 @@ from .layers import layers
 from .trials import IDS, Trials, choose, examined, kernels, watched
 
 MOST = 45  # seconds of work that one model may take
+MEMORY = 8 * 2**30  # bytes of addresses
 SIZES = (2, 3, 4, 0)  # of `published.SIZES`, the first at which the model runs
 
 
@@ -100,9 +102,17 @@ def tried(measure: Any) -> Any:
         return f"not measured: {type(error).__name__}: {lines[0][:110]}"
 
 
+def begin() -> None:
+    """Begin a process that measures: one thread, and no more memory than there should be."""
+    torch.set_num_threads(1)
+    with suppress(ImportError):  # Windows has no such limit
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, resource.getrlimit(resource.RLIMIT_AS)[1]))
+
+
 def one(kind: str) -> dict[str, Any]:
     """Measure one model, in a process of its own; what goes wrong is the answer."""
-    torch.set_num_threads(1)
     if hasattr(signal, "ITIMER_PROF"):  # seconds of work: a machine that is busy with other things is slower
         signal.signal(signal.SIGPROF, _too_long)
         signal.setitimer(signal.ITIMER_PROF, MOST)

@@ -30,9 +30,9 @@ SIZES: tuple[dict[str, int], ...] = (
     {"heads": 4, "kv": 2, "head": 8, "layers": 3, "inner": 28, "tokens": 10, "image": 48, "patch": 8},
     # The atlas makes these: layers enough for each kind of a model that mixes kinds, and heads wide enough for turns
     # that a config deals out by numbers of features.
-    {"heads": 6, "kv": 2, "head": 24, "layers": 6, "inner": 20, "tokens": 24, "image": 32, "patch": 8, "chosen": 5, "chunk": 8},
-    {"heads": 4, "kv": 2, "head": 128, "layers": 4, "inner": 28, "tokens": 24, "image": 32, "patch": 8, "chosen": 5, "chunk": 8},
-    {"heads": 4, "kv": 2, "head": 64, "layers": 4, "inner": 28, "tokens": 24, "image": 32, "patch": 8, "chosen": 5, "chunk": 8},
+    {"heads": 6, "kv": 2, "head": 24, "layers": 6, "inner": 20, "tokens": 24, "image": 32, "patch": 8, "chosen": 5, "chunk": 8, "frames": 96},
+    {"heads": 4, "kv": 2, "head": 128, "layers": 4, "inner": 28, "tokens": 24, "image": 32, "patch": 8, "chosen": 5, "chunk": 8, "frames": 96},
+    {"heads": 4, "kv": 2, "head": 64, "layers": 4, "inner": 28, "tokens": 24, "image": 32, "patch": 8, "chosen": 5, "chunk": 8, "frames": 96},
 )
 EXAMINED = (0, 1)  # of the sizes, those at which the doctor examines
 ITEMS = (1, 2, 3)
@@ -62,6 +62,7 @@ RULES: tuple[tuple[str, str | int], ...] = (
     (r"(.*_)?(max_position_embeddings|n_positions|max_source_positions|max_target_positions)", 128),
     (r"sliding_window|attention_chunk_size|local_attention", 4),
     (r"index_topk", "chosen"),
+    (r"max_length", "frames"),
     (r"(mamba_)?chunk_size", "chunk"),
     (r"image_size", "image"),
     (r"patch_size", "patch"),
