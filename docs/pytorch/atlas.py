@@ -16,7 +16,7 @@
 # know** what is common and what is rare, which traps a model has, and how to ask your own.
 
 # %% tags=["imports"]
-from unmasked_lessons.figures.atlas import TRAITS, Atlas, Counts, Listing
+from unmasked_lessons.figures.atlas import Atlas, Counts, Listing
 
 # %% tags=["remove-cell"]
 atlas = Atlas()
@@ -28,8 +28,8 @@ decoders = sum(model.kind == "decoder" for model in atlas.models)
 #
 # A row is a model, and its name is its anchor: `#qwen3` at the end of this page's address leads to Qwen3<!--~ a name
 # -->. *Heads* are those of queries and those whose keys differ. *Sees* counts the layers, and the keys that a query
-# sees in them, in a model whose config asks for a window of four<!--~ the sweep's size -->. Each trait leads to the
-# page that explains it.
+# sees in them, in a model whose config asks for a window of four. Each trait leads to the page that explains it. The
+# year is the one in the head of the model's code.
 
 # %% tags=["hide-input"]
 #| script: ../../src/unmasked_lessons/figures/atlas.js
@@ -56,27 +56,26 @@ Counts(atlas, traps=True)
 # %% [markdown]
 # ## How each was asked
 #
-# | Asked | How |
-# | --- | --- |
-# | which keys a query sees | scores are heard as they go into the softmax; those that a mask put out of reach are counted |
-# | what turns, and in which pairs | the layer gets one token in all places: what still differs from place to place is turned, and two features are a pair if the sum of their squares stays |
-# | halves or interleaved | pairs are counted in the order of the projection's rows, where a model may reorder them |
-# | the base | from the angle between neighbors, pair by pair |
-# | norms | queries have one length, for each head or for all; other weights of the norm show whether it is learned, and whether it stands before the turning |
-# | what is added to scores | what is left of them without the products: nothing, a slope, numbers by distance |
-# | the scale, the cap, the sink | the slope of scores over products; scores a hundred thousand times as large; weights that do not sum to one |
-# | a gate | with other tokens and the same context, the output changes by a factor |
-# | a latent | all values of a text have a lower rank than they have features |
-# | bytes of the cache | tensors that a cache holds are counted, after texts of several lengths |
-# | packed texts | a token of the first text is changed, and the second one is looked at |
-# | FlashAttention and FlexAttention | their kernels are replaced by what they compute: it is tried how models call them |
+# - **Which keys a query sees.** Scores are heard as they go into the softmax. Those that no mask put out of reach are
+#   counted.
+# - **What turns.** A layer gets the same token in all places. What still differs from place to place is turned, and two
+#   features are a pair if the sum of their squares stays. Pairs are counted in the order of the projection's rows,
+#   because some models reorder them before they turn. The angle between neighbors, pair by pair, gives the base.
+# - **Norms.** Queries have one length, in each head or over all. Other weights of the norm show whether it is learned,
+#   and whether it stands before the turning.
+# - **What is added to scores** is left of them without the products: nothing, a slope, or numbers by distance.
+# - **Scale, cap and sink.** The scale is the slope of scores over products. A cap holds back scores that are a hundred
+#   thousand times as large. With a sink, weights do not sum to one.
+# - **A gate** multiplies: with other tokens and the same context, the output changes by a factor.
+# - **A latent.** All values of a text have a lower rank than they have features.
+# - **Packed texts.** A token of the first text is changed, and the second text is looked at.
+# - **Padding, steps, pieces, crop.** The same text is read in two ways, and the numbers are compared.
+# - **FlashAttention and FlexAttention.** Their kernels are replaced by the formula that they compute. What is tried is
+#   how a model calls them.
 #
-# <!--~ the record's: where something was not measured it says why -->
-# What could not be measured the [record](https://github.com/) names with its reason, and so it does with {{
-# len(atlas.missing) }} types of models that could not be made small or do not run without files, images or packages of
-# their own.
-
-# %% [markdown]
+# Where something could not be measured, the record says so, with the reason. It also names {{ len(atlas.missing) }}
+# types of models that were not made: they want files, images or packages of their own, or no rule makes them small.
+#
 # ## Ask your own
 #
 # From a clone of this site's repository, with its environment:
@@ -85,8 +84,8 @@ Counts(atlas, traps=True)
 # .venv/bin/python -m tests.atlas --only '^qwen3$' --show
 # ```
 #
-# Without `--only` it sweeps over all, goes on after a model that fails, and when it was stopped begins where it was. Its
-# last lines say what differs from the record.
+# Without `--only` it sweeps over all, goes on after a model that fails, and when it was stopped begins where it was.
+# Its last lines say what differs from the record.
 #
 # ## What to read next
 #

@@ -66,7 +66,9 @@ def swept(kinds: list[str], kept: Path, workers: int) -> dict[str, dict[str, Any
     lane, left = Lane(), [kind for kind in kinds if kind not in found]
     kept.parent.mkdir(parents=True, exist_ok=True)
     with kept.open("a", encoding="utf-8") as file, ThreadPoolExecutor(workers) as threads:
-        for kind, record in zip(left, tqdm(threads.map(lane.measure, left), total=len(left), unit=" models"), strict=True):
+        for kind, record in zip(
+            left, tqdm(threads.map(lane.measure, left), total=len(left), unit=" models"), strict=True
+        ):
             found[kind] = record
             if record != DIED:  # which may have been for want of memory
                 file.write(f"\n{json.dumps({kind: record})}")
@@ -106,12 +108,17 @@ def main() -> int:
     """Sweep, write the record, and say what changed."""
     parser = argparse.ArgumentParser(prog="python -m tests.atlas", description=__doc__.split("\n")[0])
     parser.add_argument("--only", default="", help="a pattern that the types of models match")
-    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes; as many as cores by default")
+    parser.add_argument(
+        "--workers", type=int, default=os.cpu_count() or 1, help="processes; as many as cores by default"
+    )
     parser.add_argument("--write", action="store_true", help="write the project's record, which pages quote")
     parser.add_argument("--show", action="store_true", help="print what was measured")
     parser.add_argument("--fresh", action="store_true", help="measure again what a run before has kept")
     options = parser.parse_args()
-    sources = b"".join(path.read_bytes() for path in [*(HERE / f"{each}.py" for each in MEASURING), HERE.parent / "doctor/published.py"])
+    sources = b"".join(
+        path.read_bytes()
+        for path in [*(HERE / f"{each}.py" for each in MEASURING), HERE.parent / "doctor/published.py"]
+    )
     name = sha256(sources + repr(versions()).encode()).hexdigest()[:12]
     kept = ROOT / "build/atlas" / f"{name}.jsonl"
     if options.fresh:
@@ -123,7 +130,9 @@ def main() -> int:
     for kind, each in found.items():
         if options.show or "reason" in each:
             print(f"{kind}: {json.dumps(each) if kind in made else 'not made: ' + each['reason']}")
-    print(f"{len(made)} models measured, {len(found) - len(made)} not made, {time.perf_counter() - begun:.0f} s; {kept}")
+    print(
+        f"{len(made)} models measured, {len(found) - len(made)} not made, {time.perf_counter() - begun:.0f} s; {kept}"
+    )
     before = json.loads(RECORD.read_text("utf-8")) if RECORD.exists() else {"models": {}}
     known = {kind: each for kind, each in before["models"].items() if re.search(options.only, kind)}
     told = changes(*({kind: without(each) for kind, each in models.items()} for models in (known, made)))

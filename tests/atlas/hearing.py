@@ -82,7 +82,11 @@ class Hearing:
             raise ValueError(f"its tables of scores are {tuple(scores.shape)}, which takes too long")
         for first, second, product in reversed(self._products):
             sunk = keys - product.size(-1)  # a sink is one more column
-            if product.size(-2) != queries or sunk not in (0, 1) or product.numel() // product.size(-1) * keys != scores.numel():
+            if (
+                product.size(-2) != queries
+                or sunk not in (0, 1)
+                or product.numel() // product.size(-1) * keys != scores.numel()
+            ):
                 continue
             if first.size(-2) == queries and second.size(-1) == keys - sunk:
                 made = [self._four(x) for x in (first, second.mT, scores, weights)]
@@ -98,7 +102,11 @@ class Hearing:
         query, key, value = (call.argument(n, name) for n, name in enumerate(("query", "key", "value")))
         name = self._owner(call.name)
         if name is not None and query.dim() > 2:
-            mask, causal, scale = call.argument(3, "attn_mask"), call.argument(5, "is_causal", False), call.kwargs.get("scale")
+            mask, causal, scale = (
+                call.argument(3, "attn_mask"),
+                call.argument(5, "is_causal", False),
+                call.kwargs.get("scale"),
+            )
             query, key, value = (self._four(x) for x in (query, key, value))
             keys = key.repeat_interleave(query.size(1) // key.size(1), 1)
             if query.size(-2) * keys.size(-2) * query.size(0) * query.size(1) > MOST:
@@ -156,7 +164,12 @@ def hear(model: nn.Module, inputs: dict[str, Any], items: int, names: tuple[str,
 
     handles = [hearing.modules[name].register_forward_hook(leave(name)) for name in names]
     try:
-        with torch.no_grad(), watching(names_of(model), hearing.run, SOFTMAXES | MATMULS | PRODUCTS | LINEAR | {Tensor.bmm, Tensor.baddbmm}):
+        with (
+            torch.no_grad(),
+            watching(
+                names_of(model), hearing.run, SOFTMAXES | MATMULS | PRODUCTS | LINEAR | {Tensor.bmm, Tensor.baddbmm}
+            ),
+        ):
             model(**inputs)
     finally:
         for handle in handles:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -53,9 +53,9 @@ def layers(model: nn.Module, inputs: dict[str, Any], items: int) -> list[dict[st
 
     def note(name: str, change: Any = None, jitters: bool = False, **options: Any) -> None:
         try:
-            with given(model, crosses, change) if change else _nothing():
-                with changed(model, **jitter) if jitters else _nothing():
-                    runs[name] = hear(model, inputs, items, names, **options)
+            other = given(model, crosses, change) if change else nullcontext()
+            with other, changed(model, **jitter) if jitters else nullcontext():
+                runs[name] = hear(model, inputs, items, names, **options)
         except Exception as error:
             runs[name] = f"{type(error).__name__}: {str(error)[:80]}"
 
@@ -82,12 +82,9 @@ def layers(model: nn.Module, inputs: dict[str, Any], items: int) -> list[dict[st
     return list(kinds.values())
 
 
-@contextmanager
-def _nothing() -> Iterator[None]:
-    yield
-
-
-def traits(calls: dict[str, Call | None], outputs: dict[str, Any], earlier: list[Call], linear: list[Tensor]) -> dict[str, Any]:
+def traits(
+    calls: dict[str, Call | None], outputs: dict[str, Any], earlier: list[Call], linear: list[Tensor]
+) -> dict[str, Any]:
     """What one module's calls show."""
     call = calls["plain"]
     assert call is not None
@@ -139,7 +136,9 @@ def sees(seen: Tensor) -> str:
     seen = seen[:, 0]
     if not seen.eq(seen[:1]).all():
         counts = seen.sum(-1)
-        return f"keys that the content chooses, at most {int(counts.max())}" if counts.max() < seen.size(-1) else "other"
+        return (
+            f"keys that the content chooses, at most {int(counts.max())}" if counts.max() < seen.size(-1) else "other"
+        )
     grid = seen[0]
     queries, count = grid.shape
     place = torch.arange(queries)[:, None] + (count - queries), torch.arange(count)[None]
@@ -169,7 +168,12 @@ def scores(call: Call, large: Call | None, before: float) -> dict[str, Any]:
     query, key = call.query.double(), call.key.double()
     key = key.repeat_interleave(query.size(1) // key.size(1), 1) if key.size(1) != query.size(1) else key
     if key.size(0) != query.size(0):
-        return {"scale": "not measured: items of queries and keys differ", "added": "not measured", "cap": None, "sink": None}
+        return {
+            "scale": "not measured: items of queries and keys differ",
+            "added": "not measured",
+            "cap": None,
+            "sink": None,
+        }
     product, made = query @ key.mT, call.scores.double()
     allowed = seen_in(call)
     if made.shape != product.shape:
@@ -186,7 +190,9 @@ def scores(call: Call, large: Call | None, before: float) -> dict[str, Any]:
             found["added"] = "what depends on the content"
         else:
             found["scale"] = scale_of(slope * before, query.size(-1))
-            found["added"] = added((made - slope * product).masked_fill(~allowed, torch.nan)[0], made[allowed].abs().max())
+            found["added"] = added(
+                (made - slope * product).masked_fill(~allowed, torch.nan)[0], made[allowed].abs().max()
+            )
     else:
         found["scale"], found["added"] = "not measured: a single item", "not measured: a single item"
     total = call.weights.sum(-1)
@@ -337,7 +343,9 @@ def norm(x: Tensor, jittered: Call | None, flat_jittered: Call | None, turns: An
         return told | {"learned": "not measured"}
     told["learned"] = not any(lengths(getattr(jittered, role)))
     if told["learned"] and flat_jittered is not None and isinstance(turns, dict):
-        told["stands"] = "before turning" if isinstance(turning(getattr(flat_jittered, role)), dict) else "after turning"
+        told["stands"] = (
+            "before turning" if isinstance(turning(getattr(flat_jittered, role)), dict) else "after turning"
+        )
     return told
 
 

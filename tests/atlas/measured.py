@@ -49,7 +49,7 @@ def made(kind: str) -> tuple[Any, dict[str, Any], int]:
 
 def measured(kind: str) -> dict[str, Any]:
     """The record of one model."""
-    begun = time.perf_counter()
+    begun = time.process_time()
     with quiet(), kernels():
         model, inputs, size = made(kind)
         config = model.config
@@ -68,7 +68,7 @@ def measured(kind: str) -> dict[str, Any]:
         choose(model, "eager")
         record["mixers"] = tried(lambda: mixing(model, inputs)) if "causal" in record else {}
         record["layers"] = tried(lambda: attending(model, inputs))
-    return {**record, "seconds": round(time.perf_counter() - begun, 1)}
+    return {**record, "seconds": round(time.process_time() - begun, 1)}
 
 
 def attending(model: Any, inputs: dict[str, Any]) -> Any:

@@ -1,4 +1,4 @@
-"""What a model does that surprises: packed texts that meet, padding that shows, a cache that differs; each by a trial."""
+"""What a model does that surprises, by trials: packed texts that meet, padding that shows, a cache that differs."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import math
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -32,7 +33,9 @@ def flash(q: Tensor, k: Tensor, v: Tensor, dropout_p: float = 0.0, softmax_scale
     scores = scores if not softcap else softcap * torch.tanh(scores / softcap)
     ahead = torch.arange(k.size(2))[None] - torch.arange(q.size(2))[:, None] - (k.size(2) - q.size(2))
     left, right = window_size[0], 0 if causal else window_size[1]
-    hidden = ((ahead > right) if right >= 0 else ahead.new_zeros(ahead.shape).bool()) | ((ahead < -left) if left >= 0 else False)
+    hidden = ((ahead > right) if right >= 0 else ahead.new_zeros(ahead.shape).bool()) | (
+        (ahead < -left) if left >= 0 else False
+    )
     scores = scores.masked_fill(hidden, -torch.inf)
     if s_aux is not None:
         sink = s_aux.view(1, -1, 1, 1).expand(*scores.shape[:3], 1).to(scores)
@@ -45,9 +48,12 @@ def flash_varlen(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_seqle
                  causal: bool = False, window_size: tuple[int, int] = (-1, -1), softcap: float = 0.0,
                  s_aux: Tensor | None = None, deterministic: bool = False) -> Tensor:  # fmt: skip
     """The same for texts in one row."""
-    ends = zip(cu_seqlens_q.tolist(), cu_seqlens_q[1:].tolist(), cu_seqlens_k.tolist(), cu_seqlens_k[1:].tolist())
-    told = {"softmax_scale": softmax_scale, "causal": causal, "window_size": window_size, "softcap": softcap}
-    each = [flash(q[a:b][None], k[c:d][None], v[c:d][None], s_aux=s_aux, **told)[0] for a, b, c, d in ends]  # type: ignore[arg-type]
+    told: dict[str, Any] = {"softmax_scale": softmax_scale, "causal": causal, "window_size": window_size}
+    texts = [pairwise(ends.tolist()) for ends in (cu_seqlens_q, cu_seqlens_k)]
+    each = [
+        flash(q[a:b][None], k[c:d][None], v[c:d][None], softcap=softcap, s_aux=s_aux, **told)[0]
+        for (a, b), (c, d) in zip(*texts, strict=True)
+    ]
     return torch.cat(each)
 
 
@@ -135,13 +141,17 @@ class Trials:
     def all(self) -> dict[str, Any]:
         """Each trial's answer."""
         found: dict[str, Any] = {}
-        found["implementations"] = {n: self._try(lambda n=n: self.like_eager(n)) for n in ("sdpa", "flex_attention", "flash_attention_2")}
+        found["implementations"] = {
+            n: self._try(lambda n=n: self.like_eager(n)) for n in ("sdpa", "flex_attention", "flash_attention_2")
+        }
         choose(self.model, "eager")
         if not self.text:
             return found
         found["causal"] = self._try(lambda: not bool((self.reaches(IDS, 20)[:20] > EQUAL).any()))
         found["packed"] = {n: self._try(lambda n=n: self.packed(n)) for n in ("eager", "sdpa", "flash_attention_2")}
-        found["mask_of_four_axes"] = {n: self._try(lambda n=n: self.four_axes(n, found["causal"])) for n in ("eager", "sdpa")}
+        found["mask_of_four_axes"] = {
+            n: self._try(lambda n=n: self.four_axes(n, found["causal"])) for n in ("eager", "sdpa")
+        }
         found["output_attentions"] = {n: self._try(lambda n=n: self.gives_weights(n)) for n in ("eager", "sdpa")}
         choose(self.model, "eager")
         found["left_padding"] = self._try(self.padded)
@@ -168,7 +178,11 @@ class Trials:
             choose(self.model, each)
             with torch.no_grad():
                 made = self.out(IDS) if self.text else self.model(**self.inputs)
-            found.append(made if isinstance(made, Tensor) else next(x for x in made.values() if isinstance(x, Tensor) and x.is_floating_point()))
+            found.append(
+                made
+                if isinstance(made, Tensor)
+                else next(x for x in made.values() if isinstance(x, Tensor) and x.is_floating_point())
+            )
         return gap(found[1], found[0])
 
     def packed(self, name: str) -> dict[str, Any]:
@@ -185,7 +199,9 @@ class Trials:
         }
         found: dict[str, Any] = {}
         for case, (rows, options) in cases.items():
-            options = {key: x for key, x in options.items() if key in self.names or key != "use_cache" or self._caches()}
+            options = {
+                key: x for key, x in options.items() if key in self.names or key != "use_cache" or self._caches()
+            }
 
             def leak(rows: int = rows, options: dict[str, Any] = options) -> str:
                 moved = self.reaches(IDS[:rows], 7, position_ids=places.expand(rows, -1), **options)[10:].max()
@@ -204,7 +220,11 @@ class Trials:
         allowed = torch.ones(count, count, dtype=torch.bool)
         allowed = allowed.tril() if causal is True else allowed
         allowed[:, 1] = torch.arange(count) == 1
-        mask = allowed if name == "sdpa" else torch.zeros(count, count).masked_fill(~allowed, torch.finfo(torch.float32).min)
+        mask = (
+            allowed
+            if name == "sdpa"
+            else torch.zeros(count, count).masked_fill(~allowed, torch.finfo(torch.float32).min)
+        )
         key = "decoder_attention_mask" if self.decodes else "attention_mask"
         moved = self.reaches(IDS[:1], 1, **{key: mask[None, None]})
         moved[1] = 0
@@ -219,7 +239,9 @@ class Trials:
         if not there:
             return "none"
         sums = torch.cat([x.sum(-1).flatten() for x in there])
-        return f"{len(there)} tables" + ("" if float((sums - 1).abs().max()) < 1e-3 else ", whose rows do not sum to one")
+        return f"{len(there)} tables" + (
+            "" if float((sums - 1).abs().max()) < 1e-3 else ", whose rows do not sum to one"
+        )
 
     def padded(self, positions: bool = False) -> float:
         """A text with padding before it, against the text alone."""
@@ -333,4 +355,8 @@ def examined(model: Model, inputs: dict[str, Any]) -> dict[str, Any]:
     from unmasked_doctor import diagnose_model
 
     report = diagnose_model(copy.deepcopy(model), inputs)
-    return {"verdict": report.verdict, "named": sorted(set(map(str, report.causes))), "unwatched": len(report.unwatched)}
+    return {
+        "verdict": report.verdict,
+        "named": sorted(set(map(str, report.causes))),
+        "unwatched": len(report.unwatched),
+    }

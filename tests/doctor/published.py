@@ -30,9 +30,45 @@ SIZES: tuple[dict[str, int], ...] = (
     {"heads": 4, "kv": 2, "head": 8, "layers": 3, "inner": 28, "tokens": 10, "image": 48, "patch": 8},
     # The atlas makes these: layers enough for each kind of a model that mixes kinds, and heads wide enough for turns
     # that a config deals out by numbers of features.
-    {"heads": 6, "kv": 2, "head": 24, "layers": 6, "inner": 20, "tokens": 24, "image": 32, "patch": 8, "chosen": 5, "chunk": 8, "frames": 96},
-    {"heads": 4, "kv": 2, "head": 128, "layers": 4, "inner": 28, "tokens": 24, "image": 32, "patch": 8, "chosen": 5, "chunk": 8, "frames": 96},
-    {"heads": 4, "kv": 2, "head": 64, "layers": 4, "inner": 28, "tokens": 24, "image": 32, "patch": 8, "chosen": 5, "chunk": 8, "frames": 96},
+    {
+        "heads": 6,
+        "kv": 2,
+        "head": 24,
+        "layers": 6,
+        "inner": 20,
+        "tokens": 24,
+        "image": 32,
+        "patch": 8,
+        "chosen": 5,
+        "chunk": 8,
+        "frames": 96,
+    },
+    {
+        "heads": 4,
+        "kv": 2,
+        "head": 128,
+        "layers": 4,
+        "inner": 28,
+        "tokens": 24,
+        "image": 32,
+        "patch": 8,
+        "chosen": 5,
+        "chunk": 8,
+        "frames": 96,
+    },
+    {
+        "heads": 4,
+        "kv": 2,
+        "head": 64,
+        "layers": 4,
+        "inner": 28,
+        "tokens": 24,
+        "image": 32,
+        "patch": 8,
+        "chosen": 5,
+        "chunk": 8,
+        "frames": 96,
+    },
 )
 EXAMINED = (0, 1)  # of the sizes, those at which the doctor examines
 ITEMS = (1, 2, 3)
@@ -69,7 +105,10 @@ RULES: tuple[tuple[str, str | int], ...] = (
     (r"(.*_)?(pad|bos|eos|decoder_start|sep|cls|unk|mask)_token_id", 1),
 )
 # What no rule says: which layers are of which kind.
-MORE: dict[str, dict[str, Any]] = {"bamba": {"attn_layer_indices": [1]}, "gpt_neo": {"attention_types": [[["global", "local"], 2]], "num_layers": 4}}
+MORE: dict[str, dict[str, Any]] = {
+    "bamba": {"attn_layer_indices": [1]},
+    "gpt_neo": {"attention_types": [[["global", "local"], 2]], "num_layers": 4},
+}
 KEPT = ("RULES", "all but the heads' sizes", "layers and words alone", "also what a config leaves open")
 
 

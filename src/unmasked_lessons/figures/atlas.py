@@ -1,4 +1,4 @@
-"""The atlas: what each model of transformers attends with, read from the record that ``python -m tests.atlas`` makes."""
+"""What each model of transformers attends with, read from the record that ``python -m tests.atlas`` makes."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Model:
 
 
 class Trait(NamedTuple):
-    """A trait or a trap: its name, the page that explains it, whether a model has it, and of which models it is asked."""
+    """A trait or a trap: its name, the page that explains it, which models have it, and of which it is asked."""
 
     label: str
     page: str
@@ -114,7 +114,11 @@ def _nowhere(model: Model) -> bool:
 
 
 TRAITS: dict[str, Trait] = {
-    "grouped": Trait("grouped heads", "grouped.py#which-head-uses-which", lambda m: any(1 < x["key_heads"] < x["heads"] for x in m.layers)),
+    "grouped": Trait(
+        "grouped heads",
+        "grouped.py#which-head-uses-which",
+        lambda m: any(1 < x["key_heads"] < x["heads"] for x in m.layers),
+    ),
     "one-key": Trait("one key head", "grouped.py", lambda m: any(x["key_heads"] == 1 < x["heads"] for x in m.layers)),
     "latent": Trait("values of a latent", "grouped.py#a-latent-for-all-heads", lambda m: m.any("latent")),
     "shared": Trait("keys of an earlier layer", "models.py", lambda m: m.any("keys", "those of an earlier layer")),
@@ -122,40 +126,166 @@ TRAITS: dict[str, Trait] = {
     "window": Trait("a window", "long.py#sliding-windows", lambda m: m.sees("window before")),
     "both-sides": Trait("a window on both sides", "long.py#sliding-windows", lambda m: m.sees("both sides")),
     "chunk": Trait("chunks", "long.py#sliding-windows", lambda m: m.sees("a chunk") or m.sees("a block")),
-    "chosen": Trait("keys chosen by content", "linear.py#sparse-attention-choose-then-attend", lambda m: m.sees("content chooses")),
-    "state": Trait("layers that mix tokens otherwise", "linear.py", lambda m: bool(m.trial("mixers")), lambda m: isinstance(m.trial("mixers"), Mapping) and m.kind == "decoder"),
+    "chosen": Trait(
+        "keys chosen by content", "linear.py#sparse-attention-choose-then-attend", lambda m: m.sees("content chooses")
+    ),
+    "state": Trait(
+        "layers that mix tokens otherwise",
+        "linear.py",
+        lambda m: bool(m.trial("mixers")),
+        lambda m: isinstance(m.trial("mixers"), Mapping) and m.kind == "decoder",
+    ),
     "sink": Trait("a sink", "long.py#two-things-called-sink", lambda m: m.any("sink", True)),
     "cap": Trait("a soft-cap", "long.py#a-soft-cap-comes-before-the-mask", lambda m: m.any("cap")),
-    "halves": Trait("turns halves", "positions.py#halves-or-interleaved-which-is-mine", lambda m: m.turns("pairs", "halves")),
-    "interleaved": Trait("turns interleaved pairs", "positions.py#halves-or-interleaved-which-is-mine", lambda m: m.turns("pairs", "interleaved")),
-    "part": Trait("turns a part", "positions.py#what-a-checkpoints-config-says", lambda m: any(isinstance(x["turns"], dict) and x["turns"]["share"] < 1 for x in m.layers)),
-    "slope": Trait("a slope by distance", "positions.py#alibi-slopes-and-sign", lambda m: m.any("added", "a slope by distance")),
-    "by-distance": Trait("learned numbers by distance", "positions.py", lambda m: m.any("added", "numbers by distance")),
-    "by-place": Trait("numbers by place", "positions.py#rows-and-columns-or-no-positions-at-all", lambda m: m.any("added", "numbers by place")),
+    "halves": Trait(
+        "turns halves", "positions.py#halves-or-interleaved-which-is-mine", lambda m: m.turns("pairs", "halves")
+    ),
+    "interleaved": Trait(
+        "turns interleaved pairs",
+        "positions.py#halves-or-interleaved-which-is-mine",
+        lambda m: m.turns("pairs", "interleaved"),
+    ),
+    "part": Trait(
+        "turns a part",
+        "positions.py#what-a-checkpoints-config-says",
+        lambda m: any(isinstance(x["turns"], dict) and x["turns"]["share"] < 1 for x in m.layers),
+    ),
+    "slope": Trait(
+        "a slope by distance", "positions.py#alibi-slopes-and-sign", lambda m: m.any("added", "a slope by distance")
+    ),
+    "by-distance": Trait(
+        "learned numbers by distance", "positions.py", lambda m: m.any("added", "numbers by distance")
+    ),
+    "by-place": Trait(
+        "numbers by place",
+        "positions.py#rows-and-columns-or-no-positions-at-all",
+        lambda m: m.any("added", "numbers by place"),
+    ),
     "some-nowhere": Trait("layers without positions", "positions.py#rows-and-columns-or-no-positions-at-all", _far),
-    "norm": Trait("norms of queries and keys", "models.py#qwen3-a-norm-on-every-query-and-key", lambda m: m.normed("over", "each head", "all heads")),
-    "norm-all": Trait("a norm over all heads", "models.py#qwen3-a-norm-on-every-query-and-key", lambda m: m.normed("over", "all heads")),
-    "norm-after": Trait("a norm after turning", "models.py#qwen3-a-norm-on-every-query-and-key", lambda m: m.normed("stands", "after turning")),
-    "scale": Trait("another scale", "scale.py", lambda m: any(not x["scale"].startswith(("1/sqrt", "not measured")) for x in m.layers)),
+    "norm": Trait(
+        "norms of queries and keys",
+        "models.py#qwen3-a-norm-on-every-query-and-key",
+        lambda m: m.normed("over", "each head", "all heads"),
+    ),
+    "norm-all": Trait(
+        "a norm over all heads",
+        "models.py#qwen3-a-norm-on-every-query-and-key",
+        lambda m: m.normed("over", "all heads"),
+    ),
+    "norm-after": Trait(
+        "a norm after turning",
+        "models.py#qwen3-a-norm-on-every-query-and-key",
+        lambda m: m.normed("stands", "after turning"),
+    ),
+    "scale": Trait(
+        "another scale",
+        "scale.py",
+        lambda m: any(not x["scale"].startswith(("1/sqrt", "not measured")) for x in m.layers),
+    ),
     "gate": Trait("a gate", "models.py#qwen3-next-a-gate-on-what-was-found", lambda m: m.any("gate", True)),
-    "biases": Trait("biases", "layouts.py", lambda m: any(set("qkv") & set(x["biases"]) for x in m.layers if not x["biases"].startswith("not"))),
-    "packs": Trait("packs by position_ids alone", "packing.py#models-of-transformers-only-without-a-cache", _packs("plain", "isolated"), _asked("plain")),
-    "meet": Trait("packed texts meet", "packing.py#models-of-transformers-only-without-a-cache", _packs("plain", "leaks"), _asked("plain"), True),
-    "two-rows": Trait("with FlashAttention two packed rows meet", "packing.py#models-of-transformers-only-without-a-cache", _packs("two rows", "leaks", "flash_attention_2"), _asked("two rows", "flash_attention_2"), True),
-    "padding": Trait("padding on the left shows", "cache.py#padding-on-the-left", _off("left_padding"), _said("left_padding"), True),
-    "padding-placed": Trait("padding shows, with positions too", "cache.py#padding-on-the-left", _off("left_padding_with_positions"), _said("left_padding_with_positions"), True),
-    "places": Trait("positions begin elsewhere", "cache.py#positions-go-on-counting", _off("positions_from_zero"), _said("positions_from_zero"), True),
-    "steps": Trait("steps need position_ids", "cache.py#positions-go-on-counting", lambda m: m.off("steps") and not m.off("steps_with_positions"), _said("steps"), True),
-    "steps-off": Trait("steps differ from one pass", "cache.py#prefill-chunks-steps", lambda m: m.off("steps") and (m.off("steps_with_positions") or m.trial("steps_with_positions") is None), _said("steps"), True),
+    "biases": Trait(
+        "biases",
+        "layouts.py",
+        lambda m: any(set("qkv") & set(x["biases"]) for x in m.layers if not x["biases"].startswith("not")),
+    ),
+    "packs": Trait(
+        "packs by position_ids alone",
+        "packing.py#where-do-positions-begin",
+        _packs("plain", "isolated"),
+        _asked("plain"),
+    ),
+    "meet": Trait(
+        "packed texts meet", "packing.py#where-do-positions-begin", _packs("plain", "leaks"), _asked("plain"), True
+    ),
+    "two-rows": Trait(
+        "with FlashAttention two packed rows meet",
+        "packing.py#where-do-positions-begin",
+        _packs("two rows", "leaks", "flash_attention_2"),
+        _asked("two rows", "flash_attention_2"),
+        True,
+    ),
+    "padding": Trait(
+        "padding on the left shows", "cache.py#padding-on-the-left", _off("left_padding"), _said("left_padding"), True
+    ),
+    "padding-placed": Trait(
+        "padding shows, with positions too",
+        "cache.py#padding-on-the-left",
+        _off("left_padding_with_positions"),
+        _said("left_padding_with_positions"),
+        True,
+    ),
+    "places": Trait(
+        "positions begin elsewhere",
+        "cache.py#positions-go-on-counting",
+        _off("positions_from_zero"),
+        _said("positions_from_zero"),
+        True,
+    ),
+    "steps": Trait(
+        "steps need position_ids",
+        "cache.py#positions-go-on-counting",
+        lambda m: m.off("steps") and not m.off("steps_with_positions"),
+        _said("steps"),
+        True,
+    ),
+    "steps-off": Trait(
+        "steps differ from one pass",
+        "cache.py#prefill-chunks-steps",
+        lambda m: m.off("steps") and (m.off("steps_with_positions") or m.trial("steps_with_positions") is None),
+        _said("steps"),
+        True,
+    ),
     "pieces": Trait("a second piece differs", "cache.py#prefill-chunks-steps", _off("pieces"), _said("pieces"), True),
-    "crop": Trait("crop does not bring it back", "serving.py#what-was-refused-must-go", lambda m: m.off("crop", "gap"), _said("crop", "gap"), True),
-    "four-axes": Trait("a mask of four axes does not hide", "packing.py#what-their-attention_mask-means", lambda m: m.trial("mask_of_four_axes", "eager") is False, _said("mask_of_four_axes", "eager"), True),
-    "unheard": Trait("watch hears nothing as loaded", "watching.py#what-watch-cannot-see", lambda m: m.trial("watch", "heard") == 0, lambda m: bool(m.layers), True),
-    "sdpa": Trait("sdpa gives other numbers", "watching.py#weights-from-transformers-itself", _off("implementations", "sdpa"), _said("implementations", "sdpa"), True),
-    "flex": Trait("flex gives other numbers", "flex.py", _off("implementations", "flex_attention"), _said("implementations", "flex_attention"), True),
-    "flash": Trait("FlashAttention gives other numbers", "kernels.py", _off("implementations", "flash_attention_2"), _said("implementations", "flash_attention_2"), True),
-    "no-weights": Trait("eager gives no weights", "watching.py#weights-from-transformers-itself", lambda m: m.trial("output_attentions", "eager") == "none", lambda m: bool(m.layers) and m.trial("output_attentions", "eager") is not None, True),
-}  # fmt: skip
+    "crop": Trait(
+        "crop does not bring it back",
+        "serving.py#what-was-refused-must-go",
+        lambda m: m.off("crop", "gap"),
+        _said("crop", "gap"),
+        True,
+    ),
+    "four-axes": Trait(
+        "a mask of four axes does not hide",
+        "packing.py#what-their-attention_mask-means",
+        lambda m: m.trial("mask_of_four_axes", "eager") is False,
+        _said("mask_of_four_axes", "eager"),
+        True,
+    ),
+    "unheard": Trait(
+        "watch hears nothing as loaded",
+        "watching.py#what-watch-cannot-see",
+        lambda m: m.trial("watch", "heard") == 0,
+        lambda m: bool(m.layers),
+        True,
+    ),
+    "sdpa": Trait(
+        "sdpa gives other numbers",
+        "watching.py#weights-from-transformers-itself",
+        _off("implementations", "sdpa"),
+        _said("implementations", "sdpa"),
+        True,
+    ),
+    "flex": Trait(
+        "flex gives other numbers",
+        "flex.py",
+        _off("implementations", "flex_attention"),
+        _said("implementations", "flex_attention"),
+        True,
+    ),
+    "flash": Trait(
+        "FlashAttention gives other numbers",
+        "kernels.py",
+        _off("implementations", "flash_attention_2"),
+        _said("implementations", "flash_attention_2"),
+        True,
+    ),
+    "no-weights": Trait(
+        "eager gives no weights",
+        "watching.py#weights-from-transformers-itself",
+        lambda m: m.trial("output_attentions", "eager") == "none",
+        lambda m: bool(m.layers) and m.trial("output_attentions", "eager") is not None,
+        True,
+    ),
+}
 """The traits and traps of the atlas, by their anchors."""
 
 
@@ -228,12 +358,12 @@ class Listing:
         self.atlas = atlas
 
     def __repr__(self) -> str:
-        return "\n".join(f"{m.name}: {', '.join(TRAITS[each].label for each in self._of(m))}" for m in self.atlas.models)
+        return "\n".join(
+            f"{m.name}: {', '.join(TRAITS[each].label for each in self._of(m))}" for m in self.atlas.models
+        )
 
     def _of(self, model: Model, *, trap: bool | None = None) -> list[str]:
-        return [
-            name for name, t in TRAITS.items() if trap in (None, t.trap) and t.of(model) and t.has(model)
-        ]
+        return [name for name, t in TRAITS.items() if trap in (None, t.trap) and t.of(model) and t.has(model)]
 
     def _repr_html_(self) -> str:
         kinds = sorted({m.kind for m in self.atlas.models})
@@ -241,7 +371,9 @@ class Listing:
         options = [(f"t-{name}", f"{t.label} ({counts[name]})", t.trap) for name, t in TRAITS.items() if counts[name]]
         of_kind = "".join(f'<option value="k-{kind}">{kind}</option>' for kind in kinds)
         traits, traps = (
-            "".join(f'<option value="{value}">{escape(label)}</option>' for value, label, each in options if each == trap)
+            "".join(
+                f'<option value="{value}">{escape(label)}</option>' for value, label, each in options if each == trap
+            )
             for trap in (False, True)
         )
         chosen = [f"k-{kind}" for kind in kinds] + [value for value, *_ in options]
@@ -271,9 +403,11 @@ class Listing:
             ", ".join(map(_link, self._of(model, trap=True))),
         )
         named = "".join(
-            f'<td data-of="{of}">{cell}</td>' if cell else "<td></td>" for of, cell in zip(COLUMNS[1:], cells, strict=True)
+            f'<td data-of="{of}">{cell}</td>' if cell else "<td></td>"
+            for of, cell in zip(COLUMNS[1:], cells, strict=True)
         )
-        return f'<tr id="{model.name}" class="{classes}"><th scope="row"><a href="#{model.name}">{model.name}</a></th>{named}</tr>'
+        name = f'<th scope="row"><a href="#{model.name}">{model.name}</a></th>'
+        return f'<tr id="{model.name}" class="{classes}">{name}{named}</tr>'
 
 
 COLUMNS = ("Model", "Kind", "Year", "Heads", "Positions", "Sees", "Traits", "Traps")
@@ -294,5 +428,9 @@ def _placed(layer: Mapping[str, Any]) -> str:
     turns = layer["turns"]
     if isinstance(turns, dict):
         part = "" if turns["share"] == 1 else f", {turns['share']:.0%}"
-        return f"{turns['pairs']}{part}, base {turns['base']:,.0f}" if isinstance(turns["base"], float) else f"{turns['pairs']}{part}"
+        return (
+            f"{turns['pairs']}{part}, base {turns['base']:,.0f}"
+            if isinstance(turns["base"], float)
+            else f"{turns['pairs']}{part}"
+        )
     return escape(layer["added"] or turns or "none here")
