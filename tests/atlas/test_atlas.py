@@ -34,11 +34,11 @@ DRAWN = random.Random(int(sha256(SOURCES).hexdigest(), 16)).sample(QUICK, 4)
 def test_a_drawn_model_is_as_the_record_has_it(kind: str) -> None:
     record, found = ATLAS.record, one(kind)
     assert "reason" not in found
-    known = sweep.without(record["models"][kind])
+    known, found = ({n: x for n, x in sweep.without(of).items() if n != "doctor"} for of in (record["models"][kind], found))
     if {name: record[name].partition("+")[0] for name in ("transformers", "torch")} == {
         name: each.partition("+")[0] for name, each in sweep.versions().items()
     }:
-        assert sweep.changes(known, sweep.without(found)) == []
+        assert sweep.changes(known, found) == []
     else:  # the weekly workflow says what a newer version changes
         assert found.keys() >= known.keys()
 

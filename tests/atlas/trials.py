@@ -81,7 +81,8 @@ def kernels() -> Iterator[None]:
     flex.WrappedFlexAttention.__init__ = lambda self, training: None  # type: ignore[method-assign]
     flex.WrappedFlexAttention.__call__ = lambda self: flexible  # type: ignore[method-assign, assignment]
     try:
-        yield
+        with torch.compiler.set_stance("force_eager"):  # block masks would be compiled anew for each model
+            yield
     finally:
         theirs._lazy_imports = kept[0]
         flex.WrappedFlexAttention.__call__, flex.WrappedFlexAttention.__init__ = kept[1:]  # type: ignore[method-assign]

@@ -13,6 +13,7 @@ GENERAL = re.compile(r"\b(most|many|few|all|nearly all) (decoders|encoders|model
 # Sentences of this form about something else, each by its words and why the atlas has nothing to say about it.
 OTHERS = {
     "For most models a rare word is several tokens": "of tokens, which come before a model",
+    "Many models mask with torch.finfo(dtype).min": "of a number in their code, which no trial asks",
     "so most models give a head 64": "of published sizes, by the papers that are named there",
     "and a query that sees nothing is a mistake in most models": "of what people mean, which no trial asks",
 }
