@@ -54,6 +54,72 @@ Counts(atlas, traps=False)
 Counts(atlas, traps=True)
 
 # %% [markdown]
+# Some of these have a name and a reason:
+#
+# - **Packed texts meet.** Most decoders keep two texts of a row apart if their positions begin anew, and if there is no
+#   mask and no cache. gpt-oss, OPT and Qwen3-Next<!--~ a name --> do not. With FlashAttention, texts in a batch of two
+#   rows meet in nearly all decoders.
+# - **A step needs its position.** Bamba counts the place of a new token from zero if you pass a cache and no
+#   `position_ids`. With them its steps are right. `generate` passes them.
+# - **Padding on the left shows.** GPT-2<!--~ a name --> and BERT number their places from the padding on, if you pass
+#   no `position_ids`. A model that turns its features sees offsets alone, and forgives it: Llama's text stays as it is.
+# - **Crop does not bring it back.** What a state has read cannot be taken out of it. Qwen3-Next's<!--~ a name --> cache
+#   says so by `is_croppable`, and `crop` runs all the same.
+# - **A mask of four axes does not hide.** It hides nothing from layers that carry a state, as in Mamba-2<!--~ a name
+#   --> and Qwen3-Next<!--~ a name -->.
+#
+# And what few have:
+#
+# - HunYuan's queries are normed *after* they are turned, and OLMo 2<!--~ its name --> norms all heads together.
+# - The far layers of Command R7B<!--~ its name -->, which see everything, turn nothing, nor do Llama
+#   4's<!--~ its name -->.
+# - Falcon has one key head. ModernBERT's window is as wide to the right as to the left.
+
+# %% tags=["claims"]
+assert atlas.share("packs", "decoder") > 0.5, (
+    "Most decoders keep two texts of a row apart if their positions begin anew"
+)
+assert all(atlas.has(m, "meet") for m in ("gpt_oss", "opt", "qwen3_next")), (
+    "gpt-oss, OPT and Qwen3-Next do not"
+)
+assert atlas.share("two-rows", "decoder") > 0.9, (
+    "texts in a batch of two rows meet in nearly all decoders"
+)
+assert atlas.has("bamba", "steps"), (
+    "Bamba counts the place of a new token from zero if you pass a cache and no position_ids. "
+    "With them its steps are right"
+)
+assert atlas.has("gpt2", "padding") and atlas.has("bert", "padding"), (
+    "GPT-2 and BERT number their places from the padding on"
+)
+assert not (
+    atlas.has("gpt2", "padding-placed") or atlas.has("llama", "padding")
+), "sees offsets alone, and forgives it: Llama's text stays as it is"
+assert atlas.has("qwen3_next", "crop") and (
+    record["models"]["qwen3_next"]["crop"]["is_croppable"] is False
+), "says so by is_croppable, and crop runs all the same"
+assert atlas.has("mamba2", "four-axes") and (
+    atlas.has("qwen3_next", "four-axes")
+), (
+    "It hides nothing from layers that carry a state, as in Mamba-2 and Qwen3-Next"
+)
+assert atlas.has("hunyuan_v1_dense", "norm-after") and (
+    atlas.has("olmo2", "norm-all")
+), (
+    "HunYuan's queries are normed after they are turned, and OLMo 2 norms all heads together"
+)
+assert atlas.has("cohere2", "some-nowhere") and (
+    atlas.has("llama4_text", "some-nowhere")
+), (
+    "The far layers of Command R7B, which see everything, turn nothing, nor do Llama 4's"
+)
+assert atlas.has("falcon", "one-key") and atlas.has(
+    "modernbert", "both-sides"
+), (
+    "Falcon has one key head. ModernBERT's window is as wide to the right as to the left"
+)
+
+# %% [markdown]
 # ## How each was asked
 #
 # - **Which keys a query sees.** Scores are heard as they go into the softmax. Those that no mask put out of reach are

@@ -76,9 +76,9 @@ def swept(kinds: list[str], kept: Path, workers: int) -> dict[str, dict[str, Any
     return {kind: found[kind] for kind in kinds}
 
 
-def without(record: dict[str, Any]) -> dict[str, Any]:
+def without(record: dict[str, Any], *more: str) -> dict[str, Any]:
     """A record without what tells how it was made."""
-    return {key: each for key, each in record.items() if key not in ("seconds", "family", "year", "size")}
+    return {key: each for key, each in record.items() if key not in ("seconds", "family", "year", "size", *more)}
 
 
 def changes(before: dict[str, Any], after: dict[str, Any], at: str = "") -> list[str]:

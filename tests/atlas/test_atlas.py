@@ -32,9 +32,9 @@ DRAWN = random.Random(int(sha256(SOURCES).hexdigest(), 16)).sample(QUICK, 4)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("kind", DRAWN)
 def test_a_drawn_model_is_as_the_record_has_it(kind: str) -> None:
-    record, found = ATLAS.record, one(kind)
-    assert "reason" not in found
-    known, found = ({n: x for n, x in sweep.without(of).items() if n != "doctor"} for of in (record["models"][kind], found))
+    record, again = ATLAS.record, one(kind)
+    assert "reason" not in again
+    known, found = (sweep.without(each, "doctor") for each in (record["models"][kind], again))
     if {name: record[name].partition("+")[0] for name in ("transformers", "torch")} == {
         name: each.partition("+")[0] for name, each in sweep.versions().items()
     }:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from unmasked_lessons.measure import recorded
 
-__all__ = ["TRAITS", "Atlas", "Model", "Trait"]
+__all__ = ["TRAITS", "Atlas", "Counts", "Listing", "Model", "Trait"]
 
 Check = Callable[["Model"], bool]
 
@@ -106,11 +106,6 @@ def _far(model: Model) -> bool:
     """Whether some layers place their tokens by turning, and others by nothing."""
     turned = [isinstance(layer["turns"], dict) for layer in model.layers if "another" not in layer["sees"]]
     return any(turned) and not all(turned)
-
-
-def _nowhere(model: Model) -> bool:
-    """Whether no layer turns and nothing is added in the layers, and no position is told to begin with."""
-    return not any(isinstance(each["turns"], dict) or each["added"] for each in model.layers)
 
 
 TRAITS: dict[str, Trait] = {
