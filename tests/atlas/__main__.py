@@ -147,15 +147,19 @@ def told_by_source(kind: str) -> dict[str, Any]:
     configuration = import_module("transformers.models.auto.configuration_auto")
     folder = configuration.model_type_to_module_name(kind)
     place = Path(configuration.__file__).parents[1] / folder
-    years = [re.search(r"Copyright (\d{4})", path.read_text("utf-8")) for path in sorted(place.glob("modeling_*.py"))]
-    return {"family": folder, "year": min((int(year[1]) for year in years if year), default=None)}
+    years = [
+        int(found[1])
+        for path in [*sorted(place.glob("modeling_*.py")), *sorted(place.glob("configuration_*.py"))]
+        if (found := re.search(r"Copyright (\d{4})", path.read_text("utf-8")))
+    ]
+    return {"family": folder, "year": years[0] if years else None}
 
 
 def write(made: dict[str, Any], missing: dict[str, str]) -> None:
     """Write the record: a model a line, so that its history can be read."""
     made = {kind: told_by_source(kind) | each for kind, each in made.items()}
-    lines = ",\n".join(f"  {json.dumps(kind)}: {json.dumps(each)}" for kind, each in made.items())
-    reasons = ",\n".join(f"  {json.dumps(kind)}: {json.dumps(each)}" for kind, each in missing.items())
+    lines = ",\n".join(f"  {json.dumps(kind)}: {json.dumps(each)}" for kind, each in sorted(made.items()))
+    reasons = ",\n".join(f"  {json.dumps(kind)}: {json.dumps(each)}" for kind, each in sorted(missing.items()))
     head = json.dumps({"measured": time.strftime("%Y-%m-%d"), **versions()})[1:-1]
     RECORD.write_text(f'{{{head},\n "models": {{\n{lines}\n }},\n "missing": {{\n{reasons}\n }}\n}}\n', "utf-8")
 

@@ -287,11 +287,14 @@ def turning(x: Tensor, places: Tensor | None = None) -> Any:
     if len(pairs) == 1:
         told = "one pair"
     speeds = [speed(x, i, j) for i, j in pairs]
+    whole = (
+        x.size(-1) // 2 if steps == {x.size(-1) // 2} else len(pairs)
+    )  # pairs that do not turn have their powers too
     return {
         "pairs": told or "in blocks",
         "share": round(len(at) / x.size(-1), 3),
         "where": "first" if at[0] == 0 else "last" if at[-1] == x.size(-1) - 1 else "middle",
-        "base": base(speeds),
+        "base": base(speeds, whole),
     }
 
 
@@ -307,8 +310,8 @@ def speed(x: Tensor, i: int, j: int) -> float | None:
     return abs(last) if abs(float(step[0])) * len(angles) < 3 else abs(float(step[0]))
 
 
-def base(speeds: list[float | None]) -> Any:
-    """The base whose powers the speeds are; None where they are not."""
+def base(speeds: list[float | None], whole: int) -> Any:
+    """The base whose powers the speeds of pairs are, if so many pairs go through all of them; or why there is none."""
     if any(each is None for each in speeds):
         return "by more than one axis"
     logs = torch.tensor([math.log(max(each, 1e-30)) for each in speeds if each is not None], dtype=torch.float64)
@@ -319,7 +322,7 @@ def base(speeds: list[float | None]) -> Any:
         return "no powers of one base"
     if abs(float(logs[0])) > 0.01:
         return f"powers, the first turns by {math.exp(float(logs[0])):.3g}"
-    found = math.exp(-step * len(logs))
+    found = math.exp(-step * whole)
     return float(f"{found:.2g}")
 
 

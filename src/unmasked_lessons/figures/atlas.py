@@ -401,7 +401,8 @@ class Listing:
             f'<td data-of="{of}">{cell}</td>' if cell else "<td></td>"
             for of, cell in zip(COLUMNS[1:], cells, strict=True)
         )
-        name = f'<th scope="row"><a href="#{model.name}">{model.name}</a></th>'
+        broken = model.name.replace("_", "_<wbr>")
+        name = f'<th scope="row"><a href="#{model.name}">{broken}</a></th>'
         return f'<tr id="{model.name}" class="{classes}">{name}{named}</tr>'
 
 
