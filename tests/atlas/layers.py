@@ -63,6 +63,7 @@ def layers(model: nn.Module, inputs: dict[str, Any], items: int) -> list[dict[st
     note("jittered", jitters=True)
     note("flat, jittered", flat, jitters=True)
     note("zero", torch.zeros_like, jitters=True)
+    note("noise", lambda x: torch.randn(x.shape, generator=torch.Generator().manual_seed(2)).to(x.dtype))
     note("large", times=1e5)
     note("without", jitters=True, context=torch.zeros_like)
     note("without, other", lambda x: -0.5 * x, jitters=True, context=torch.zeros_like)
@@ -106,8 +107,10 @@ def traits(
         made["turns"], by_key = turning(still.query, places[0]), turning(still.key, places[1])
         if made["turns"] != by_key:
             made["turns_keys"] = by_key
-    made["query_norm"] = norm(call.query, calls.get("jittered"), calls.get("flat, jittered"), made["turns"], "query")
-    made["key_norm"] = norm(call.key, calls.get("jittered"), calls.get("flat, jittered"), made["turns"], "key")
+    for role in ("query", "key"):
+        noise = calls.get("noise") or call  # tokens may be alike in a model that was never trained
+        others = calls.get("jittered"), calls.get("flat, jittered")
+        made[f"{role}_norm"] = norm(getattr(noise, role), *others, made["turns"], role)
     made["biases"] = biases(calls.get("zero"), outputs)
     made["gate"] = gate(outputs)
     if any(call.key.shape == each.key.shape and torch.equal(call.key, each.key) for each in earlier):
@@ -116,7 +119,7 @@ def traits(
         made["keys"] = "are the values too"
     else:
         made["keys"] = "own"
-    made["latent"] = latent(call)
+    made["latent"] = latent(calls.get("noise"))
     return made
 
 
@@ -328,8 +331,8 @@ def base(speeds: list[float | None], whole: int) -> Any:
 
 def norm(x: Tensor, jittered: Call | None, flat_jittered: Call | None, turns: Any, role: str) -> Any:
     """Whether queries or keys have one length, over what, whether it is learned, and where it stands."""
-    if x.size(-1) < 2:
-        return "not measured: heads of one feature"
+    if x.size(-1) < 2 or x.size(-2) < 3:
+        return "not measured: heads of one feature, or fewer than three tokens"
 
     def lengths(x: Tensor) -> tuple[bool, bool]:
         each = x.double().square().mean(-1)  # items heads tokens
@@ -373,12 +376,15 @@ def gate(outputs: dict[str, Any]) -> Any:
     size = (same - none).abs().max()
     if not float(size):
         return "not measured: the context does not reach what the layer gives"
-    return bool(((same - none) - (same_other - none_other)).abs().max() > 1e-4 * size)
+    if float(((same - none) - (same_other - none_other)).abs().max()) < 1e-4 * float(size):
+        return False
+    alone = bool((none - none_other).abs().max() < 1e-6 * size)
+    return True if alone else "not measured: the layer adds what it is given"
 
 
-def latent(call: Call) -> Any:
+def latent(call: Call | None) -> Any:
     """How few numbers all values are made of, where these are fewer than they and the tokens."""
-    if call.value is None:
+    if call is None or call.value is None:
         return "not measured: no values were heard"
     value = call.value.transpose(1, 2).flatten(2).flatten(0, 1).double()  # tokens, features of all heads
     wide = distinct(call.value) * call.value.size(-1)
