@@ -194,7 +194,7 @@ def test_a_sweep_goes_on_where_it_was_stopped(tmp_path: Path, monkeypatch: pytes
     kept = tmp_path / "build" / "kept.jsonl"
     assert [*sweep.swept(["a", "dies"], kept, 1)] == ["a", "dies"]
     with kept.open("a") as file:
-        file.write('{"b": {"lay')  # as it is left by who is stopped while it writes
+        file.write('\n{"b": {"lay')  # as it is left by who is stopped while it writes
     assert sweep.swept(["a", "dies", "b"], kept, 1)["a"] == {"layers": []}
     assert asked == ["a", "dies", "dies", "b"]
     assert sweep.swept(["b"], kept, 1) == {"b": {"layers": []}}
@@ -217,7 +217,7 @@ def test_what_changed_is_told_and_rounding_is_none() -> None:
 def test_the_record_names_its_versions_and_a_reason_for_each_model_that_is_missing() -> None:
     assert {"measured", "transformers", "torch", "models", "missing"} == {*ATLAS.record}
     assert all(ATLAS.missing.values())
-    assert len(ATLAS.models) > 250
+    assert len(ATLAS.models) > 100
     lines = sweep.RECORD.read_text("utf-8").splitlines()
     assert sum(line.startswith('  "') for line in lines) == len(ATLAS.models) + len(ATLAS.missing), "a model a line"
 
