@@ -9,7 +9,7 @@ import pytest
 from proofread.pages.page import find_pages, read
 
 DOCS = Path(__file__).parents[2] / "docs"
-GENERAL = re.compile(r"\b(most|many|few|all|nearly all) (decoders|encoders|models)\b", re.IGNORECASE)
+GENERAL = re.compile(r"(?<!how )\b(most|many|few|all|nearly all) (decoders|encoders|models)\b", re.IGNORECASE)
 # Sentences of this form about something else, each by its words and why the atlas has nothing to say about it.
 OTHERS = {
     "All models below keep numbers of two bytes": "of the models in a table",
