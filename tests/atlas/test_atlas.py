@@ -24,7 +24,7 @@ from .trials import flash, flash_varlen, flexible
 
 ATLAS = Atlas()
 # Those that take less than a few seconds, for they are measured at each push.
-QUICK = [m.name for m in ATLAS.models if m.layers and m.record["seconds"] < 20]
+QUICK = [m.name for m in ATLAS.models if m.layers and m.record["seconds"] < 4]
 SOURCES = b"".join((Path(__file__).parent / f"{name}.py").read_bytes() for name in sweep.MEASURING)
 DRAWN = random.Random(int(sha256(SOURCES).hexdigest(), 16)).sample(QUICK, 4)
 
