@@ -3,7 +3,8 @@
 from .conftest import Open
 
 PAGE = "pytorch/atlas/"
-SHOWN = "() => [...document.querySelectorAll('.atlas tbody tr')].filter((row) => row.checkVisibility()).map((row) => row.id)"
+ROWS = "[...document.querySelectorAll('.atlas tbody tr')]"
+SHOWN = f"() => {ROWS}.filter((row) => row.checkVisibility()).map((row) => row.id)"
 
 
 def test_without_javascript_the_table_is_whole_and_a_trait_can_be_chosen(without_scripts: Open) -> None:

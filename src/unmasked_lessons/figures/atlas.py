@@ -392,6 +392,7 @@ class Listing:
             model.kind,
             str(model.record.get("year") or ""),
             "<br>".join(dict.fromkeys(_heads(x) for x in model.layers)),
+            _kept(model),
             "<br>".join(dict.fromkeys(_placed(x) for x in model.layers)),
             "<br>".join(f"{x['layers']} × {escape(x['sees'])}" for x in model.layers),
             ", ".join(map(_link, self._of(model, trap=False))),
@@ -406,7 +407,7 @@ class Listing:
         return f'<tr id="{model.name}" class="{classes}">{name}{named}</tr>'
 
 
-COLUMNS = ("Model", "Kind", "Year", "Heads", "Positions", "Sees", "Traits", "Traps")
+COLUMNS = ("Model", "Kind", "Year", "Heads", "Cache", "Positions", "Sees", "Traits", "Traps")
 
 
 def _link(trait: str) -> str:
@@ -417,6 +418,16 @@ def _link(trait: str) -> str:
 
 def _heads(layer: Mapping[str, Any]) -> str:
     return f"{layer['heads']} : {layer['key_heads']}"
+
+
+def _kept(model: Model) -> str:
+    """The bytes of its cache for each further token, and what is there however short the text."""
+    found = model.trial("cache")
+    if found is None:
+        return ""
+    early, late, fixed = (found[name] for name in ("early", "late", "fixed"))
+    told = f"{early:,.0f}" + (f", later {late:,.0f}" if late != early else "")
+    return told + (f" + {fixed:,.0f}" if fixed > 0 else "")
 
 
 def _placed(layer: Mapping[str, Any]) -> str:
