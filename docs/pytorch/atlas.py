@@ -68,6 +68,8 @@ Counts(atlas, traps=True)
 #   says so by `is_croppable`, and `crop` runs all the same.
 # - **A mask of four axes does not hide.** It hides nothing from layers that carry a state, as in Mamba-2<!--~ a name
 #   --> and Qwen3-Next<!--~ a name -->.
+# - **An implementation gives other numbers.** Without token types PaliGemma is causal with `eager`, and with `sdpa` its
+#   tokens see the future. Doge's mask differs from head to head, and FlexAttention is given the first head's.
 #
 # And what few have:
 #
@@ -103,6 +105,9 @@ assert atlas.has("mamba2", "four-axes") and (
     atlas.has("qwen3_next", "four-axes")
 ), (
     "It hides nothing from layers that carry a state, as in Mamba-2 and Qwen3-Next"
+)
+assert atlas.has("paligemma", "sdpa") and atlas.has("doge", "flex"), (
+    "Without token types PaliGemma is causal with eager, and with sdpa its tokens see the future"
 )
 assert atlas.has("hunyuan_v1_dense", "norm-after") and (
     atlas.has("olmo2", "norm-all")
