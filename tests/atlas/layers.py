@@ -201,7 +201,9 @@ def scores(call: Call, large: Call | None, before: float) -> dict[str, Any]:
     total = call.weights.sum(-1)
     found["sink"] = bool((total[total > 0] < 1 - 1e-4).any())
     found["cap"] = "not measured: fused"
-    if large is not None and not call.fused:
+    if call.key.size(-2) <= 3:
+        found["cap"] = "not measured: three keys or fewer"
+    elif large is not None and not call.fused:
         big = large.scores[seen_in(call)].abs() if large.scores.shape == call.scores.shape else call.scores.new_zeros(0)
         found["cap"] = round(float(big.max()), 2) if len(big) and 0 < float(big.max()) < 1e3 else None
     return found
