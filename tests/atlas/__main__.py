@@ -114,13 +114,14 @@ def main() -> int:
     parser.add_argument("--write", action="store_true", help="write the project's record, which pages quote")
     parser.add_argument("--show", action="store_true", help="print what was measured")
     parser.add_argument("--fresh", action="store_true", help="measure again what a run before has kept")
+    parser.add_argument("--kept", type=Path, default=ROOT / "build/atlas", help="the folder of what is kept of a run")
     options = parser.parse_args()
     sources = b"".join(
         path.read_bytes()
         for path in [*(HERE / f"{each}.py" for each in MEASURING), HERE.parent / "doctor/published.py"]
     )
     name = sha256(sources + repr(versions()).encode()).hexdigest()[:12]
-    kept = ROOT / "build/atlas" / f"{name}.jsonl"
+    kept = options.kept / f"{name}.jsonl"
     if options.fresh:
         kept.unlink(missing_ok=True)
     begun = time.perf_counter()

@@ -1,7 +1,10 @@
 """The atlas: its probes find what was built in, a drawn few of its models are measured anew, and a dozen was read."""
 
+import json
 import random
 import re
+import subprocess
+import sys
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -19,7 +22,6 @@ from unmasked_lessons.figures.atlas import TRAITS, Atlas, Listing
 from . import __main__ as sweep
 from .hearing import Call
 from .layers import added, norm, origin, scores, sees, turning
-from .measured import one
 from .trials import flash, flash_varlen, flexible
 
 ATLAS = Atlas()
@@ -29,10 +31,30 @@ SOURCES = b"".join((Path(__file__).parent / f"{name}.py").read_bytes() for name 
 DRAWN = random.Random(int(sha256(SOURCES).hexdigest(), 16)).sample(QUICK, 4)
 
 
-@pytest.mark.filterwarnings("ignore")
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The drawn models, measured as the sweep does it: by a command that no check of annotations slows down."""
+    folder = tmp_path_factory.mktemp("atlas")
+    command = [
+        sys.executable,
+        "-m",
+        "tests.atlas",
+        "--only",
+        f"^({'|'.join(DRAWN)})$",
+        "--kept",
+        folder,
+        "--workers",
+        "1",
+    ]
+    subprocess.run(command, cwd=sweep.ROOT, check=True, capture_output=True, timeout=600)
+    (kept,) = folder.iterdir()
+    lines = filter(None, kept.read_text("utf-8").splitlines())
+    return {kind: each for line in lines for kind, each in json.loads(line).items()}
+
+
 @pytest.mark.parametrize("kind", DRAWN)
-def test_a_drawn_model_is_as_the_record_has_it(kind: str) -> None:
-    record, again = ATLAS.record, one(kind)
+def test_a_drawn_model_is_as_the_record_has_it(kind: str, measured: dict[str, Any]) -> None:
+    record, again = ATLAS.record, measured[kind]
     assert "reason" not in again
     known, found = (sweep.without(each, "doctor") for each in (record["models"][kind], again))
     if {name: record[name].partition("+")[0] for name in ("transformers", "torch")} == {
