@@ -17,6 +17,7 @@ from unmasked.cache import KVCache
 from unmasked.latent import LatentAttention
 from unmasked.positions import Rotary
 from unmasked_lessons.experiments import grouped as experiments
+from unmasked_lessons.figures.atlas import Atlas
 
 # %% tags=["hide-input", "any-version"]
 #| caption: What four kinds of attention keep of a token, and of a sequence of {{ tokens :,}} tokens. Where groups of
@@ -354,6 +355,19 @@ assert max(row[0] for row in floating) < 1.1 * min(
 # | want PyTorch's kernels, and a smaller cache | groups, with `enable_gqa` |
 # | split a model over several devices | a number of groups that the [devices](parallel.py) divide |
 # | must keep very long sequences | a latent, and write its steps absorbed |
+#
+# Most decoders of transformers share keys among heads: {{ atlas.count("grouped", "decoder") }} of the {{
+# len(atlas.asked("grouped", "decoder")) }} that [the atlas](atlas.py) has measured. A latent is rare: {{
+# atlas.count("latent", "decoder") }} have one.
+
+# %% tags=["remove-cell"]
+atlas = Atlas()
+
+# %% tags=["claims"]
+assert atlas.share("grouped", "decoder") > 0.5, (
+    "Most decoders of transformers share keys among heads"
+)
+assert atlas.share("latent", "decoder") < 0.15, "A latent is rare"
 
 # %% [markdown]
 # ## The check for your own tests

@@ -23,8 +23,10 @@ import torch.nn.functional as F
 from unmasked import attend, masks, plot
 from unmasked.positions import Rotary
 from unmasked_lessons.experiments import packing as experiments
+from unmasked_lessons.figures.atlas import Atlas
 
 # %% tags=["remove-cell"]
+atlas = Atlas()
 logging.disable(logging.WARNING)  # of kernels that PyTorch does not take
 warnings.filterwarnings("ignore", "The PyTorch API of nested tensors")
 
@@ -162,8 +164,9 @@ assert kinds["RoPE"][0] < 1e-5 < kinds["sinusoids"][0], (
 # %% [markdown]
 # ### Models of transformers: some, and on conditions
 #
-# Many models of transformers make the mask of documents by themselves, from positions that begin anew. Whether one does
-# depends on the model, on its implementation, and on what else you pass:
+# Many models of transformers make the mask of documents by themselves, from positions that begin anew: {{
+# atlas.count("packs") }} of the {{ len(atlas.asked("packs")) }} in [the atlas](atlas.py) that take positions. Whether
+# one does depends on the model, on its implementation, and on what else you pass:
 #
 # | Positions begin anew, and | `sdpa`, `eager`, FlexAttention | FlashAttention |
 # | --- | --- | --- |
@@ -233,6 +236,9 @@ gap = (cut[0].context - at_once[:, :3])[:, first_image].abs().max()
 # near layers as well, so that a token may see more keys than the window has.
 
 # %% tags=["claims"]
+assert atlas.share("packs") > 0.5, (
+    "Many models of transformers make the mask of documents by themselves, from positions that begin anew"
+)
 assert gap > 0.1, (
     "its first tokens would be read before its last ones are there"
 )

@@ -32,6 +32,7 @@ from unmasked_doctor import probes
 from unmasked_lessons.experiments import positions as experiments
 from unmasked_lessons.experiments.positions import added, turned
 from unmasked_lessons.figures import positions as figures
+from unmasked_lessons.figures.atlas import Atlas
 
 torch.manual_seed(1)
 x = torch.randn(2, 7, 8, dtype=torch.float64)  # batch tokens features
@@ -135,6 +136,9 @@ assert spread < 1e-3 and min(spreads) > 0.5, (
     "With RoPE the score stays; with coarse angles, and with sinusoids that are added, it moves"
 )
 
+# %% tags=["remove-cell"]
+atlas = Atlas()
+
 # %% [markdown]
 # ## Halves or interleaved: which is mine?
 #
@@ -197,6 +201,10 @@ print(which_pairing(as_deepseek_does, 64))
 #     pair, and Gemma 4<!--~ its name --> turns one tensor a call. For these take `unmasked.positions.apply_rotary`,
 #     which turns by a cosine and a sine for each pair.
 #
+# Most decoders of transformers turn halves, {{ atlas.count("halves", "decoder") }} of the {{
+# len(atlas.asked("halves", "decoder")) }} in [the atlas](atlas.py), which counts pairs as a checkpoint's rows have
+# them; {{ atlas.count("interleaved", "decoder") }} turn interleaved pairs.
+#
 # The weights do not show their pairing: their rows were trained for one, and their shapes fit both. Some configurations
 # name it: in transformers, that of DeepSeek-V3<!--~ a name --> has `rope_interleave`. Here are four heads whose
 # projections were made for *interleaved*, as Meta's Llama has them, in code that turns *halves*:
@@ -246,6 +254,9 @@ assert of_halves == [4, 5, 6, 7, 0, 1, 2, 3], (
 )
 assert of_neighbors == [1, 0, 3, 2, 5, 4, 7, 6], (
     "each even feature turns with the next"
+)
+assert atlas.share("halves", "decoder") > 0.5, (
+    "Most decoders of transformers turn halves"
 )
 assert experiments.partners(as_deepseek_does, 64)[0] == 32, (
     "The last function pairs neighbors, and puts them into the two halves"

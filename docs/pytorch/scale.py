@@ -30,6 +30,7 @@ from unmasked.heads import split_heads
 from unmasked_lessons.embeddings import ship_vectors
 from unmasked_lessons.experiments import scale as experiments
 from unmasked_lessons.figures import scale as figures
+from unmasked_lessons.figures.atlas import Atlas
 
 # %% tags=["hide-input"]
 #| alt: Bars and dots, without the root on the left and with it on the right. Left, one bar is nearly as high as the
@@ -407,11 +408,13 @@ flat = attention_weights(attention_scores(q, k, scale=width**-0.5))
 # `ours` equals `theirs`. With the root of the width, as in `flat`, the weights are off by up to
 # {{ (theirs - flat).abs().max() :.2f}}.
 #
-# A few models are trained with another factor. Granite's configs give it (`attention_multiplier`), Gemma's give the
-# number under the root (`query_pre_attn_scalar`). `CausalSelfAttention(..., scale=factor)` multiplies by it, and
-# without `scale=` by one over the root of the head's features.
+# A few models are trained with another factor, which [the atlas](atlas.py) lists. Granite's configs give it
+# (`attention_multiplier`), Gemma's give the number under the root (`query_pre_attn_scalar`).
+# `CausalSelfAttention(..., scale=factor)` multiplies by it, and without `scale=` by one over the root of the head's
+# features.
 
 # %% tags=["check"]
+atlas = Atlas()
 torch.manual_seed(21)
 scaled = CausalSelfAttention(width, width, num_heads, scale=1.0)
 usual = CausalSelfAttention(width, width, num_heads)
@@ -422,6 +425,9 @@ q, k, _ = (
 sees = masks.causal(5)
 
 # %% tags=["claims"]
+assert 0 < atlas.share("scale") < 0.2 and atlas.has("granite", "scale"), (
+    "A few models are trained with another factor"
+)
 assert torch.allclose(
     scaled.weights(x),
     attention_weights(attention_scores(q, k, scale=1.0), allowed=sees),

@@ -18,6 +18,7 @@ from torch import nn
 
 import unmasked
 from unmasked import CausalSelfAttention, plot, rollout, watch
+from unmasked_lessons.figures.atlas import Atlas
 
 # %%
 torch.manual_seed(0)
@@ -70,6 +71,7 @@ class Asked(nn.Module):
         return self.attn(x, x, x, **self.options)
 
 
+atlas = Atlas()
 torch.manual_seed(0)
 interfaces = {
     "`F.scaled_dot_product_attention`": Sdpa(),
@@ -99,6 +101,9 @@ for name, interface in interfaces.items():
     rows.append([name, told, each])
 
 # %% tags=["claims"]
+assert atlas.share("unheard", "decoder") < 0.2, (
+    "Most models of transformers call it too"
+)
 assert recorded == [*[[3]] * 6, []], (
     "it records every call of attention that has a name in PyTorch, "
     "and computes the weights of each head when you ask for them"

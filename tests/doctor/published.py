@@ -24,16 +24,61 @@ from typing import Any
 
 import torch
 
-MOST = 8_000_000  # parameters: what has more was not made small
+MOST = (8_000_000, 8_000_000, 16_000_000, 32_000_000, 16_000_000)  # parameters by size: what has more is not small
 SIZES: tuple[dict[str, int], ...] = (
     {"heads": 6, "kv": 2, "head": 4, "layers": 4, "inner": 20, "tokens": 7, "image": 32, "patch": 8},
     {"heads": 4, "kv": 2, "head": 8, "layers": 3, "inner": 28, "tokens": 10, "image": 48, "patch": 8},
+    # The atlas makes these: layers enough for each kind of a model that mixes kinds, and heads wide enough for turns
+    # that a config deals out by numbers of features.
+    {
+        "heads": 6,
+        "kv": 2,
+        "head": 24,
+        "layers": 6,
+        "inner": 20,
+        "tokens": 24,
+        "image": 32,
+        "patch": 8,
+        "chosen": 5,
+        "chunk": 8,
+        "frames": 96,
+    },
+    {
+        "heads": 4,
+        "kv": 2,
+        "head": 128,
+        "layers": 4,
+        "inner": 28,
+        "tokens": 24,
+        "image": 32,
+        "patch": 8,
+        "chosen": 5,
+        "chunk": 8,
+        "frames": 96,
+    },
+    {
+        "heads": 4,
+        "kv": 2,
+        "head": 64,
+        "layers": 4,
+        "inner": 28,
+        "tokens": 24,
+        "image": 32,
+        "patch": 8,
+        "chosen": 5,
+        "chunk": 8,
+        "frames": 96,
+    },
 )
+EXAMINED = (0, 1)  # of the sizes, those at which the doctor examines
 ITEMS = (1, 2, 3)
 # What a number of a config is called, and which size it takes; the first that fits.
 RULES: tuple[tuple[str, str | int], ...] = (
     (r"(num|n)_(key_value|kv)_heads|num_kv_heads|.*_key_value_heads", "kv"),
     (r".*linear_num_(key|value)_heads", 2),
+    (r"mamba_(n|num)_heads", "double"),
+    (r"(mamba_)?n_groups", 1),
+    (r"mamba_(d_head|head_dim)", "head"),
     (r".*linear_(key|value)_head_dim", "head"),
     (r"(.*_)?(num_attention_heads|num_heads|n_heads?|attention_heads|nhead)", "heads"),
     (r"(.*_)?(head_dim|d_kv|attention_head_size|d_head|kv_channels)", "head"),
@@ -48,14 +93,23 @@ RULES: tuple[tuple[str, str | int], ...] = (
     (r"num_experts_per_tok|moe_topk|top_k", 2),
     (r"n_group|topk_group|n_shared_experts", 1),
     (r"first_k_dense_replace", 1),
-    (r"(.*_)?vocab_size", 64),
+    (r"(.*_)?vocab_size(_per_layer_input)?", 64),
+    (r"hidden_size_per_layer_input", 8),
     (r"(.*_)?(max_position_embeddings|n_positions|max_source_positions|max_target_positions)", 128),
     (r"sliding_window|attention_chunk_size|local_attention", 4),
+    (r"index_topk", "chosen"),
+    (r"max_length", "frames"),
+    (r"(mamba_)?chunk_size", "chunk"),
     (r"image_size", "image"),
     (r"patch_size", "patch"),
     (r"(.*_)?(pad|bos|eos|decoder_start|sep|cls|unk|mask)_token_id", 1),
 )
-KEPT = ("RULES", "all but the heads' sizes", "layers and words alone")
+# What no rule says: which layers are of which kind.
+MORE: dict[str, dict[str, Any]] = {
+    "bamba": {"attn_layer_indices": [1]},
+    "gpt_neo": {"attention_types": [[["global", "local"], 2]], "num_layers": 4},
+}
+KEPT = ("RULES", "all but the heads' sizes", "layers and words alone", "also what a config leaves open")
 
 
 @dataclass(frozen=True)
@@ -78,11 +132,14 @@ def kinds() -> list[str]:
 
 def small(config: Any, size: dict[str, int], how: int, depth: int = 0) -> dict[str, Any]:
     """The arguments of a config that make its model small."""
-    sizes = size | {"width": size["heads"] * size["head"]}
+    sizes = size | {"width": size["heads"] * size["head"], "double": 2 * size["heads"]}
     names = inspect.signature(type(config).__init__).parameters
     made: dict[str, Any] = {}
     for name in [*names, *getattr(type(config), "attribute_map", {})]:
-        value = getattr(config, name, None)
+        try:
+            value = getattr(config, name, None)
+        except Exception:  # of a config whose layers differ in it
+            continue
         if hasattr(value, "to_dict") and depth < 3:
             made[name] = small(value, size, how, depth + 1)
             if getattr(value, "model_type", ""):
@@ -93,7 +150,11 @@ def small(config: Any, size: dict[str, int], how: int, depth: int = 0) -> dict[s
         for rule, to in RULES:
             if re.fullmatch(rule, name):
                 skip = (how == 1 and to in ("head", "kv")) or (how == 2 and to not in ("layers", 64, 128, 1))
-                if not skip and not (value is None and to != 1):
+                if name == "num_heads" and hasattr(config, "expand"):  # of a state, not of attention
+                    to = "double"
+                if to == "kv" and hasattr(config, "kv_lora_rank"):
+                    to = "heads"  # a latent makes keys for every head
+                if not skip and (value is not None or to == 1 or how == 3) and (to in sizes or isinstance(to, int)):
                     made[name] = sizes[to] if isinstance(to, str) else to
                 break
     return made
@@ -103,7 +164,7 @@ def built(kind: str, size: int, how: int) -> Any:
     """A small model with random weights."""
     transformers = importlib.import_module("transformers")
     config_class = transformers.AutoConfig.for_model(kind).__class__
-    config = config_class(**small(config_class(), SIZES[size], how))
+    config = config_class(**small(config_class(), SIZES[size], how) | MORE.get(kind, {}))
     types = getattr(config, "layer_types", None)
     if types is not None and len(types) != config.num_hidden_layers:
         config.layer_types = (list(types) * config.num_hidden_layers)[: config.num_hidden_layers]
@@ -112,7 +173,7 @@ def built(kind: str, size: int, how: int) -> Any:
     model_class = model_class[0] if isinstance(model_class, tuple | list) else model_class
     with torch.device("meta"):
         count = sum(x.numel() for x in model_class(config).parameters())
-    if count > MOST:
+    if count > MOST[size]:
         raise ValueError(f"it has {count:,} parameters")
     torch.manual_seed(0)
     return model_class(config).eval()
@@ -208,7 +269,7 @@ def main() -> int:
     """Examine, and list what was accused and what could not be examined."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--only", default="", help="a pattern that the types of models match")
-    parser.add_argument("--sizes", type=int, nargs="*", default=list(range(len(SIZES))))
+    parser.add_argument("--sizes", type=int, nargs="*", default=list(EXAMINED))
     parser.add_argument("--items", type=int, nargs="*", default=list(ITEMS))
     parser.add_argument("--sample", type=int, help="draw so many cases; all if it is left out")
     parser.add_argument("--seed", type=int, default=0, help="of the draw")

@@ -97,7 +97,7 @@ test_what_does_not_go_together_or_is_of_another_kind_is_refused_by_name = refuse
                 lambda: show(FLAT.to("meta")),
                 lambda: heatmap(FLAT.to("meta")),
             ),
-            'name is \'h200\'; choose "h100" or "flex"': lambda: measure.recorded("h200"),  # type: ignore[arg-type]
+            'name is \'h200\'; choose "h100", "flex" or "atlas"': lambda: measure.recorded("h200"),  # type: ignore[arg-type]
             "record lacks device, kernels, choices; pass what measure or recorded gives": lambda: measure.limits({}),
             "calls have 1 sequences in '' and 2 in ''; pass the calls of one forward pass": lambda: rollout(
                 of_two_batches()

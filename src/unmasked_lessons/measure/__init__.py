@@ -37,22 +37,23 @@ _NAMED = {
 }
 
 
-def recorded(name: Literal["h100", "flex"] = "h100") -> Record:
-    """A record that the project's pages read: of an NVIDIA H100, or of FlexAttention on a CPU.
+def recorded(name: Literal["h100", "flex", "atlas"] = "h100") -> Record:
+    """A record that the project's pages read: of an NVIDIA H100, of FlexAttention on a CPU, or of models.
 
     Args:
-        name: "h100", for the page on costs, or "flex", which `unmasked_lessons.measure.flex` has made and describes.
+        name: "h100", for the page on costs; "flex", which `unmasked_lessons.measure.flex` has made and describes; or
+            "atlas", of the models of transformers, which ``python -m tests.atlas`` of the repository has made.
 
     Returns:
         "measured", "device" and "torch" say when and on what; "kernels" has for each length and way a time and memory;
         "choices" for each call what ran, its time and memory; "accuracy" for each dtype and way the relative error, or
-        None where it does not run.
+        None where it does not run. The atlas has "models" by their types, and the reasons of those that are "missing".
 
     Examples:
         >>> recorded()["device"]
         'NVIDIA H100 80GB HBM3'
     """
-    choice("name", name, "h100", "flex")
+    choice("name", name, "h100", "flex", "atlas")
     record: Record = json.loads((resources.files("unmasked_lessons") / "data" / f"{name}.json").read_text("utf-8"))
     return record
 
