@@ -18,8 +18,8 @@ from unmasked_doctor._target import draw
 from unmasked_doctor.probes import moved
 
 __all__ = [
-    "ALONE", "BREAK", "CACHE", "FUTURE", "HIDDEN", "MASK", "NUMBERS", "ORDER", "ORDERED", "broken", "prepared", "settled",
-    "with_pairs",
+    "ALONE", "BREAK", "CACHE", "FUTURE", "HIDDEN", "MASK", "NUMBERS", "ORDER", "ORDERED", "broken", "prepared",
+    "settled", "with_pairs",
 ]  # fmt: skip
 
 ALONE = "batch items independent"
