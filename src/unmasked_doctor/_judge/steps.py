@@ -90,6 +90,11 @@ class Scores:
         """Whether a mask that was given says what is hidden, and not the order alone."""
         return bool((self.should != self.should[:1]).any()) or not self.view.subject.causal
 
+    @property
+    def first_hides_more(self) -> bool:
+        """Whether the first item's mask hides what another's shows: else one that is ignored would look the same."""
+        return bool((self.should[:1] & ~self.should.all(0, keepdim=True)).any())
+
     # What the scores are made of
 
     @cached_property
@@ -464,7 +469,7 @@ HIDDEN = (
     Row("wrong", "what may be seen is hidden, and what may not is seen", Scores.inverted, "mask-polarity"),
     Row("wrong", "the mask is transposed: where a query may see a key, the key sees the query", Scores.transposed),
     Row("wrong", "every item is masked as the first one of the batch is",
-        lambda s: s.by_mask and s.shuts(s.should[:1]), "only-first-item"),
+        lambda s: s.by_mask and s.first_hides_more and s.shuts(s.should[:1]), "only-first-item"),
     Row("wrong", "masks are repeated item after item, where every head of an item needs the same: they are mixed up",
         Scores.of_other_items),
     Row("wrong", "the mask of what is hidden is added: those scores grow by one",
