@@ -225,7 +225,7 @@ def showing(
         source = source[:start] + shown + source[end:]
     if not (named := re.findall(r"^(\w+)\.show\(\)$", program, re.MULTILINE)) or ".show(" in source:
         return source
-    # Where a function of another module draws, the page need not import pyplot.
+    # A function may draw for the cell: the page itself need not import pyplot.
     pyplot = named[-1]
     is_imported = re.search(rf"\bimport (matplotlib\.pyplot as {pyplot}|{pyplot})\b", known)
     imported = "" if is_imported else f"import matplotlib.pyplot as {pyplot}\n\n"
