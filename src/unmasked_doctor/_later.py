@@ -74,10 +74,10 @@ def with_other_later_tokens(asker: Asker, asked: Mapping[str, Tensor], axis: int
     half = tokens // 2
 
     def repeat(x: Tensor) -> Tensor:
-        """Put the tokens of the first half into the second half, or its first token if it had these already."""
-        index = torch.arange(tokens, device=x.device) % half
-        new = x.index_select(axis, index)
-        return new if not torch.equal(new, x) else x.index_select(axis, index.clamp(max=0))
+        """Put the tokens of the first half into the second half, or its first token if it has these already."""
+        index = torch.arange(tokens, device=x.device)
+        new = x.index_select(axis, index % half)
+        return new if not torch.equal(new, x) else x.index_select(axis, index.where(index < half, 0))
 
     def reorder(x: Tensor) -> Tensor:
         """Put the later tokens into another order, which attention without positions would not notice."""
