@@ -40,8 +40,10 @@ def _on_import(name: str, change: Callable[[ModuleSpec], None]) -> None:
 def defer(*names: str) -> None:
     """Let the first import of each module give one that runs when it is first used; those imported already stay.
 
-    >>> defer("this")
-    >>> import this  # prints its poem only once something in it is looked at
+    >>> defer("colorsys")
+    >>> import colorsys  # its code runs when something of it is used:
+    >>> colorsys.rgb_to_hsv(1.0, 0.0, 0.0)
+    (0.0, 1.0, 1.0)
     """
 
     def lazily(spec: ModuleSpec) -> None:

@@ -36,7 +36,7 @@ def translations(count: int) -> list[Translation]:
         return list(words.items())[int(torch.randint(len(words), (1,), generator=generator))]
 
     for _ in range(count):
-        # English and French: the subject, the object, and what the one does with the other.
+        # Each name is an example of what it holds, in English and in French.
         (tiny, petit), (cat, chat), (red, rouge), (book, livre), (sees, voit) = map(
             draw, (ADJECTIVES, NOUNS, ADJECTIVES, NOUNS, VERBS)
         )
