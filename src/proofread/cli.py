@@ -63,7 +63,7 @@ _CODES = """\
 exit codes:
   0    nothing found
   1    findings
-  2    wrong usage: a path, an option or a setting that cannot be meant
+  2    wrong usage: a path, an option or a setting is invalid
   3    proofread could not do its work: no room on the disk, something is not installed
   130  stopped, by Ctrl-C for one
 """
@@ -111,15 +111,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
             signal.signal(sent, signal.default_int_handler)
     with streams.guarded():
         try:
-            return _done(arguments)
+            return _exit_code(arguments)
         finally:
             if arguments is None:  # this process ends now, and nobody needs to stop it
                 for number in (signal.SIGINT, signal.SIGTERM):
                     signal.signal(number, signal.SIG_IGN)
 
 
-def _done(arguments: Sequence[str] | None) -> int:
-    """Do what is asked; returns the exit code."""
+def _exit_code(arguments: Sequence[str] | None) -> int:
+    """Run the command that the arguments name, print its errors, and return its exit code."""
     try:
         try:
             options = _parser().parse_args(arguments)
@@ -139,15 +139,16 @@ def _done(arguments: Sequence[str] | None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    shape: dict[str, Any] = {"epilog": _CODES, "formatter_class": argparse.RawDescriptionHelpFormatter}
-    parser = argparse.ArgumentParser(prog="proofread", description=_DESCRIPTION, **shape)
+    layout: dict[str, Any] = {"epilog": _CODES, "formatter_class": argparse.RawDescriptionHelpFormatter}
+    parser = argparse.ArgumentParser(prog="proofread", description=_DESCRIPTION, **layout)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     def command(call: Callable[[argparse.Namespace], int], summary: str, text: str, *options: _Option) -> None:
-        made = commands.add_parser(call.__name__.removeprefix("_"), help=summary, description=text, **shape)
-        made.set_defaults(command=call)
+        """Add a command that is named as its function is, without the underscore."""
+        subparser = commands.add_parser(call.__name__.removeprefix("_"), help=summary, description=text, **layout)
+        subparser.set_defaults(command=call)
         for names, how in options:
-            made.add_argument(*names, **how)
+            subparser.add_argument(*names, **how)
 
     paths = _option(
         "paths",
@@ -166,15 +167,21 @@ def _parser() -> argparse.ArgumentParser:
     running = paths, *settings
     kinds = "\n".join(f"  {kind:<11} {meaning}" for kind, meaning in KINDS.items())
     others = "\n".join(f"  {name:<11} {says}" for name, says in machines.SAYS.items())
-    every, one = f"compare what other machines give: {' and '.join(machines.SAYS)}", "compare what this one gives"
+    compare_all = f"compare what other machines give: {' and '.join(machines.SAYS)}"
     command(
         _check,
         "check pages, and run those that changed",
         _CHECK + kinds + _MACHINES + others,
         _option("--waivers", action="store_true", help="list what is waived, and why"),
         _option("--unproved", action="store_true", help="list what compares or says a value, and no claim quotes"),
-        _option("--machines", action="store_const", const=[*machines.SAYS], help=every),
-        _option("--machine", action="append", dest="machines", choices=machines.SAYS, help=one),
+        _option("--machines", action="store_const", const=[*machines.SAYS], help=compare_all),
+        _option(
+            "--machine",
+            action="append",
+            dest="machines",
+            choices=machines.SAYS,
+            help="compare what this one gives",
+        ),
         _option("--json", action="store_true", help="write one JSON object to stdout"),
         *running,
     )
@@ -236,39 +243,40 @@ def _option(*names: str, **how: Any) -> _Option:
 
 
 def _pages(options: argparse.Namespace) -> list[Path]:
-    if not options.paths:
-        options.paths = project_pages(Settings.load(_project()), _project())
-    for path in options.paths:
+    """Return the pages that the paths name or hold; without paths, those of the project."""
+    paths = options.paths or project_pages(Settings.load(_project()), _project())
+    for path in paths:
         if not path.exists():
             raise UsageError(f"{path} does not exist; name pages, or folders that hold some")
-    pages = find_pages(options.paths)
+    pages = find_pages(paths)
     if not pages:
-        asked = ", ".join(map(str, options.paths)) or _project()
-        raise UsageError(f"no pages in {asked}: neither .md nor .py with # %% cells")
+        searched = ", ".join(map(str, paths)) or _project()
+        raise UsageError(f"no pages in {searched}: neither .md nor .py with # %% cells")
     return pages
 
 
 def _report(options: argparse.Namespace, **how: Any) -> Report:
-    """Check the pages that were named, and show how it goes."""
+    """Check the pages that were named, and show the progress."""
     pages = _pages(options)
     with contextlib.closing(shown(sys.stderr, len(pages))) as progress:
-        return check(pages, **_settled(options), **how, progress=progress)
+        return check(pages, **_run_settings(options), **how, progress=progress)
 
 
 def _compared(options: argparse.Namespace) -> machines.Compared:
-    """Check the pages that were named on several machines, and show how it goes."""
+    """Check the pages that were named as on several machines, and show the progress."""
     pages, names = _pages(options), options.machines
     with contextlib.closing(shown(sys.stderr, len(pages) * len(machines.chosen(names)))) as progress:
-        return machines.compare(pages, **_settled(options), names=names, progress=progress)
+        return machines.compare(pages, **_run_settings(options), names=names, progress=progress)
 
 
 def _project() -> Path:
+    """Return the nearest folder at or above this one that has a pyproject.toml, or else this one."""
     here = Path.cwd()
     return next((folder for folder in (here, *here.parents) if (folder / "pyproject.toml").exists()), here)
 
 
-def _settled(options: argparse.Namespace) -> dict[str, Any]:
-    """Where and how pages run."""
+def _run_settings(options: argparse.Namespace) -> dict[str, Any]:
+    """Return what says where and how pages run, as arguments of `check`: the project's settings, then the options."""
     values = {name: getattr(options, name) for name in ("timeout", "memory", "workers", "start")}
     parsed = config.parsed({name: text for name, text in values.items() if text is not None})
     settings = replace(Settings.load(_project()), **parsed)
@@ -362,7 +370,7 @@ def _snippet(options: argparse.Namespace) -> int:
 
 
 def _export(options: argparse.Namespace) -> int:
-    from .publish.export import ExportError, export  # takes what renders cells
+    from .publish.export import ExportError, export  # here alone: it imports what renders cells
 
     if not options.site.exists():
         raise UsageError(f"{options.site} does not exist; name the site's mkdocs.yml, or a folder that holds pages")
@@ -370,7 +378,7 @@ def _export(options: argparse.Namespace) -> int:
         if options.site.is_file():
             return _export_site(options)
         with contextlib.closing(shown(sys.stderr, len(find_pages([options.site])))) as progress:
-            how = _settled(options) | {"tex": options.tex, "anyway": options.anyway}
+            how = _run_settings(options) | {"tex": options.tex, "anyway": options.anyway}
             report = export(options.site, options.output, **how, progress=progress)
     except ExportError as error:
         raise UsageError(str(error)) from None
@@ -426,6 +434,7 @@ def _tell(findings: Sequence[Finding], **where: Any) -> None:
 
 
 def _waived(checked: Checked) -> list[tuple[int, str]]:
+    """Return the line and the reason of each waiver of a page."""
     values = [(text.line + line, reason) for text in checked.texts for line, reason in text.prose.waivers]
     formulas = [(text.line + f.line, f.unchecked) for text in checked.texts for f in text.formulas if f.unchecked]
     return sorted(values + formulas)

@@ -1,4 +1,4 @@
-"""Modules that are read later than they are imported, and functions that wait for the import of a module."""
+"""Imports that wait: modules that run only when they are used, and functions that run once a module is imported."""
 
 import sys
 from collections.abc import Callable, Sequence
@@ -10,7 +10,7 @@ from typing import Any
 
 
 class _Finder(MetaPathFinder):
-    """Finds some modules as the finders after it would, and changes how each is loaded; the first import alone."""
+    """Finds a module as the other finders do, and lets the change that waits for its first import adjust the spec."""
 
     def __init__(self) -> None:
         self.changes: dict[str, Callable[[ModuleSpec], None]] = {}
@@ -38,10 +38,12 @@ def _on_import(name: str, change: Callable[[ModuleSpec], None]) -> None:
 
 
 def defer(*names: str) -> None:
-    """Let the first import of each module give one that is read when it is used; those imported already stay.
+    """Let the first import of each module give one that runs when it is first used; those imported already stay.
 
-    >>> defer("this")
-    >>> import this  # prints its poem only once something in it is looked at
+    >>> defer("colorsys")
+    >>> import colorsys  # its code runs when something of it is used:
+    >>> colorsys.rgb_to_hsv(1.0, 0.0, 0.0)
+    (0.0, 1.0, 1.0)
     """
 
     def lazily(spec: ModuleSpec) -> None:
@@ -54,15 +56,15 @@ def defer(*names: str) -> None:
 
 
 def when_imported(name: str, then: Callable[[Any], object]) -> None:
-    """Call a function with a module: now, or as soon as anything has imported it."""
+    """Call a function with a module: now if it is imported, or else as soon as anything has imported it."""
     if sys.modules.get(name):
         then(sys.modules[name])
         return
-    before = _finder.changes.get(name)
+    earlier = _finder.changes.get(name)  # by `defer`, or by a function that waits for the same module
 
-    def and_then(spec: ModuleSpec) -> None:
-        if before:
-            before(spec)
+    def call_after_loading(spec: ModuleSpec) -> None:
+        if earlier:
+            earlier(spec)
         loader: Any = spec.loader
         execute = loader.exec_module
 
@@ -72,4 +74,4 @@ def when_imported(name: str, then: Callable[[Any], object]) -> None:
 
         loader.exec_module = exec_module
 
-    _on_import(name, and_then)
+    _on_import(name, call_after_loading)

@@ -22,7 +22,7 @@ _UNITS = {"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2*
 
 
 class SettingsError(ValueError):
-    """A setting that cannot be meant."""
+    """A setting that is unknown, or has an invalid value."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Settings:
         """Read the settings of a project from its pyproject.toml; defaults where it sets nothing.
 
         Raises:
-            SettingsError: The file cannot be read as TOML, or a setting is unknown or has a value that cannot be meant.
+            SettingsError: The file cannot be read as TOML, or a setting is unknown or has an invalid value.
         """
         file = root / "pyproject.toml"
         if not file.exists():
@@ -113,7 +113,7 @@ def mode(text: str) -> str:
 
 
 def parsed(texts: Mapping[str, str]) -> dict[str, Any]:
-    """Read settings that were given as text, on a command line; a SettingsError says which cannot be meant."""
+    """Read settings that were given as text, on a command line; a SettingsError says which is invalid."""
     read = {}
     for name, text in texts.items():
         number = re.fullmatch(r"-?\d+(\.\d+)?", text)

@@ -1,7 +1,7 @@
 """Checks of arguments, with the same messages in the whole package: kinds, numbers, sizes, flags, choices, shapes.
 
-`checked` reads them off a function's annotations. Where every microsecond counts, a function calls the checks in its
-body; so it does for a range, which no annotation has.
+`checked` reads them off a function's annotations. A function calls the checks in its body where every microsecond
+counts, and where it needs a range, which no annotation states.
 """
 
 from __future__ import annotations
@@ -40,8 +40,10 @@ __all__ = [
 ]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
-Lengths = dict[str, tuple[int, str, Tensor]]  # of axes: each as long as where it was met first, in which tensor
-Check = Callable[[str, Any, Lengths], object]
+# By the name of each axis that one call has shown so far: its length, and the first argument that has it, by name and
+# as a tensor. Under "" stands the first tensor of the call: all others must be on its device.
+Lengths = dict[str, tuple[int, str, Tensor]]
+Check = Callable[[str, Any, Lengths], object]  # of an argument's name, its value, and the lengths of its call
 
 floats = frozenset({torch.float32, torch.float16, torch.bfloat16, torch.float64})  # those of 8 bits only store numbers
 _INTEGERS = frozenset({torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8})
@@ -56,29 +58,29 @@ def number(
     least: float = -math.inf,
     most: float = math.inf,
 ) -> float:
-    """Refuse a value that is no finite real number in a range, or return it as one; ``must`` says the range in words.
+    """Return a value as a number, or refuse it if it is no finite real number in a range; ``must`` states the range.
 
-    A tensor of no axes becomes its number, as PyTorch's own options take it. One with a derivative would lose it there,
-    and is refused.
+    A tensor of no axes becomes its number, as PyTorch's own options take it. A tensor with a derivative is refused: the
+    number would lose the derivative.
     """
     if type(value) is not float and type(value) is not int:
-        value = _plain(name, value, must, numbers.Real, torch.SymFloat)
+        value = _as_number(name, value, must, numbers.Real, torch.SymFloat)
     if not (above < value < math.inf and least <= value <= most):
         raise ValueError(f"{name} is {value}; it must {must}")
     return value
 
 
 def size(name: str, value: int, *, least: int = 1) -> int:
-    """Refuse a value that is no integer, or is less than the least, or return it as one."""
+    """Return a value as an integer, or refuse it if it is none, or is less than the least."""
     if type(value) is not int:
-        value = _plain(name, value, "be an integer", numbers.Integral, torch.SymInt)
+        value = _as_number(name, value, "be an integer", numbers.Integral, torch.SymInt)
     if value < least:
         raise ValueError(f"{name} is {value}; it must be {least} or more")
     return value
 
 
 def flag(name: str, value: bool) -> bool:
-    """Refuse a value that is neither True nor False, though Python takes it for one of them."""
+    """Return a value that is True or False, or refuse it, even if Python counts it as one of them, as it does 1."""
     if value is not True and value is not False and not isinstance(value, torch.SymBool) and not _is_traced(value):
         raise TypeError(f"{name} is {_shown(value)}; it must be True or False")
     return value
@@ -115,9 +117,10 @@ def tensor(name: str, value: Tensor, kind: str = "Shaped") -> None:
 
 
 def checked(function: Function) -> Function:
-    """Hold a function to its annotations, before it begins: kinds, numbers, the axes of tensors, and axes of one name.
+    """Check a function's arguments against its annotations before it runs.
 
-    An int is a size, a count or a place here, and so is 0 or more; a float is finite. Under a compiler
+    That is their types, the axes of tensors, that axes of one name are equally long, and that all tensors are on one
+    device. An int must be 0 or more, as it is a size, a count or an index; a float must be finite. Under a compiler
     nothing is checked: its guards do that.
     """
     taken = inspect.signature(function).parameters
@@ -161,18 +164,18 @@ def _any_of(alternatives: list[_Alternative]) -> Check:
     if len(alternatives) == 1:
         return alternatives[0].check
     words = " or ".join(each.words for each in alternatives)
-    of_device = any(torch.device in each.kinds for each in alternatives)
+    takes_device = any(torch.device in each.kinds for each in alternatives)
 
     def check(name: str, value: Any, lengths: Lengths) -> None:
         if type(value) is bool and not any(bool in each.kinds or object in each.kinds for each in alternatives):
             raise TypeError(f"{name} is {value}; it must be {words}")
         matches = [each for each in alternatives if isinstance(value, each.kinds)]
         others = [each for each in alternatives if each.words != "None"]
-        if not matches and len(others) == 1:  # it has words of its own
+        if not matches and len(others) == 1:  # its own check has the better message
             matches = others
         if not matches:
             raise TypeError(f"{name} is {_shown(value)}; it must be {words}")
-        if of_device and value is not None:  # a string names one
+        if takes_device and value is not None:  # a string must name a device
             _device(name, value, lengths)
         matches[0].check(name, value, lengths)
 
@@ -215,8 +218,8 @@ def _nothing(name: str, value: object, lengths: Lengths) -> None:
 
 
 def _instance(kind: type, words: str, name: str, value: object, lengths: Lengths) -> None:
-    of_others = issubclass(str, kind) and isinstance(value, str | bytes)  # letters are no items
-    if not isinstance(value, kind) or (of_others and kind is not str):
+    is_text = issubclass(str, kind) and isinstance(value, str | bytes)  # which Python counts as a sequence
+    if not isinstance(value, kind) or (is_text and kind is not str):
         raise TypeError(f"{name} is {_shown(value)}; it must be {words}")
 
 
@@ -246,7 +249,10 @@ _ALTERNATIVES = {
 
 
 def _shape(kind: str, axes: list[str]) -> Check:
-    """Make the check of a tensor: its kind, how many axes it has, and lengths of those that others have, too."""
+    """Return the check of a tensor: its kind, its device, how many axes it has, and the length of each.
+
+    An axis must be as long as the axes of the same name that were checked before, and the device that of all tensors.
+    """
     many = [each for each in axes if each.startswith(("*", "..."))]
     start = axes.index(many[0]) if many else len(axes)
     fixed = dict(zip(axes[:start], count())) | dict(zip(axes[:start:-1], count(-1, -1)))
@@ -271,7 +277,7 @@ def _shape(kind: str, axes: list[str]) -> Check:
 
 
 def broadcasts(shape: tuple[int, ...], target: tuple[int, ...]) -> bool:
-    """Whether a shape broadcasts to another one, which stays as it is."""
+    """Whether a shape broadcasts to a target shape without changing the target."""
     return len(shape) <= len(target) and all(
         a in (1, b) for a, b in zip(reversed(shape), reversed(target), strict=False)
     )
@@ -284,7 +290,7 @@ def require_positive(**sizes: int) -> None:
 
 
 def require_divides(name: str, whole: int, parts_name: str, parts: int) -> None:
-    """Refuse a number of equal parts that does not divide a size, with the nearest numbers that do."""
+    """Refuse a number of equal parts that does not divide a whole; the message has the nearest numbers that do."""
     if type(parts) is not int or parts < 1 or whole % parts:
         size(parts_name, parts)
         if whole % parts == 0:
@@ -313,14 +319,17 @@ def require_beside(**tensors: Tensor) -> None:
 
 
 def require_values(**tensors: Tensor) -> None:
-    """Refuse a tensor without values, where it takes values to answer."""
+    """Refuse a tensor on the meta device, which has no values."""
     for name, x in tensors.items():
         if x.is_meta:
             raise ValueError(f"{name} is on the meta device and has no values; call .to_empty(device=...) and fill it")
 
 
-def _plain(name: str, value: Any, must: str, kind: type, symbol: type) -> Any:
-    """Make a number of a value that counts as one: NumPy's, a symbol of a compiler, a tensor of one number."""
+def _as_number(name: str, value: Any, must: str, kind: type, symbol: type) -> Any:
+    """Return Python's number of a value that counts as one, such as NumPy's, or refuse it; ``must`` says what it needs.
+
+    A compiler's symbol, and the tensor that stands for a number in a trace, are returned as they are.
+    """
     if isinstance(value, symbol | torch.SymInt) or _is_traced(value):
         return value
     if isinstance(value, Tensor) and value.dim() == 0 and (kind is numbers.Real or not value.is_floating_point()):
@@ -337,7 +346,7 @@ def _plain(name: str, value: Any, must: str, kind: type, symbol: type) -> Any:
 
 
 def _is_traced(value: object) -> bool:
-    """Whether a number is a tensor because a trace is made, in which every size is one."""
+    """Whether a value is a tensor that stands for a number, because torch.jit traces: there every size is a tensor."""
     return isinstance(value, Tensor) and tracing_state() is not None
 
 

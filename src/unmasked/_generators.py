@@ -1,4 +1,4 @@
-"""Random numbers that nobody else notices."""
+"""Random numbers that leave the global generators as they were."""
 
 from __future__ import annotations
 
@@ -10,6 +10,6 @@ __all__ = ["forked"]
 
 
 def forked() -> AbstractContextManager[None]:
-    """Leave the global random generators where they are afterwards: the CPU's, and those of GPUs that are in use."""
+    """Put the global random generators back at the end of the block: the CPU's, and those of GPUs that are in use."""
     gpus = torch.cuda.device_count() if torch.cuda.is_initialized() else 0
     return torch.random.fork_rng(devices=range(gpus))

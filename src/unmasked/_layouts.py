@@ -1,4 +1,4 @@
-"""The layouts of attention's projections as a table, and whether tensors fit one."""
+"""The layouts of attention's projections as data, and checks that tensors fit one; the table is in `layouts`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ SHARED = "key heads that queries share (GQA) must be repeated first"
 
 
 class Spec(NamedTuple):
-    """One layout: its tensors' names, and the axes of a weight as the table above writes them; a bias lacks "in"."""
+    """One layout: the names of its tensors, and the axes of a weight as the table of `layouts` writes them.
+
+    A bias has the same axes but for "in".
+    """
 
     weights: tuple[str, ...]
     biases: tuple[str, ...]
@@ -30,7 +33,7 @@ class Spec(NamedTuple):
 
     @property
     def transposed(self) -> bool:
-        """True where weights are kept as (in, out), and that of the output projection too."""
+        """Whether weights are (in, out), and so is the weight of the output projection."""
         return self.axes[0] == "in"
 
     def renamed(self, inputs: tuple[str, ...], output: str) -> Spec:
@@ -51,8 +54,8 @@ class Spec(NamedTuple):
         return matrices
 
     def join(self, matrices: list[Tensor], heads: tuple[int, int, int]) -> list[Tensor]:
-        """Make a layout's tensors of query, key and value: the way back."""
-        if self.axes[0] == "3·heads·head_dim":  # row by row, also where there are fewer heads of keys
+        """Make a layout's tensors of query, key and value, as `split` returns them."""
+        if self.axes[0] == "3·heads·head_dim":  # one below the other, also where keys have fewer heads than queries
             return [torch.cat(matrices)]
         groups = self._groups(has_in=matrices[0].dim() == 2)
         names = [name for group in groups for name in group]
@@ -91,7 +94,10 @@ LAYOUTS: dict[Layout, Spec] = {
 
 
 def hint(state: Mapping[str, Tensor], source: str, looks: str | None) -> str:
-    """Say what a state with wrong names may be, which has all names of the layout that it looks like."""
+    """Return what a message on a state without the names of layout `source` may add: what the state may be instead.
+
+    `looks` is the layout of which it has all names, if there is one.
+    """
     if looks not in (None, source):
         return f"; it looks like layout {looks!r}"
     for name in state:
@@ -111,14 +117,14 @@ def check_shapes(
 ) -> None:
     """Refuse tensors whose shapes do not fit the layout or each other; without num_kv_heads, no heads share a key."""
     remedy = SHARED if num_kv_heads is None else "correct num_heads"
-    parts, biases = 3 // len(spec.weights), []
+    parts, biases = 3 // len(spec.weights), []  # how many of query, key and value one weight holds
     step, outputs = parts * num_heads, list[int]()
     for index, (name, bias_name) in enumerate(zip(spec.weights, spec.biases, strict=True)):
         shape = tuple(state[name].shape)
         problem = f"{name} of layout {layout!r} has shape {shape}"
         if len(shape) != len(spec.axes):
-            hint = {2: "; it looks like layout 'separate'", 3: "; it looks like layout 'stacked'"}.get(len(shape), "")
-            raise ValueError(f"{problem}, not {len(spec.axes)} axes{hint}")
+            guess = {2: "; it looks like layout 'separate'", 3: "; it looks like layout 'stacked'"}.get(len(shape), "")
+            raise ValueError(f"{problem}, not {len(spec.axes)} axes{guess}")
         sizes = dict(zip(spec.axes, shape, strict=True))
         if sizes.get("heads", num_heads) != num_heads:
             raise ValueError(f"{problem}; its first axis must be num_heads ({num_heads})")

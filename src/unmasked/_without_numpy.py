@@ -1,4 +1,4 @@
-"""Imports PyTorch, which would warn where there is no NumPy: the library does without it, as PyTorch does."""
+"""Imports PyTorch without its warning that NumPy is missing: neither the library nor PyTorch needs NumPy."""
 
 import warnings
 

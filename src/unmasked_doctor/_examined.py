@@ -39,7 +39,7 @@ class Examined:
         self.modules = apart.asker.modules
         self.findings: list[Finding] = []  # broken promises, and steps that differ
         self.cautions: list[Finding] = []
-        self.hidden: list[Tensor] = []  # which tokens are real, by what the model was given
+        self.real_tokens: list[Tensor] = []  # for each argument that says what is padding: True where a token is none
         self.looks: set[str] = set()  # layers that were seen to look at padding
         self.passed: list[str] = []
         self.open: list[Open] = []

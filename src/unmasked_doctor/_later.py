@@ -1,4 +1,4 @@
-"""Two runs of a model that differ in later tokens alone, and what moves at the earlier ones."""
+"""Two runs of a model that differ in later tokens alone, and which results for earlier tokens move."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from unmasked_doctor._tensors import share_moved
 
 __all__ = ["Changed", "with_other_later_tokens"]
 
-_MOVED = 1e-3  # of the largest: what kernels of other sizes round is less
+_MOVED = 1e-3  # as a share of the largest number; the rounding of different kernels is less
 
 
 @dataclass(frozen=True)
@@ -33,13 +33,16 @@ class Changed:
     tokens: int
 
     def at_all(self, name: str) -> bool:
-        """Whether what a module gave moved."""
+        """Whether anything moved that a module gave."""
         x, y = self.before.get(name), self.after.get(name)
         known = x is not None and y is not None and x.shape == y.shape and x.dim()
         return bool(known and x is not None and y is not None and share_moved(x, y, 0, torch.arange(x.size(0))))
 
     def share(self, name: str, *, early: bool) -> float:
-        """By how much what a module gave for the earlier tokens, or for the later ones, moved."""
+        """The largest difference in a module's results for earlier or later tokens, as a share of the largest number.
+
+        It is 0 for results without an axis of tokens.
+        """
         x, y, half = self.before[name], self.after.get(name), self.tokens // 2
         if y is None or x.dim() < 3 or x.size(self.axis) != self.tokens:
             return 0.0
@@ -47,12 +50,12 @@ class Changed:
 
     @property
     def first_early(self) -> str | None:
-        """The first module that gave something else for earlier tokens."""
+        """The first module whose results for earlier tokens moved."""
         return next((name for name in self.before if self.share(name, early=True) > _MOVED), None)
 
     @property
     def came_in(self) -> bool:
-        """Whether later tokens made any module give something else for these."""
+        """Whether the results of any module for the later tokens moved, so that the change was noticed at all."""
         return any(self.share(name, early=False) for name in self.before)
 
 
@@ -66,23 +69,23 @@ def with_other_later_tokens(asker: Asker, asked: Mapping[str, Tensor], axis: int
         tokens: How many there are.
 
     Returns:
-        What each module gave in both runs; None where it does not run so.
+        What each module gave in both runs; None if it does not run with other tokens.
     """
     half = tokens // 2
 
     def repeat(x: Tensor) -> Tensor:
-        """The tokens of its first half in its second half too, not all in the same places."""
-        places = torch.arange(tokens, device=x.device) % half
-        new = x.index_select(axis, places)
-        return new if not torch.equal(new, x) else x.index_select(axis, places.clamp(max=0))
+        """Put the tokens of the first half into the second half, or its first token if it has these already."""
+        index = torch.arange(tokens, device=x.device)
+        new = x.index_select(axis, index % half)
+        return new if not torch.equal(new, x) else x.index_select(axis, index.where(index < half, 0))
 
-    def turn(x: Tensor) -> Tensor:
-        """Its own later tokens in another order: attention without positions would not notice."""
+    def reorder(x: Tensor) -> Tensor:
+        """Put the later tokens into another order, which attention without positions would not notice."""
         first, later = x.narrow(axis, 0, half), x.narrow(axis, half, tokens - half)
         return torch.cat([first, later.roll(1, axis)], axis)
 
     before = asker.run(asker.given)
-    for change in (repeat, turn):  # a model with an image takes as many of its tokens, and no more
+    for change in (repeat, reorder):  # a model may refuse to repeat some tokens, such as those that stand for an image
         made = {
             name: change(x) for name, x in asked.items()
             if x.dim() > axis and x.size(axis) == tokens and not (x.is_floating_point() and x.dim() < 3)

@@ -1,4 +1,4 @@
-"""Every attention of a whole model: what each computed in a run, and which layer is unlike the others."""
+"""Every attention of a whole model: what each computed in a run, and which layer differs from its likes."""
 
 from __future__ import annotations
 
@@ -32,6 +32,7 @@ __all__ = ["alone", "diagnose_model"]
 ITEMS, FUTURE = "no item reaches another", "no output sees later tokens"
 PIECES = "in pieces it gives what it gives at once"
 _BY_LAYERS = (ITEMS, FUTURE, PADDED)  # promises that a layer may break
+# The last part of a module's name, such as `q_proj` or `to_v`, and the role that it says.
 _NAMED = re.compile(
     r"(?i)^(?:w_?|to_?|lin_?|linear_?|fc_?|proj_?|in_)?(q|k|v|query|key|value|queries|keys|values)(?:_?(proj|lin|linear|layer|w))?$"
 )
@@ -106,11 +107,12 @@ def diagnose_model(
 
 
 def alone(seen: Seen, *, backward: bool = False) -> Iterator[Finding]:
-    """Find what is wrong in one call wherever it stands.
+    """Find what is wrong in one call by itself, without the others of the model.
 
     Args:
         seen: The call.
-        backward: Whether other calls see earlier tokens alone, as in a pair of readers.
+        backward: Whether other calls see only earlier tokens, so that this one may see only later ones: as where one
+            reads a text forwards and another backwards.
     """
     call, wires, turns = seen.call, seen.wires, seen.wires.turns
     row = f"the weights of a query sum to {float(call.weights[0, 0, -1].sum()):.3g}"
@@ -120,6 +122,7 @@ def alone(seen: Seen, *, backward: bool = False) -> Iterator[Finding]:
     strays = [role for role, tokens in wires.tokens.items() if tokens == "other tokens" and role not in wires.viewed]
     firsts = [role for role, tokens in wires.tokens.items() if tokens == "the first item"]
     view = "each head reads just what view(batch, heads, tokens, head_dim) gives it"
+    # What must hold; then the step, check, cause, text, evidence and standing of the finding.
     rows: list[tuple[object, str, str, str | None, str, str, Standing]] = [
         (call.weights.isnan().any() and not (blind | ~call.weights.isnan().any(-1)).all(), "", "weights", None,
          "some of its weights are not numbers", "in a row, some are NaN and others are not", "followed"),
@@ -168,12 +171,12 @@ def alone(seen: Seen, *, backward: bool = False) -> Iterator[Finding]:
 
 
 def _other_items(x: Tensor) -> Tensor:
-    """Other tokens in each item: other numbers, or those of another item, which order alone does not make."""
+    """Return other tokens for each item: other numbers, or the ids of another item, so that more than order differs."""
     return other(x) if x.is_floating_point() else x.roll(1, 0)
 
 
 def _misnamed(seen: Seen) -> str:
-    """The layer that gives a call its values, if it is named as what gives keys or queries, and another as values."""
+    """Return the layer that makes the values, if its name says keys or queries and another's says values; or ""."""
     names = {role: {name for name, _ in reads} for role, reads in seen.wires.reads.items()}
     if set(names) != {"query", "key", "value"} or any(len(each) > 1 for each in names.values()):
         return ""
@@ -184,8 +187,11 @@ def _misnamed(seen: Seen) -> str:
 
 
 class _Examination(AskedForPadding):
+    """One examination of a model: each method asks one question, and notes what it finds, passes or leaves open."""
+
     def report(self) -> ModelReport:
-        self.forgotten()
+        """Ask all questions, in an order that lets findings name the broken promises."""
+        self.batch_first_forgotten()
         if self.seen:
             self.padding()
             self.places()
@@ -199,8 +205,8 @@ class _Examination(AskedForPadding):
         self.items()
         self.numbers()
         self.unnoticed()
-        self.alike()
-        self.silent()
+        self.repeatable()
+        self.unheard()
         self.mixing()
         self.settle()
         layers = tuple(self.layer(seen) for seen in self.seen)
@@ -218,7 +224,11 @@ class _Examination(AskedForPadding):
         )
 
     def settle(self) -> None:
-        """Let the steps that decide what a token sees name the broken promises: those of its layer, or else all."""
+        """Let a finding of a step that decides what tokens see stand for the promise that it breaks.
+
+        That is the finding of the layer in which the promise is broken, or else each of them. A broken promise without
+        such a finding stays as it is, unless another promise is explained already.
+        """
         promises = [each for each in self.findings if not each.step and each.check in _BY_LAYERS]
         steps = [each for each in self.findings if each.step in BREAK]
         for promise in promises:
@@ -236,14 +246,14 @@ class _Examination(AskedForPadding):
     # One layer
 
     def alone(self, seen: Seen) -> None:
-        """Find what is wrong wherever it stands."""
+        """Find what is wrong in one call by itself."""
         for each in alone(seen, backward=self.backward()):
             self.note(each)
 
     # One layer among those of its place
 
     def among_others(self) -> None:
-        """Find the layer that is unlike its likes, in what no design varies: how positions turn it may."""
+        """Find the layer that differs from its likes in a fact that designs do not vary from layer to layer."""
         for name, fact in FACTS.items():
             for group in self.likes(fact.among):
                 for seen, value, usual, count in odd_ones(group, fact.of):
@@ -263,7 +273,7 @@ class _Examination(AskedForPadding):
             self.find(None, "heads", "repeat-for-repeat-interleave", text, evidence, step="heads")
 
     def scales(self) -> None:
-        """Find the layer that does not divide by the root of head_dim, where the others do, whatever they are."""
+        """Find the layer that does not divide by the root of head_dim, where the others of the model do."""
         roots = [
             (seen, abs(seen.scale * seen.call.query.size(-1) ** 0.5 - 1) < 1e-3) for seen in self.seen
             if seen.scale is not None and len(seen.wires.reads) == 3 and seen.finite
@@ -278,8 +288,8 @@ class _Examination(AskedForPadding):
 
     # With other inputs
 
-    def forgotten(self) -> None:
-        """Tell that the model takes tokens for items."""
+    def batch_first_forgotten(self) -> None:
+        """Find that the model takes tokens for items."""
         if not self.apart.forgotten:
             return
         text = "items reach each other, and the tokens of an item do not"
@@ -288,7 +298,7 @@ class _Examination(AskedForPadding):
         self.find(None, "items", "batch-first-forgotten", text, evidence, how="followed")
 
     def items(self) -> None:
-        """Tell whether an item reaches another one; a layer that was found may be the reason."""
+        """Ask whether an item reaches another one."""
         check = ITEMS
         if self.apart.known and not self.apart.share:
             self.passed.append(check)
@@ -304,7 +314,7 @@ class _Examination(AskedForPadding):
             self.open.append(Open(check, "outputs with an axis of items, the same from call to call"))
 
     def numbers(self) -> None:
-        """Tell of outputs that are NaN though all that went in are numbers; of padding it is a caution."""
+        """Find outputs that are NaN though no input is; it is a caution if only those of padding are."""
         answers = self.asker.run(self.asker.given)
         inputs = [x for x in self.asker.given.tensors().values() if x.is_floating_point()]
         if answers is None or any(x.isnan().any() for x in inputs):
@@ -312,8 +322,8 @@ class _Examination(AskedForPadding):
         for x in answers.outputs:
             if not x.isnan().any():
                 continue
-            padded = [real for real in self.hidden if x.shape[:2] == real.shape]
-            caution = any(not bool(x[real.to(x.device)].isnan().any()) for real in padded) and not self.strict
+            real_tokens = [real for real in self.real_tokens if x.shape[:2] == real.shape]
+            caution = any(not bool(x[real.to(x.device)].isnan().any()) for real in real_tokens) and not self.strict
             first = next((name for name, y in answers.modules.items() if y.isnan().any()), "")
             blind = any(seen.call.weights.isnan().all(-1).any() for seen in self.seen)
             text = f"{int(x.isnan().sum())} of {x.numel()} numbers of an output are NaN, and what went in is finite"
@@ -326,7 +336,7 @@ class _Examination(AskedForPadding):
             return
 
     def unnoticed(self) -> None:
-        """Tell of an argument of tokens that no output notices."""
+        """Find an argument of tokens that no output notices."""
         before, content = self.asker.run(self.asker.given), self.asker.given.content()
         for name, x in content.items() if before is not None and len(content) > 1 else ():
             new = _other_items(x)
@@ -339,15 +349,15 @@ class _Examination(AskedForPadding):
                 text = f"no output notices {name}"
                 self.find(None, "every argument counts", None, text, "other tokens in it move nothing", step="inputs")
 
-    def alike(self) -> None:
-        """Call it again, after all the other calls, and see whether it gives the same."""
+    def repeatable(self) -> None:
+        """Call it again, after all the other calls, and ask whether it gives the same."""
         before = self.asker.run(self.asker.given)
         if before is not None and before.outputs and not self.asker.still(self.asker.given, before):
             text = "the same call gives something else again, in evaluation: it draws, or keeps something"
             self.find(None, ALIKE, None, text, "called twice, with other calls in between", how="followed")
 
     def stale(self) -> None:
-        """Find the layer of whole numbers whose queries, keys or values are far larger or smaller than its likes'."""
+        """Find the layer of integer weights whose queries, keys or values are far larger or smaller than its likes'."""
         for group in self.likes("place"):
             for role in ("query", "key", "value") if len(group) > 2 and all(seen.whole for seen in group) else ():
                 sizes = torch.tensor([max(seen.size(role), 1e-30) for seen in group]).log2()
@@ -363,7 +373,7 @@ class _Examination(AskedForPadding):
                     self.find(group[at], "quantization", None, text, evidence, step="scale")
 
     def unused(self) -> None:
-        """Find the parameter that counts in the likes of a layer, and not in it."""
+        """Find the parameter that changes no output, though it does in the likes of its layer."""
         around = {seen.name for seen in self.seen if seen.name}
         names = {
             name: x for name, x in uncompiled_module(self.model).named_parameters()
@@ -379,7 +389,7 @@ class _Examination(AskedForPadding):
             idle = [name for name in group if not used[name]]
             parts = group[0].split(".")
             if len(group) < 3 and len(parts) > 1 and _NAMED.search(parts[-2]):  # what makes queries, keys or values
-                self.idle(idle, names, used)
+                self.idle_projections(idle, names, used)
             if not idle or len(group) < 3 or (len(idle) > 0.25 * len(group) and (len(group), len(idle)) != (3, 1)):
                 continue
             for name in idle:
@@ -389,7 +399,7 @@ class _Examination(AskedForPadding):
                     or name == group[-1]
                     or not any(used[each] for each in names if each.startswith(f"{seen.name}."))
                 ):
-                    continue  # the layer is left out, or it is the last, one of whose outputs nobody may read
+                    continue  # the whole layer counts for nothing, or it is the last, and not all it gives may be read
                 if not any(finding.where == seen.name for finding in self.findings):
                     told = f"its {name[len(seen.name) + 1 :]} counts for nothing"
                     evidence = (
@@ -398,8 +408,8 @@ class _Examination(AskedForPadding):
                     cause = "missing-out-proj" if re.search(r"(?i)out|o_proj|c_proj|\.?proj\.", name) else None
                     self.find(seen, "parameters", cause, told, evidence, how="followed", step="parameters")
 
-    def idle(self, idle: list[str], names: Mapping[str, Tensor], used: Mapping[str, bool]) -> None:
-        """Tell of a projection that counts for nothing in a call whose other projections count."""
+    def idle_projections(self, idle: list[str], names: Mapping[str, Tensor], used: Mapping[str, bool]) -> None:
+        """Find a projection that changes no output, in a layer whose other parameters do."""
         for name in idle:
             seen = next((seen for seen in self.seen if name.startswith(f"{seen.name}.")), None)
             if seen is not None and any(used[each] for each in names if each.startswith(f"{seen.name}.")):
@@ -409,7 +419,7 @@ class _Examination(AskedForPadding):
                 )
 
     def mixing(self) -> None:
-        """List what mixes tokens and is no attention that was heard."""
+        """List the modules that mix tokens, and in which no attention was heard."""
         lengths = {seen.call.query.size(-2) for seen in self.seen} | {
             x.size(1 - self.apart.axis) for x in self.asker.given.content().values() if x.dim() == 2 or not self.seen
         }
@@ -427,9 +437,10 @@ class _Examination(AskedForPadding):
             self.unwatched.append(f"{name} ({kind}): it mixes tokens, and no attention was heard in it")
 
     def places(self) -> None:
-        """Give every place the same token: what turns queries and keys by their places makes scores of the distance.
+        """Give every position the same token, and note for each call whether its scores depend on the distance alone.
 
-        Every value is the same then, and so is what each layer gives, whatever its weights are: or it is not asked.
+        They do where positions rotate queries and keys. A call whose values are not all the same then is not asked: a
+        layer before it gave its tokens different results.
         """
         square = [seen for seen in self.seen if seen.call.query.size(-2) == seen.call.key.size(-2) > 2]
         axis = 1 - self.apart.axis
@@ -442,23 +453,23 @@ class _Examination(AskedForPadding):
         for seen, now in zip(self.seen, run.calls, strict=True) if run else ():
             product, value = now.call.product, now.call.value
             if seen in square and (value - value[:, :, :1]).abs().max() < 1e-3 * value.abs().max():
-                apart = (product[..., 1:, 1:] - product[..., :-1, :-1]).abs().max()
-                seen.by_distance = bool(apart < 1e-3 * product.abs().max())
+                gap = (product[..., 1:, 1:] - product[..., :-1, :-1]).abs().max()  # of scores of one distance
+                seen.by_distance = bool(gap < 1e-3 * product.abs().max())
                 turned = [turn.kind for turn in seen.wires.turns.values()] == ["turned", "turned"]
                 if turned and (product - product[..., :1, :1]).abs().max() < 1e-5 * product.abs().max():
                     evidence = "where all tokens are the same, all its scores are"
                     self.find(seen, "positions", None, TURNED_ALIKE, evidence, step="positions")
 
     def information(self) -> None:
-        """Change the later tokens, and see whether earlier outputs move though the model is causal."""
-        asked = None if self.causal is False else self.later_tokens_seen()
-        if asked is False:
+        """Change the later tokens, and ask whether earlier outputs move though the model is causal."""
+        sees_later = None if self.causal is False else self.later_tokens_seen()
+        if sees_later is False:
             self.passed.append(FUTURE)
-        elif asked is None and self.causal:
+        elif sees_later is None and self.causal:
             self.open.append(Open(FUTURE, "outputs with an axis of tokens, as many as an argument has"))
 
     def later_tokens_seen(self) -> bool | None:
-        """Tell of an earlier output that notices later tokens; None where that is not asked, or cannot be."""
+        """Note an earlier output that notices later tokens, or leave that open; None if it cannot be asked."""
         sizes = [(seen, seen.call.query.size(-2), seen.call.key.size(-2)) for seen in self.seen]
         those = [seen for seen, queries, keys in sizes if queries > 2 and (queries == keys or seen.causal)]
         if not self.causal and not any(seen.causal for seen in those):
@@ -472,12 +483,13 @@ class _Examination(AskedForPadding):
         of_outputs = {x.size(axis) for x in first_run.outputs[:1] if x.dim() > axis} if first_run is not None else set()
         lengths = lengths & of_outputs if len(lengths) > 1 else lengths
         if not lengths and self.causal and asked:
-            lengths = {next(iter(asked.values())).size(axis)}  # several tokens of attention are one of its own
+            # A token of the argument may be several tokens for attention.
+            lengths = {next(iter(asked.values())).size(axis)}
         tokens = min(lengths, default=0)
         changed = with_other_later_tokens(self.asker, asked, axis, tokens) if tokens > 2 and len(lengths) == 1 else None
         if changed is None:
             return None
-        if changed.first_early is not None and len(asked) > 1:  # of two sequences one may be of no order
+        if changed.first_early is not None and len(asked) > 1:  # an encoder may see one of two sequences whole
             each = [with_other_later_tokens(self.asker, {name: x}, axis, tokens) for name, x in asked.items()]
             known = [one for one in each if one is not None and one.came_in]
             order = [one for one in known if one.first_early is None] + [
@@ -519,7 +531,7 @@ class _Examination(AskedForPadding):
         return next((seen.causal for seen in self.seen if changed.at_all(seen.name)), False)
 
     def in_pieces(self) -> None:
-        """Feed a causal model that has a cache with a sequence in pieces."""
+        """Feed a sequence in pieces to a causal model that has a cache."""
         fed = fed_in_pieces(self.asker) if FUTURE in self.passed and not self.apart.axis else None
         if fed is None:
             return
@@ -535,7 +547,7 @@ class _Examination(AskedForPadding):
             self.note(Finding(PIECES, None, text, evidence, how="followed", where=where))
 
     def mixed_by(self, name: str, order: list[str]) -> bool:
-        """Whether a module ended in or behind a call of attention, so that this may have mixed what it gave."""
+        """Whether a call of attention ended before a module or belongs to it, so that it may have mixed its tokens."""
         heard = [seen.name for seen in self.seen]
         before = set(order[: order.index(name)])
         return any(
@@ -544,8 +556,8 @@ class _Examination(AskedForPadding):
 
     # What was not heard
 
-    def silent(self) -> None:
-        """Name the modules that are called attention and made no call that was heard."""
+    def unheard(self) -> None:
+        """List the modules that are called attention, and in which no call was heard."""
         called = {seen.name for seen in self.seen}
         for name, module in self.modules.items():
             if not re.search(r"(?i)(attention|attn)$", type(module).__name__) or name not in self.run.outputs:
@@ -557,6 +569,7 @@ class _Examination(AskedForPadding):
                 self.unwatched.append(f"{name} ({type(module).__name__}): no call of attention was heard in it")
 
     def layer(self, seen: Seen) -> Layer:
+        """Describe a call for the report."""
         call, turns = seen.call, seen.wires.turns
         queries, keys = call.weights.shape[-2:]
         kind = "causal" if seen.causal else "keys of another length" if queries != keys else "every token sees every"

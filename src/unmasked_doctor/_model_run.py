@@ -1,4 +1,4 @@
-"""A run of a model: each call of attention in it, laid out, with what its layer says of itself."""
+"""A run of a model: each call of attention in it, in one layout, with what its layer says of itself."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ from unmasked_doctor._unlike import Seen
 
 __all__ = ["ModelRun", "hear_model"]
 
-# What modules and configs say of the tokens that a layer sees.
+# Attributes of modules and configs, by their names: what says which tokens a layer sees, which layers differ, and how
+# long a window is.
 _DECLARES = re.compile(
     r"(?i)window|sliding|local|global|chunk|stride|dilat|shift|(layer|attn|attention|block)_?types?$"
 )
@@ -36,8 +37,8 @@ class ModelRun:
     Attributes:
         events: What was heard.
         calls: Its calls of attention, in their order.
-        missed: What looked like attention and could not be laid out.
-        outputs: Of each module that ran, the first tensor that came out last; None where none did.
+        missed: How often something looked like attention and fitted no layout, by what it was.
+        outputs: For each module that ran, the first tensor of its last result; None where that is no tensor.
     """
 
     events: list[Event] = field(default_factory=list)
@@ -49,7 +50,7 @@ class ModelRun:
 def hear_model(
     model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], default: torch.device | None, axis: int = 0
 ) -> ModelRun:
-    """Run a model in evaluation mode, and hear its attention; the items lie along this axis."""
+    """Run a model in evaluation mode, and hear its attention; ``axis`` is that of items in its arguments."""
     given = Given.of(model, args, kwargs).copied()
 
     def forward() -> object:
@@ -64,33 +65,34 @@ def hear_model(
     counted: Counter[str] = Counter()
     used: set[int] = set()
     for match in matches_in(run.events):
-        soft = run.events[match.at]
+        softmax = run.events[match.at]
         if match.at == match.place:
             continue
         used.add(match.at)
-        call, heads_at = _laid(run.events, match, items), soft.module
+        call, name = _call_of(run.events, match, items), softmax.module
         if call is None:
-            run.missed[f"a softmax over {tuple(soft.result.shape)} in {heads_at!r}, in no known layout"] += 1
+            run.missed[f"a softmax over {tuple(softmax.result.shape)} in {name!r}, in no known layout"] += 1
             continue
-        wires = wires_of(run.events, call, heads_at)
-        if wires.folded and (again := _laid(run.events, match, 1)) is not None:  # items are as many as heads, or heads
-            call, wires = again, wires_of(run.events, again, heads_at)
+        wires = wires_of(run.events, call, name)
+        # Heads may have been taken for items, where there are as many.
+        if wires.folded and (again := _call_of(run.events, match, 1)) is not None:
+            call, wires = again, wires_of(run.events, again, name)
         kinds, (rows, heads) = len(set(wires.reads.get("query", ()))), call.query.shape[:2]
         if not wires.viewed and kinds and kinds < heads and heads % kinds == 0:
-            again = _laid(run.events, match, rows * heads // kinds)
-            more = None if again is None else wires_of(run.events, again, heads_at)
+            again = _call_of(run.events, match, rows * heads // kinds)
+            more = None if again is None else wires_of(run.events, again, name)
             if again is not None and more is not None and not more.folded:  # rows were folded into the items
                 call, wires = again, more
-        own = modules[heads_at].named_parameters(remove_duplicate=False) if heads_at in modules else ()
+        own = modules[name].named_parameters(remove_duplicate=False) if name in modules else ()
         shapes = sorted(tuple(x.shape) for _, x in own)
-        place = f"{re.sub(r'[0-9]+', '*', heads_at)} {counted[heads_at]} {shapes}"
-        counted[heads_at] += 1
-        native = type(modules.get(heads_at)) is nn.MultiheadAttention
-        kernel = "eager" if native and soft.kernel == "written out" else soft.kernel
+        place = f"{re.sub(r'[0-9]+', '*', name)} {counted[name]} {shapes}"
+        counted[name] += 1
+        native = type(modules.get(name)) is nn.MultiheadAttention
+        kernel = "eager" if native and softmax.kernel == "written out" else softmax.kernel
         run.calls.append(
             Seen(
-                heads_at, place, call, soft.facts[0], kernel, native, wires,
-                kin=place.partition(" [")[0], whole=_whole(modules.get(heads_at)), **_said(modules, heads_at),
+                name, place, call, softmax.facts[0], kernel, native, wires,
+                kin=place.partition(" [")[0], whole=_has_integer_weights(modules.get(name)), **_declared(modules, name),
             )
         )  # fmt: skip
     for number, event in enumerate(run.events):
@@ -100,14 +102,18 @@ def hear_model(
     return run
 
 
-def _whole(module: nn.Module | None) -> bool:
-    """Whether a module keeps weights in eight bits or fewer."""
+def _has_integer_weights(module: nn.Module | None) -> bool:
+    """Whether a module keeps a matrix in integers of eight bits, as quantization does."""
     kept = [] if module is None else [*module.parameters(), *module.buffers()]
     return any(x.dim() > 1 and x.dtype in (torch.int8, torch.uint8) for x in kept)
 
 
-def _said(modules: Mapping[str, nn.Module], name: str) -> dict[str, Any]:
-    """What a layer says of what it sees: by numbers and words of its modules, and by its place in lists of configs."""
+def _declared(modules: Mapping[str, nn.Module], name: str) -> dict[str, Any]:
+    """Return what a layer says of the tokens that it sees, as `Seen` keeps it: "declared", and "span".
+
+    It says so by attributes of its modules, by its entry in lists of configs, and by numbers of configs such as
+    "every second layer".
+    """
     parts, said = name.split("."), {}
     numbers = [n for n, part in enumerate(parts) if part.isdigit()]
     inner = [".".join(parts[:n]) for n in range(len(parts), numbers[-1] if numbers else len(parts) - 1, -1)]
@@ -140,7 +146,7 @@ def _said(modules: Mapping[str, nn.Module], name: str) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _followed(modules: Mapping[str, nn.Module], run: ModelRun, stack: list[str]) -> Iterator[None]:
-    """Note which module runs, and what comes out of each."""
+    """Keep in ``stack`` which modules run, the innermost last, and in the run what each gives."""
     handles = []
     for name, module in modules.items():
 
@@ -161,14 +167,16 @@ def _followed(modules: Mapping[str, nn.Module], run: ModelRun, stack: list[str])
             handle.remove()
 
 
-def _laid(events: list[Event], match: Match, items: int) -> Call | None:
-    """Lay a call out by the axes of its softmax: the last but that of the keys is the queries'."""
-    soft = events[match.at]
-    ids = soft.ids[0]
+def _call_of(events: list[Event], match: Match, items: int) -> Call | None:
+    """Return the call of a match, in the layout that the axes of its softmax tell; None if it fits none.
+
+    The axis of keys is the last one along which scores have other keys; the last of the other axes is that of queries.
+    """
+    ids = events[match.at].ids[0]
     assert ids is not None
     columns = events[match.start].result.size(-1)
-    along = (ids - events[match.start].first) % columns if not match.swapped else (ids - ids.min()) // columns
-    axes = [n for n in range(ids.dim()) if ids.size(n) > 1 and bool((along.select(n, 1) != along.select(n, 0)).any())]
+    key = (ids - events[match.start].first) % columns if not match.swapped else (ids - ids.min()) // columns
+    axes = [n for n in range(ids.dim()) if ids.size(n) > 1 and bool((key.select(n, 1) != key.select(n, 0)).any())]
     keys = axes[-1] if axes else ids.dim() - 1
     rest = [size for n, size in enumerate(ids.shape) if n != keys]
     queries = rest[-1] if rest else 1

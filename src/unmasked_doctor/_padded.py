@@ -28,7 +28,7 @@ class AskedForPadding(Examined):
         asked: dict[str, tuple[Padding, list[tuple[Seen, Call, bool]]]] = {}
         for padding in self.asker.paddings(keys):
             name = padding.name if padding.how != "made" else ""
-            self.hidden += [padding.real] if padding.how != "made" else []
+            self.real_tokens += [padding.real] if padding.how != "made" else []
             if name in asked and not any(leaks for *_, leaks in asked[name][1]):
                 continue
             same = padding.given is self.asker.given

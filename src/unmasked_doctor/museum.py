@@ -1,7 +1,7 @@
-"""The mistakes that the museum shows: what each is called, how it looks, the wrong line and the right one.
+"""The mistakes that the museum shows: the name of each, its symptom, the wrong line and the right one.
 
-Every entry has a heading of its own on one of the museum's pages, where the mistake runs beside its fix. The doctor and
-the exercises name mistakes by these slugs.
+Every mistake has a heading of its own on one of the museum's pages, where it runs beside its fix. The doctor and the
+exercises name mistakes by the slugs of these entries.
 """
 
 import ast
@@ -29,13 +29,16 @@ __all__ = ["ENTRIES", "Entry", "Exhibits", "Plate", "drawn", "mended", "reach"]
 
 @dataclass(frozen=True)
 class Entry:
-    """A mistake: the slug that names it, what it is in one line, the page of the museum that shows it, and two lines.
+    """A mistake of the museum.
 
     Attributes:
+        slug: Its name, as the doctor and the exercises write it.
+        title: What it is, in a line.
+        page: The page that shows it, from the site's root.
         wrong: The line of code that makes the mistake.
         right: What should stand there.
         seen: How one meets it, in a sentence.
-        symptom: What one sees, one of `SYMPTOMS`.
+        symptom: What it looks like, one of `SYMPTOMS`.
     """
 
     slug: str
@@ -48,7 +51,7 @@ class Entry:
 
     @property
     def link(self) -> str:
-        """Where it hangs, from the site's root.
+        """Its heading on the museum's page, from the site's root.
 
         >>> ENTRIES["merge-without-transpose"].link
         'museum/heads/#merge-without-transpose'
@@ -57,9 +60,9 @@ class Entry:
 
     @property
     def address(self) -> str:
-        """The same with the site's address: ``SITE_URL``, or else that of the site that has served the library.
+        """The link with the site's address: ``SITE_URL``, or else that of the site that served the library.
 
-        Where neither is known it is the link.
+        It is the link alone where neither is known.
         """
         site = os.environ.get("SITE_URL") or _documentation()
         return f"{site.rstrip('/')}/{self.link}" if site else self.link
@@ -67,7 +70,7 @@ class Entry:
 
 @cache
 def _documentation() -> str:
-    """Where the library's own metadata say that its pages are; "" where they do not, or it is not installed."""
+    """Return the address of the pages by the library's metadata; "" if they have none, or it is not installed."""
     with contextlib.suppress(metadata.PackageNotFoundError):
         for each in metadata.metadata("attention-unmasked").get_all("Project-URL") or []:
             name, _, url = each.partition(", ")
@@ -77,10 +80,10 @@ def _documentation() -> str:
 
 
 def reach(f: Callable[[Tensor], Tensor], x: Tensor) -> list[list[float]]:
-    """How far each output of a sequence moves when one token changes.
+    """Measure how far each output of a sequence moves when one token changes.
 
     Args:
-        f: What is asked, a function of (batch, tokens, features) that gives (batch, tokens, features).
+        f: A function of (batch, tokens, features) that gives (batch, tokens, features).
         x: (batch, tokens, features).
 
     Returns:
@@ -105,9 +108,9 @@ class Plate:
 
     Attributes:
         entry: The mistake.
-        off: The largest difference that it makes, if it was measured.
-        size: The largest number of what is right, to compare with.
-        found: What a check said of it.
+        off: The largest difference from the right result, if it was measured.
+        size: The largest number of the right result, to compare with.
+        found: What a check says of the wrong line.
         maps: What `reach` gives for the wrong and for the right version.
     """
 
@@ -147,14 +150,14 @@ class Plate:
 
 
 def drawn(reached: list[list[float]] | None) -> str:
-    """A small map of what `reach` gives.
+    """Draw what `reach` gives as a small map.
 
     Args:
         reached: A row for each output, a column for each token; or None.
 
     Returns:
-        HTML, a square for each number that is not zero, a cross for those that are none; nothing for None. Squares of
-        one shade are one element: a page has hundreds of them, and a browser lays out each element by itself.
+        HTML, with a square for each number that is not zero, and a cross for each that is NaN or infinite; "" for None.
+        Squares of one shade are one element: a page has hundreds of squares, and a browser lays out each element.
 
     Examples:
         >>> drawn([[1.0, 0.0], [0.5, 1.0]]).count("M")
@@ -175,7 +178,7 @@ def drawn(reached: list[list[float]] | None) -> str:
             if not math.isfinite(cell):
                 shades['class="lost"'] += f"M{column + 0.3:g} {row + 0.3:g}l.4 .4m0-.4l-.4 .4"
             elif cell > 1e-4:
-                shade = f'opacity="{round(17 * cell / largest) / 20 + 0.15:.2f}"'  # in steps that no eye tells apart
+                shade = f'opacity="{round(17 * cell / largest) / 20 + 0.15:.2f}"'  # in steps too small to see
                 shades[shade] += f"M{column} {row}h.9v.9h-.9z"
     paths = "".join(f'<path {shade} d="{places}"/>' for shade, places in shades.items())
     box = f"0 0 {len(reached[0])} {len(reached)}"
@@ -187,11 +190,11 @@ class Exhibits:
     """Runs wrong versions beside right ones, each as an exhibit, and keeps how far off they are.
 
     Attributes:
-        given: What both versions get, where an exhibit is given nothing else.
-        hides: Where the mistake hides, unless the exhibit says where.
-        probe: What finds the mistake, unless the exhibit has its own: called with a version and what is given, it
-            returns what it found, or None.
-        off: By the slugs of the exhibits, the largest difference from the right version.
+        given: The arguments for which the mistake shows, unless an exhibit has its own: a tensor, or several arguments.
+        hides: The arguments for which it does not, likewise.
+        probe: What finds the mistake, likewise: a function of a version and of the arguments given, which returns what
+            it found, or None.
+        off: For each exhibit, by its slug, the largest difference from the right version.
 
     Examples:
         >>> import torch
@@ -216,19 +219,19 @@ class Exhibits:
         hides: Tensor | Sequence[Any] | None = None,
         given: Tensor | Sequence[Any] | None = None,
     ) -> Plate:
-        """Show a mistake, once it is sure that it is one, that it hides where it is said to, and that it is found.
+        """Show a mistake, after checking that it is one, that it hides where it should, and that the probe finds it.
 
         Args:
             slug: The mistake.
             wrong: The version that makes it.
             right: The version that does not; by default what `mended` makes of the wrong one.
             probe: What finds it.
-            hides: What both versions get where they must agree: a tensor, or all of their arguments.
-            given: What they get where they must not agree.
+            hides: Arguments for which both versions must agree: a tensor, or several arguments.
+            given: Arguments for which they must differ.
 
         Returns:
-            What the museum shows. It has maps where the last of what is given is (batch, tokens, features), and no
-            tensor stands before it.
+            What the museum shows. It has maps if the last argument given is (batch, tokens, features), and no other is
+            a tensor.
 
         Raises:
             ValueError: The versions differ where the mistake hides, or agree where it shows; or the probe finds
@@ -330,10 +333,12 @@ def _parsed(line: str) -> ast.AST:
 
 
 def _arguments(given: Tensor | Sequence[Any]) -> Sequence[Any]:
+    """Return the arguments of a call: a tensor is its only one."""
     return [given] if isinstance(given, Tensor) else given
 
 
-_SIGNS = {
+# By the words that museum.txt has for them.
+_SYMPTOMS = {
     "loss": "The loss falls suspiciously fast, and what is generated is bad",
     "quality": "It trains, but worse than it should",
     "batch": "A sequence's result depends on what else is in the batch",
@@ -352,7 +357,7 @@ _SIGNS = {
 
 
 def _entries(text: str) -> Iterator[Entry]:
-    """Read what each mistake is called and how it looks, room by room."""
+    """Read the entries of museum.txt, page by page."""
     page = ""
     _, *blocks = text.strip().split("\n\n")
     for block in blocks:
@@ -360,14 +365,14 @@ def _entries(text: str) -> Iterator[Entry]:
             page = block.removeprefix("# ")
             continue
         try:
-            (slug, title), (sign, seen) = (line.split(": ", 1) for line in block.splitlines()[:2])
+            (slug, title), (symptom, seen) = (line.split(": ", 1) for line in block.splitlines()[:2])
             wrong, right = (line[2:] for line in block.splitlines()[2:])
         except ValueError:
-            text = "write its slug and title, its sign and what one sees, the wrong line and the right one"
-            raise ValueError(f"museum.txt cannot be read at {block.splitlines()[0]!r}: {text}") from None
-        if sign not in _SIGNS:
-            raise ValueError(f"museum.txt gives {slug} the sign {sign!r}; write one of {', '.join(_SIGNS)}")
-        yield Entry(slug, title, page, wrong, right, seen, _SIGNS[sign])
+            remedy = "write its slug and title, its symptom and what one sees, the wrong line and the right one"
+            raise ValueError(f"museum.txt cannot be read at {block.splitlines()[0]!r}: {remedy}") from None
+        if symptom not in _SYMPTOMS:
+            raise ValueError(f"museum.txt gives {slug} the symptom {symptom!r}; write one of {', '.join(_SYMPTOMS)}")
+        yield Entry(slug, title, page, wrong, right, seen, _SYMPTOMS[symptom])
 
 
 class _Entries(dict[str, Entry]):
@@ -381,6 +386,7 @@ class _Entries(dict[str, Entry]):
 ENTRIES = _Entries((entry.slug, entry) for entry in _entries(Path(__file__).with_suffix(".txt").read_text("utf-8")))
 
 SYMPTOMS = {
-    symptom: tuple(entry.slug for entry in ENTRIES.values() if entry.symptom == symptom) for symptom in _SIGNS.values()
+    symptom: tuple(entry.slug for entry in ENTRIES.values() if entry.symptom == symptom)
+    for symptom in _SYMPTOMS.values()
 }
-"""What one sees, and the mistakes that look like that; each of the museum's mistakes stands under one symptom."""
+"""The slugs of the mistakes with each symptom; every mistake has one symptom."""

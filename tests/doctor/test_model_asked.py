@@ -197,6 +197,16 @@ def test_an_option_of_another_type_is_refused(option: str) -> None:
         diagnose_model(decoder(""), IDS, **{option: "yes"})  # type: ignore[arg-type]
 
 
+def test_no_earlier_token_is_changed_where_a_text_repeats_its_first_half() -> None:
+    """The first half, put into the second, changes nothing there: something else must, and in the second half alone."""
+    twice = torch.cat([IDS[:, :4], IDS[:, :4]], dim=1)
+    torch.manual_seed(0)
+    right = diagnose_model(decoder(""), twice)
+    assert right.ok, right
+    assert "no output sees later tokens" in right.passed
+    assert "no-causal-mask" in diagnose_model(decoder("mask"), twice, causal=True).causes
+
+
 def test_a_model_without_positions_and_without_a_mask_sees_later_tokens() -> None:
     """The order of later tokens counts for nothing in it, so other tokens must come in."""
 

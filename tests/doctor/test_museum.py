@@ -131,7 +131,7 @@ def test_a_map_marks_what_is_no_number():
     [
         (
             "a-slug: A title\nlos: It falls.\n- x\n+ y",
-            r"gives a-slug the sign 'los'; write one of loss, quality, batch",
+            r"gives a-slug the symptom 'los'; write one of loss, quality, batch",
         ),
         ("a-slug: A title\nloss: It falls.\n- x", r"cannot be read at 'a-slug: A title': write its slug and title"),
     ],

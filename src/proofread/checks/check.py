@@ -51,8 +51,8 @@ def check(
         settings: How they are run and kept. Default: what the project's pyproject.toml says.
         keep: Whether to keep runs and to take those that were kept, or else to run every page.
         programs: Whether to try the programs of code cells, too: each must print what its cell shows.
-        whole: Whether these are all pages of the project, so that an equation which none of them has is nowhere; the
-            others are those that the settings name.
+        whole: Whether these are all pages of the project: an equation that none of them has does not exist then. The
+            other pages are those that the settings name.
         at_once: The pages that must be up to date. What any other gave before is taken while its own code is the same,
             and ``behind`` of the report has what is to run for it. None: all of them.
         progress: Called with what there is to tell whenever a step begins and a page is done.

@@ -7,8 +7,8 @@ from itertools import groupby
 
 KINDS = {
     "encoding": "the file is not UTF-8",
-    "removed": "a page is there no more once the pages have run",
-    "option": "a `#|` comment or tag of a cell is none that there is, or has no value that can be meant",
+    "removed": "a page no longer exists once the pages have run",
+    "option": "a `#|` comment or a tag of a cell is unknown, or has an invalid value",
     "cell": "a cell fails, fails otherwise than it says, or would not tell if it did not fail",
     "stopped": "the run of a page ended early: time, memory, a signal",
     "output": "a cell shows more than it may",
@@ -24,22 +24,22 @@ KINDS = {
     "waiver": "a waiver waives nothing or gives no reason",
     "formula": "a formula does not hold, cannot be read, or says nothing",
     "mutant": "a formula would pass if it were wrong",
-    "equation": "the numbers of equations, on pages and in docstrings, do not fit together",
+    "equation": "pages and docstrings do not mean the same equation by a number",
     "docstring": "a docstring says other parameters, defaults or exceptions than its source",
-    "math": "TeX cannot be typeset, which a build and an export find",
-    "snippet": "the program of a cell does not do alone what the cell does on its page",
+    "math": "TeX cannot be typeset; only a build and an export find it",
+    "snippet": "a cell's program, run alone, does not give what the cell gives on its page",
 }
 
-_FEW = 3  # findings of a kind on one line that are shown
-_MOST = 1_000  # characters of a message that are shown, of its two ends
+_FEW = 3  # how many findings of one kind on one line are shown
+_MOST = 1_000  # how many characters of a message are shown, half of them from each end
 
-# Of a page whose code did not do what it shall.
+# The kinds of findings that say that the code of a page did not run as it should.
 BROKEN = frozenset({"encoding", "removed", "cell", "stopped", "output", "memory"})
 
 
 @dataclass(frozen=True)
 class Edit:
-    """A change of a file: from one place to another (line from 1, column from 0), what is there and what shall be."""
+    """A change of a file: what stands between two places, (line from 1, column from 0), and what replaces it."""
 
     start: tuple[int, int]
     end: tuple[int, int]
@@ -49,14 +49,14 @@ class Edit:
 
 @dataclass(frozen=True, order=True)
 class Finding:
-    """One thing that is wrong."""
+    """One thing that is wrong with a page, or with a docstring."""
 
     path: str  # the file, relative to the project
     line: int  # counted from 1
     message: str  # what is wrong, and the remedy
     detail: str = ""  # more of it, such as a traceback
     kind: str = field(default="", compare=False)  # one of `KINDS`
-    # What it is about: a test's name, such as ``45 value 55% = weights[6, 6]``; "" for the page as such.
+    # What it is about, as pytest names its test: ``45 value 55% = weights[6, 6]``; "" for the page as a whole.
     subject: str = field(default="", compare=False)
     edit: Edit | None = field(default=None, compare=False)  # what would mend it, if that is known
     column: int | None = field(default=None, compare=False)  # in characters from 0; None where all of the line is meant

@@ -1,4 +1,4 @@
-"""Which sentences no claim quotes though they compare, or say a value: for a person to prove, or to leave."""
+"""The sentences that compare or give a value, and that no claim quotes: a person decides which need a proof."""
 
 import re
 from collections.abc import Iterator
@@ -20,9 +20,9 @@ _COMPARES = re.compile(
     r"|all|none|nothing|everything|never|always|only)\b",
     re.IGNORECASE,
 )
-# A bound is a part of its value, with which it is proved.
+# "at most 5" compares nothing: the bound is a part of the value, and is proved with it.
 _BOUNDED = re.compile(rf"\b(?:{BOUND})\s+(?=\d)", re.IGNORECASE)
-_DIGITS = re.compile(r"(?<![\w.-])\d")  # no name's, as GPT-2
+_DIGITS = re.compile(r"(?<![\w.-])\d")  # but not a digit of a name, as in GPT-2
 
 
 @dataclass(frozen=True)
@@ -32,11 +32,11 @@ class Unproved:
     line: int
     where: str  # prose, caption or alt
     words: str
-    compares: bool  # else it says a value
+    compares: bool  # or else it gives a value
 
 
 def unproved(checked: Checked) -> Iterator[Unproved]:
-    """The sentences of a page that compare, or say a value, and of which no claim quotes a part."""
+    """Yield the sentences of a page that compare or give a value, and of which no claim quotes any part."""
     quoted, _ = quotations(checked)
     for number, text in enumerate(checked.texts):
         code = checked.page.cells[text.cell].is_code

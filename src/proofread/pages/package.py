@@ -10,11 +10,11 @@ from ..syntax import module, source
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Documented = ast.Module | ast.ClassDef | Function
-Parameters = dict[str, tuple[ast.expr | None, ast.expr | None]]
+Parameters = dict[str, tuple[ast.expr | None, ast.expr | None]]  # the default and the annotation of each, by its name
 
 
 def sources(package: str, root: Path) -> Iterable[Path]:
-    """The source files of a package: the project's own, or else the installed one's."""
+    """Return the source files of a package: of the project's own, or else of the one that is installed."""
     for folder in (root / package, root / "src" / package):
         if folder.is_dir():
             return sorted(folder.rglob("*.py"))
@@ -25,9 +25,9 @@ def sources(package: str, root: Path) -> Iterable[Path]:
 
 
 def documented(tree: ast.Module) -> Iterator[tuple[Documented, str]]:
-    """All that has a docstring, each with its docstring as it stands there."""
+    """Yield each module, class and function that has a docstring, with the docstring as it stands in the source."""
     waiting: list[ast.AST] = [tree]
-    for node in waiting:  # which grows, by what is no expression
+    for node in waiting:  # the list grows here; no expression joins it, as none has a docstring
         if isinstance(node, Documented) and (text := ast.get_docstring(node, clean=False)):
             yield node, text
         waiting += [each for each in ast.iter_child_nodes(node) if not isinstance(each, ast.expr | ast.expr_context)]
@@ -37,11 +37,11 @@ def documented(tree: ast.Module) -> Iterator[tuple[Documented, str]]:
 class Package:
     """The definitions in the sources of a package, by name; a name may stand for several."""
 
-    modules: dict[Path, ast.Module] = field(default_factory=dict)  # the syntax of each, by its file
-    broken: dict[Path, SyntaxError] = field(default_factory=dict)  # what is wrong with a file that is not Python
-    classes: dict[str, list[ast.ClassDef]] = field(default_factory=dict)  # methods' own too
+    modules: dict[Path, ast.Module] = field(default_factory=dict)  # the syntax tree of each file
+    broken: dict[Path, SyntaxError] = field(default_factory=dict)  # the error of each file that is not Python
+    classes: dict[str, list[ast.ClassDef]] = field(default_factory=dict)  # those within functions, too
     functions: dict[str, list[Function]] = field(default_factory=dict)  # and methods
-    _raises: dict[int, tuple[set[str], set[str]]] = field(default_factory=dict)
+    _raises_and_calls: dict[int, tuple[set[str], set[str]]] = field(default_factory=dict)  # by the id of a definition
 
     @classmethod
     def read(cls, paths: Iterable[Path]) -> "Package":
@@ -61,28 +61,29 @@ class Package:
         return package
 
     def raised(self, node: Documented) -> set[str]:
-        """The exceptions that a source raises, in itself or in what it calls of the package."""
+        """Return the names of the exceptions that a definition raises, or that what it calls of the package raises."""
         exceptions: set[str] = set()
         waiting = [node]
-        for each in waiting:  # which grows
-            if id(each) not in self._raises:
-                self._raises[id(each)] = self._thrown(each)
-            thrown, called = self._raises[id(each)]
-            exceptions |= thrown
+        for each in waiting:  # the list grows here
+            if id(each) not in self._raises_and_calls:
+                self._raises_and_calls[id(each)] = self._read_raises_and_calls(each)
+            own, called = self._raises_and_calls[id(each)]
+            exceptions |= own
             for name in called:
-                own: list[Documented] = [*self.functions.get(name, ()), *self.classes.get(name, ())]
-                waiting += [other for other in own if other not in waiting]
+                callees: list[Documented] = [*self.functions.get(name, ()), *self.classes.get(name, ())]
+                waiting += [callee for callee in callees if callee not in waiting]
         return exceptions
 
-    def _thrown(self, node: Documented) -> tuple[set[str], set[str]]:
-        """The exceptions that a source raises itself, and the names of what it calls."""
+    def _read_raises_and_calls(self, node: Documented) -> tuple[set[str], set[str]]:
+        """Return the names of the exceptions that a definition itself raises, and the names of what it calls."""
         exceptions, called = set(), set()
-        for decorator in getattr(node, "decorator_list", ()):  # what wraps a function raises for it
+        for decorator in getattr(node, "decorator_list", ()):  # a wrapper may raise before the function runs
             called.add(ast.unparse(decorator).rpartition(".")[2])
         for each in ast.walk(node):
             if isinstance(each, ast.Raise):
-                thrown = each.exc.func if isinstance(each.exc, ast.Call) else each.exc
-                name = ast.unparse(thrown).rpartition(".")[2] if thrown else "Exception"  # any, raised again
+                raised = each.exc.func if isinstance(each.exc, ast.Call) else each.exc
+                name = ast.unparse(raised).rpartition(".")[2] if raised else "Exception"  # a bare raise: any of them
+                # `raise refusal(x)` raises what the function refusal is annotated to return.
                 makers = {ast.unparse(maker.returns) for maker in self.functions.get(name, ()) if maker.returns}
                 exceptions |= makers or {name}
             elif isinstance(each, ast.Call) and isinstance(each.func, ast.Name | ast.Attribute):

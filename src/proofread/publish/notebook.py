@@ -22,7 +22,7 @@ _HIDDEN = {
     "solution": {"source_hidden": True, "outputs_hidden": True},
     "check": {"source_hidden": True, "outputs_hidden": True},
 }
-_DRAWN = re.compile(r"<\w*Figure\b|\[?<matplotlib\b")  # of which a picture is shown, not its text
+_DRAWN = re.compile(r"<\w*Figure\b|\[?<matplotlib\b")  # how what is drawn prints; the page shows its picture instead
 _BOX = re.compile(r'(?:!!!|\?\?\?\+?)[ ]+(?P<kind>[\w-]+)[\w -]*?(?:[ ]+"(?P<title>.*)")?[ ]*')
 _TAB = re.compile(r'===[!+]?[ ]+"(?P<title>.*)"[ ]*')
 _CODE = rf"(?ms:{FENCE})|(?s:(?<!`)(?P<ticks>`+)(?!`).+?(?<!`)(?P=ticks)(?!`))"
@@ -34,7 +34,7 @@ _ATTRIBUTES = re.compile(rf"(?m){_CODE}|(?:(?<=[)\]`*])|[ \t]+(?=\{{[^{{}}\n]*\}
 
 
 def notebook(checked: Checked) -> "NotebookNode":
-    """The page as Jupyter would have saved it after a run; cell ids are the cells' places, so that they stay."""
+    """Return the page as Jupyter saves it after a run; a cell's id is its place, so it is the same in every build."""
     import nbformat.v4
 
     cells = []
@@ -58,10 +58,10 @@ def notebook(checked: Checked) -> "NotebookNode":
 
 
 def as_notebook(checked: Checked, link: Callable[[str], str] = str, installing: Installing = UNKNOWN) -> str:
-    """The notebook that readers download, as its file's text.
+    """Return the text of the notebook that readers download.
 
-    The link says where a link of the page leads from anywhere. A cell at the top installs the packages that the page
-    documents, where they are missing.
+    `link` turns the target of a link on the page into an address that works anywhere. A cell at the top installs the
+    packages that the page documents, where they are missing.
     """
     import nbformat.v4
 
@@ -80,10 +80,10 @@ def as_notebook(checked: Checked, link: Callable[[str], str] = str, installing: 
 
 
 def as_script(checked: Checked, link: Callable[[str], str] = str) -> str:
-    """The page as a script that plain Python runs to its end, and that shows what the page shows.
+    """Return the page as a script that plain Python runs to its end, and that shows what the page shows.
 
-    A cell that must fail tells its exception, its last value is printed, and what pyplot draws comes in a window; what
-    is drawn without pyplot becomes a file.
+    A cell that must fail prints its exception, the last value of a cell is printed, what pyplot draws opens a window,
+    and what is drawn without pyplot becomes a file. `link` is that of `as_notebook`.
     """
     import jupytext
     import nbformat
@@ -105,12 +105,12 @@ def as_script(checked: Checked, link: Callable[[str], str] = str) -> str:
 
 
 def caption(number: int, text: str) -> str:
-    """A figure's caption, as text below it."""
+    """Return the caption of a figure, as Markdown below it."""
     return f"**Figure {number}.** {' '.join(text.split())}"
 
 
 def _captioned(checked: Checked) -> "NotebookNode":
-    """The notebook with the captions of a cell's figures below it."""
+    """Return the notebook with the captions of a cell's figures in a cell below it."""
     import nbformat.v4
 
     made, captions = notebook(checked), checked.captions
@@ -124,7 +124,7 @@ def _captioned(checked: Checked) -> "NotebookNode":
 
 
 def for_jupyter(markdown: str, link: Callable[[str], str] = str) -> str:
-    r"""Markdown of the site in that of Jupyter, which knows neither admonitions nor tabs nor attributes.
+    r"""Turn Markdown of the site into that of Jupyter, which knows neither admonitions nor tabs nor attributes.
 
     >>> print(for_jupyter('!!! note "Mind the *gap*"\n\n    It is [wide](gap.md){ .wide }.'))
     > **Mind the *gap***
@@ -136,7 +136,7 @@ def for_jupyter(markdown: str, link: Callable[[str], str] = str) -> str:
 
 
 def relink(markdown: str, link: Callable[[str], str]) -> str:
-    """Change the targets of the links in a Markdown text; what looks like a link in code is none.
+    """Change the targets of the links in a Markdown text, but nothing in code.
 
     >>> relink("See [b](b.py#c) and `[x](y)`.", str.upper)
     'See [b](B.PY#C) and `[x](y)`.'
@@ -159,7 +159,7 @@ def relink_html(html: str, link: Callable[[str], str]) -> str:
 
 
 def unlinked(markdown: str) -> str:
-    """The text without its links to pages, where none can stand: as what a picture shows is told.
+    """Return the text without its links to pages, for where no link can stand, such as an alt text.
 
     >>> unlinked("the [heads](heads.py#two) of `x[0](1)`")
     'the heads of `x[0](1)`'
@@ -168,7 +168,7 @@ def unlinked(markdown: str) -> str:
 
 
 def _boxes(markdown: str) -> str:
-    """Admonitions become quotations, and tabs follow each other."""
+    """Turn admonitions into quotations, and tabs into sections that follow each other."""
     lines, written, fence = markdown.split("\n"), [], ""
     while lines:
         line = lines.pop(0)
@@ -193,10 +193,11 @@ def _boxes(markdown: str) -> str:
 def showing(
     source: str, outputs: Sequence[Mapping[str, Any]], program: str = "", known: str = "", name: str = "figure"
 ) -> str:
-    r"""The source of a cell with its last value printed, where that was shown, and with what pyplot drew shown.
+    r"""Return the source of a cell that also prints its last value, if the page shows it, and opens pyplot's windows.
 
-    The cell's own program, where it has one, says whether `print` gives what was shown, or `repr` is needed, and which
-    name pyplot has: it is imported where the known code of the page does not.
+    The cell's own program, where it has one, says whether `print` gives what was shown or `repr` is needed, and by
+    which name the page calls pyplot. Pyplot is imported by this name, unless the code that is known to run does it.
+    What is drawn without pyplot is saved as a file of the given name.
 
     >>> one = {"output_type": "execute_result", "data": {"text/plain": "'a'"}}
     >>> print(showing("x = 'a'\nx  # so", [one]))
@@ -224,24 +225,25 @@ def showing(
         source = source[:start] + shown + source[end:]
     if not (named := re.findall(r"^(\w+)\.show\(\)$", program, re.MULTILINE)) or ".show(" in source:
         return source
-    # A function of another cell may draw, and the page need not have this name.
-    is_named = re.search(rf"\bimport (matplotlib\.pyplot as {named[-1]}|{named[-1]})\b", known)
-    brought = "" if is_named else f"import matplotlib.pyplot as {named[-1]}\n\n"
-    return f"{source.rstrip()}\n{brought}{named[-1]}.show()"
+    # A function may draw for the cell: the page itself need not import pyplot.
+    pyplot = named[-1]
+    is_imported = re.search(rf"\bimport (matplotlib\.pyplot as {pyplot}|{pyplot})\b", known)
+    imported = "" if is_imported else f"import matplotlib.pyplot as {pyplot}\n\n"
+    return f"{source.rstrip()}\n{imported}{pyplot}.show()"
 
 
 def _caught(source: str) -> str:
-    """The source with its exception told instead of raised."""
+    """Return the source of a cell that prints its exception instead of raising it."""
     try:
         tree = module(source)
-    except SyntaxError as error:  # it is what the cell shows; a script that held it would not begin
+    except SyntaxError as error:  # the cell shows this very error; a script with such a line would not start
         return textwrap.indent(f"{source}\n{type(error).__name__}: {error.msg}", "# ", lambda line: True)
-    within = {
+    inside_strings = {
         line
         for node in ast.walk(tree)
         if isinstance(node, (ast.Constant, ast.JoinedStr)) and node.end_lineno
         for line in range(node.lineno + 1, node.end_lineno + 1)
     }
     lines = enumerate(source.split("\n"), 1)
-    body = "\n".join(line if not line or number in within else f"    {line}" for number, line in lines)
+    body = "\n".join(line if not line or number in inside_strings else f"    {line}" for number, line in lines)
     return f'try:\n{body}\nexcept Exception as error:\n    print(f"{{type(error).__name__}}: {{error}}")'

@@ -1,4 +1,4 @@
-"""``python -m unmasked.parallel``: attention on several ranks, beside the whole."""
+"""``python -m unmasked.parallel``: attention on several ranks, compared with attention on one."""
 
 from __future__ import annotations
 
@@ -29,7 +29,15 @@ __all__ = ["demonstrate", "main"]
 
 
 def demonstrate(tokens: int) -> list[tuple[str, float, float, int, int]]:
-    """Compare heads in parallel, and a ring of each layout, with the whole: a name, two errors, and bytes twice."""
+    """Compare heads in parallel, and a ring of each layout, with the same attention on one rank.
+
+    Args:
+        tokens: How many there are: a multiple of twice the ranks.
+
+    Returns:
+        For each way its name, the errors of the output and of the gradients as shares of their largest number, the
+        bytes that a rank sent in the forward and the backward pass, and those by the formula.
+    """
     rank, ranks = dist.get_rank(), dist.get_world_size()
     device = "cuda" if dist.get_backend() == "nccl" else "cpu"
     torch.manual_seed(0)
@@ -40,7 +48,7 @@ def demonstrate(tokens: int) -> list[tuple[str, float, float, int, int]]:
         output = HeadParallel(layer)(x)
         (gradient,) = torch.autograd.grad(output, x, cotangent)
     right = layer(x)
-    rows = [
+    rows = [  # a row of the table that `main` prints
         (
             "heads in parallel",
             _off(output, right),
@@ -66,7 +74,7 @@ def demonstrate(tokens: int) -> list[tuple[str, float, float, int, int]]:
 
 
 def _off(x: Tensor, right: Tensor) -> float:
-    """Return the largest difference that any rank has, against the largest number that is right."""
+    """Return the largest difference on any rank, as a share of the largest right number on any rank."""
     largest = torch.stack([(x - right).abs().max(), right.abs().max()]).detach()
     with lost("the demonstration", "another rank", None):
         dist.all_reduce(largest, op=dist.ReduceOp.MAX)

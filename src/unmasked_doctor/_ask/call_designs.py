@@ -1,4 +1,4 @@
-"""What calls show of places and of scores, without a promise: each is a difference that a design may mean."""
+"""Differences of positions and scores that calls show. None of them breaks a promise: a design may intend each."""
 
 from __future__ import annotations
 
@@ -19,37 +19,38 @@ from unmasked_doctor._tensors import gaps
 
 __all__ = ["designs"]
 
-_PIXELS = 100  # the most that are changed, one by one
-_TOKENS = 12
+_PIXELS = 100  # the most tokens of an image that are changed, one by one
+_TOKENS = 12  # the most tokens of a text whose scores are compared, one by one
 
 
 def designs(asked: UserCall) -> Iterator[Outcome]:
-    """Name each of these differences that the call lets be seen."""
-    yield from _placed_in_vain(asked)
-    yield from _begin_again(asked)
-    yield from _boundary(asked)
-    yield from _strange_scores(asked)
-    yield from _grid(asked)
+    """Yield the differences that this call shows."""
+    yield from _unused_positions(asked)
+    yield from _restarting_positions(asked)
+    yield from _memory_boundary(asked)
+    yield from _scores_of_a_third_token(asked)
+    yield from _image(asked)
 
 
 # Positions
 
 
-def _placed_in_vain(asked: UserCall) -> Iterator[Outcome]:
-    """Tell of sines and cosines of places that are computed, though the order of tokens changes nothing."""
+def _unused_positions(asked: UserCall) -> Iterator[Outcome]:
+    """Find positions whose sines and cosines are computed, though the order of the tokens changes nothing."""
     axis, placed, made = asked.of_tokens, asked.placed, asked.given
     if axis is None or placed is None or asked.leaves[asked.main].given.size(axis) < 3:
         return
-    waves = _waves(asked, made)
+    sines = _sines(asked, made)
     for n in asked.group(asked.main):
         made[n] = made[n].roll(1, axis)
-    rolled = _waves(asked, made)
-    fewer = _waves(asked, [asked.shortened(n, axis) for n in range(len(asked.leaves))])
-    of_places = [
-        one for one, two, less in zip(waves, rolled, fewer, strict=False)
+    rolled = _sines(asked, made)
+    fewer = _sines(asked, [asked.shortened(n, axis) for n in range(len(asked.leaves))])
+    # Those of positions: the order of the tokens leaves them as they are, and their shape follows the count of tokens.
+    of_positions = [
+        one for one, two, less in zip(sines, rolled, fewer, strict=False)
         if one.shape == two.shape != less.shape and torch.equal(one, two)
     ]  # fmt: skip
-    if len(waves) != len(fewer) or not of_places:
+    if len(sines) != len(fewer) or not of_positions:
         return
     after = asked.run(made)[0]
     if after.shape == asked.output.shape:
@@ -60,7 +61,7 @@ def _placed_in_vain(asked: UserCall) -> Iterator[Outcome]:
             yield Finding("positions", None, text, evidence, step="positions")
 
 
-class _Waves(DispatchMode):
+class _Sines(DispatchMode):
     """Collects what sines and cosines give."""
 
     def __init__(self) -> None:
@@ -74,52 +75,49 @@ class _Waves(DispatchMode):
         return result
 
 
-def _waves(asked: UserCall, tensors: list[Tensor]) -> list[Tensor]:
-    waves = _Waves()
+def _sines(asked: UserCall, tensors: list[Tensor]) -> list[Tensor]:
+    """Return the sines and cosines that a call computes, in their order; none if it raises."""
+    sines = _Sines()
     try:
-        with waves:
+        with sines:
             asked.run(tensors)
     except Exception:  # whatever a stranger's module raises
         return []
-    return waves.results
+    return sines.results
 
 
-def _begin_again(asked: UserCall) -> Iterator[Outcome]:
-    """Tell of positions that begin again, where what stands before is still seen: several texts in one row."""
+def _restarting_positions(asked: UserCall) -> Iterator[Outcome]:
+    """Find positions that restart within a row, as for several texts in one, where tokens still see the text before."""
     reach, main = asked.reaches.get(asked.main), asked.leaves[asked.main].given
     if reach is None or reach.moved.size(1) != len(reach.tokens) or asked.of_tokens is None:
         return
-    tokens, whole = main.size(asked.of_tokens), [leaf for leaf in asked.leaves if _counts(leaf)]
-    places = [leaf for leaf in whole if leaf.given.size(-1) == tokens and leaf.given.dim() < 3]
-    if len(places) != 1 or len(reach.tokens) != tokens:
+    tokens, integers = main.size(asked.of_tokens), [leaf for leaf in asked.leaves if _is_integer(leaf)]
+    positions = [leaf for leaf in integers if leaf.given.size(-1) == tokens and leaf.given.dim() < 3]
+    if len(positions) != 1 or len(reach.tokens) != tokens:
         return
-    for item, row in enumerate(places[0].given.reshape(-1, tokens)):
+    for item, row in enumerate(positions[0].given.reshape(-1, tokens)):
         starts = [n for n in range(tokens) if row[n] == 0]
         sizes = [b - a for a, b in itertools.pairwise([*starts, tokens])]
-        inside = (
-            torch.arange(tokens)
-            - torch.tensor(starts)[torch.bucketize(torch.arange(tokens), torch.tensor(starts), right=True) - 1]
-            if starts[:1] == [0]
-            else None
-        )
-        if inside is None or len(starts) < 2 or min(sizes) < 2 or not torch.equal(row.long(), inside):
+        counted = [n for size in sizes for n in range(size)]  # from 0 on in each text
+        if len(starts) < 2 or min(sizes) < 2 or row.tolist() != counted:
             continue
         moved = reach.moved[item] if item < reach.moved.size(0) else reach.moved[0]
         if bool(moved[starts[1] :, : starts[1]].any()):
-            name = places[0].name
+            name = positions[0].name
             text = f"{name} begins again at token {starts[1]}, and what stands before it is still seen"
             evidence = asked.evidence(f"a token before it moves an output behind it, in item {item}")
             yield Finding("documents", "packed-without-documents", text, evidence, step="mask")
             return
 
 
-def _counts(leaf: Leaf) -> bool:
+def _is_integer(leaf: Leaf) -> bool:
+    """Whether an argument holds integers, and they are no mask."""
     x = leaf.given
     return not (x.is_floating_point() or x.is_complex() or x.dtype == torch.bool) and x.dim() > 0 and not is_mask(leaf)
 
 
-def _boundary(asked: UserCall) -> Iterator[Outcome]:
-    """Move a token from the tokens into the memory before them, where both are made into keys and values alike."""
+def _memory_boundary(asked: UserCall) -> Iterator[Outcome]:
+    """Move the first token to the end of the memory before the tokens, where both make keys and values alike."""
     axis, placed, own = asked.of_tokens, asked.placed, asked.group(asked.main)
     rest = [n for n in range(len(asked.leaves)) if n not in own]
     if axis is None or placed is None or len(rest) != 1 or rest[0] not in asked.content:
@@ -135,7 +133,7 @@ def _boundary(asked: UserCall) -> Iterator[Outcome]:
     made[rest[0]] = torch.cat([memory, main.narrow(axis, 0, 1)], axis)
     for n in own:
         made[n] = made[n].narrow(axis, 1, main.size(axis) - 1)
-    before, after = _averaged(asked, asked.given), _averaged(asked, made)
+    before, after = _values(asked, asked.given), _values(asked, made)
     keys = main.size(axis) + memory.size(axis)
     alike = len(before) == len(after) > 0 and all(
         x.shape == y.shape and keys in x.shape and float(gaps(x, y).max()) <= asked.share
@@ -151,8 +149,8 @@ def _boundary(asked: UserCall) -> Iterator[Outcome]:
         yield Finding("memory", None, text, asked.evidence(evidence), step="positions")
 
 
-def _averaged(asked: UserCall, tensors: list[Tensor]) -> list[Tensor]:
-    """What each softmax's weights average; nothing where it does not run."""
+def _values(asked: UserCall, tensors: list[Tensor]) -> list[Tensor]:
+    """Return the values that the weights of each softmax average; none if the call raises."""
     events = _events(asked, tensors)
     return [
         each.inputs[1] for each in events
@@ -161,6 +159,7 @@ def _averaged(asked: UserCall, tensors: list[Tensor]) -> list[Tensor]:
 
 
 def _events(asked: UserCall, tensors: list[Tensor]) -> list[Event]:
+    """Return the events of a call; none if it raises."""
     try:
         return heard(lambda: asked.run(tensors))[0]
     except Exception:  # whatever a stranger's module raises
@@ -170,8 +169,8 @@ def _events(asked: UserCall, tensors: list[Tensor]) -> list[Event]:
 # Scores
 
 
-def _strange_scores(asked: UserCall) -> Iterator[Outcome]:
-    """Tell of scores that move with a third token, and neither with all of their query's nor of their key's."""
+def _scores_of_a_third_token(asked: UserCall) -> Iterator[Outcome]:
+    """Find the score of a query and a key that a third token moves, though other scores of both stay as they are."""
     axis = asked.of_tokens
     if axis is None:
         return
@@ -186,10 +185,10 @@ def _strange_scores(asked: UserCall) -> Iterator[Outcome]:
             valid = (one > -1e4) & (two > -1e4) & (one < 1e4) & (two < 1e4)
             most = one.masked_fill(~valid, 0.0).abs().max()
             moved = valid & ((one - two).abs() > asked.share * most)
-            own = torch.zeros(size, size, dtype=torch.bool)
+            own = torch.zeros(size, size, dtype=torch.bool)  # scores of the token that is changed
             own[token], own[:, token] = True, True
-            full = [(moved | ~valid | own).all(along, keepdim=True) for along in (-1, -2)]
-            stray = moved & ~own & ~full[0] & ~full[1]
+            all_of_query, all_of_key = ((moved | ~valid | own).all(along, keepdim=True) for along in (-1, -2))
+            stray = moved & ~own & ~all_of_query & ~all_of_key
             if n == 0 and bool(stray.any()):
                 query, key = stray.nonzero()[0][-2:].tolist()
                 text = "the score of a query and a key moves with a third token, as where a row is shifted into another"
@@ -199,16 +198,19 @@ def _strange_scores(asked: UserCall) -> Iterator[Outcome]:
 
 
 def _scores(asked: UserCall, tensors: list[Tensor], size: int) -> list[Tensor]:
-    """What its softmaxes over keys are given, where queries and keys are all its tokens."""
+    """Return the scores of each softmax over keys whose queries and keys are all tokens; none if the call raises."""
     events = [each for each in _events(asked, tensors) if each.kind == "softmax"]
     return [x for each in events if (x := each.inputs[0]).shape[-2:] == (size, size) and each.axis == x.dim() - 1]
 
 
-# Grids
+# Images
 
 
-def _grid(asked: UserCall) -> Iterator[Outcome]:
-    """Ask which tokens of an image see each other: rows, columns and windows are products of evenly spaced lines."""
+def _image(asked: UserCall) -> Iterator[Outcome]:
+    """Find tokens of an image that see each other and make no row, no column and no window.
+
+    These are products of evenly spaced indices along each axis.
+    """
     main = asked.leaves[asked.main].given
     if main.dim() < 4 or asked.output.shape != main.shape or asked.rows(asked.main) != 0:
         return
@@ -220,24 +222,27 @@ def _grid(asked: UserCall) -> Iterator[Outcome]:
     steps: list[set[int]] = [set() for _ in shape]
     for group in groups:
         at = torch.stack(torch.unravel_index(torch.tensor(group), shape), -1)
-        lines = [sorted(set(at[:, n].tolist())) for n in range(len(shape))]
-        told = f"tokens {', '.join(str(tuple(row)) for row in at[:4].tolist())} see each other"
-        if len(group) != torch.tensor([len(line) for line in lines]).prod():
+        indices = [sorted(set(at[:, n].tolist())) for n in range(len(shape))]  # along each axis
+        shown = f"tokens {', '.join(str(tuple(row)) for row in at[:4].tolist())} see each other"
+        if len(group) != torch.tensor([len(along) for along in indices]).prod():
             text = "tokens that see each other are no rows, no columns and no windows of the image"
-            yield Finding("grid", None, text, asked.evidence(told), step="layout")
+            yield Finding("grid", None, text, asked.evidence(shown), step="layout")
             return
-        for n, line in enumerate(lines):
-            steps[n] |= {b - a for a, b in itertools.pairwise(line)}
+        for n, along in enumerate(indices):
+            steps[n] |= {b - a for a, b in itertools.pairwise(along)}
         if any(len(each) > 1 for each in steps):
             text = (
                 "tokens at opposite borders of the image see each other, as in windows that are rolled and not masked"
             )
-            yield Finding("grid", None, text, asked.evidence(told), step="mask")
+            yield Finding("grid", None, text, asked.evidence(shown), step="mask")
             return
 
 
 def _groups(asked: UserCall, features: int) -> list[list[int]] | None:
-    """The tokens that see each other, each by its place in the image; None where they make no groups, or only one."""
+    """Return the groups of tokens that see each other, each token by its index in the flattened image.
+
+    None if some tokens see others that do not see them, if groups overlap, or if there is only one.
+    """
     main = asked.leaves[asked.main].given
     inner = [n for n in range(main.dim()) if n not in (0, features)]
     count = main[:1].numel() // main.size(features)

@@ -16,7 +16,7 @@ __all__ = ["caches", "keeps_nothing"]
 
 
 def keeps_nothing(subject: Subject) -> Iterator[Outcome]:
-    """Call it with few tokens, with many, and with few again: a mask or a table that was kept must fit both."""
+    """Call it with few tokens, then with many: a mask or a table that it keeps from the first call must fit both."""
     few, many = subject.tokens, 2 * subject.tokens + 3
     if subject.fixed or subject.failure(2, many) is not None:  # it takes no sequence that long
         return
@@ -37,7 +37,7 @@ def keeps_nothing(subject: Subject) -> Iterator[Outcome]:
 
 
 def caches(subject: Subject) -> Iterator[Outcome]:
-    """Give a sequence in pieces, with a cache, in several ways."""
+    """Give it a sequence in pieces, with its cache, cut in several ways: the outputs must be those of the whole."""
     if subject.options.cache is None:
         return
     tokens = subject.fixed or max(subject.tokens, 8)
@@ -46,7 +46,7 @@ def caches(subject: Subject) -> Iterator[Outcome]:
     try:
         whole = subject.f(x)
         pieces = [_in_pieces(subject, x, plan) for plan in plans]
-    except Exception as error:  # what was asked for and does not run is wrong, whatever it raises
+    except Exception as error:  # cache= says that it takes a cache: whatever it raises is a finding
         text = "it does not go on with the cache that it returns, though cache= says that it takes one"
         yield Finding(CACHE, None, text, f"{tokens} tokens in pieces: {brief(error)}")
         return
@@ -61,6 +61,7 @@ def caches(subject: Subject) -> Iterator[Outcome]:
 
 
 def _in_pieces(subject: Subject, x: Tensor, plan: list[int]) -> Tensor:
+    """Return the outputs of a sequence in pieces of these sizes, joined."""
     cache, outputs = None, []
     for piece in x.split(plan, 1):
         output, cache = subject.target.step(piece, cache)
@@ -71,7 +72,7 @@ def _in_pieces(subject: Subject, x: Tensor, plan: list[int]) -> Tensor:
 
 
 def _why(subject: Subject, x: Tensor, whole: Tensor, plans: list[list[int]], pieces: list[Tensor]) -> Iterator[Because]:
-    """Find out what a token sees when it comes after a cache."""
+    """Yield the possible causes of outputs that differ with a cache, the surest first, each with whether it holds."""
     single, chunk = plans[0], plans[2]
     by_token = not differs(pieces[0], whole)
     text = "with a cache, tokens that are given at once see what comes after them"
@@ -92,15 +93,16 @@ def _why(subject: Subject, x: Tensor, whole: Tensor, plans: list[list[int]], pie
     yield Because(None, "with a cache, a token sees others that it does not see without", sees != should)
     order = torch.arange(x.size(1))
     order[:2] = order[:2].flip(0)
-    unordered = not differs(subject.f(x[:, order])[:, last], whole[:, last])
+    without_positions = not differs(subject.f(x[:, order])[:, last], whole[:, last])
     text = "what it keeps of keys and values is not in the same order, or not of the same tokens"
-    yield Because(None, text, unordered)
-    turned = by_token or not bool(moved(_in_pieces(subject, x, single), whole)[:, 1].any())
-    yield Because(None, "keys in the cache are not at their positions: turned twice, or never", turned)
+    yield Because(None, text, without_positions)
+    wrong_positions = by_token or not bool(moved(_in_pieces(subject, x, single), whole)[:, 1].any())
+    yield Because(None, "keys in the cache are not at their positions: turned twice, or never", wrong_positions)
     yield Because("positions-restart", "with a cache, new tokens have other positions than in the whole sequence")
 
 
 def _sees_ahead(subject: Subject, x: Tensor, plan: list[int]) -> bool:
+    """Whether a token notices a later one of its own piece."""
     output, start = _in_pieces(subject, x, plan), 0
     for size in plan:
         for late in range(start + 1, start + size):

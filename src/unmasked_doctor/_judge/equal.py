@@ -1,8 +1,9 @@
-"""Whether its outputs are those of an independent attention, with the matrices that were read off one forward pass.
+"""Whether a target's outputs are those of an independent attention, with the matrices of one of its forward passes.
 
-Each of query, key, value and output is solved for as an affine map of what goes in, and no name has to be trusted. With
-these maps attention is computed by the book, for other inputs and other sizes, and compared with what the target gives.
-A mistake is one step of it done otherwise; ``weights`` that were named must be the maps that were found.
+Queries, keys, values and outputs are affine maps of what they are made of, and each map is solved for: no name of a
+parameter has to be trusted. With these maps the textbook's attention is computed for other inputs and other sizes, and
+compared with what the target gives. A mistake is this attention with one step done otherwise. The ``weights`` that the
+caller named must be the maps that were found.
 """
 
 from __future__ import annotations
@@ -27,19 +28,19 @@ from unmasked_doctor.probes import differs
 
 __all__ = ["Maps", "Steps", "attend", "compared", "named"]
 
-# Of outputs, as a part of their size: a constant of the target may have been kept in float32.
+# How far outputs may lie apart, as a share of their size: a constant of the target may have been kept in float32.
 _SAME, _SAME_ROUGH = 1e-6, 1e-3
 
 
 @dataclass(frozen=True)
 class Maps:
-    """What makes queries, keys, values and the output: (out, in + 1) each, whose last column is a bias.
+    """The affine maps that make queries, keys, values and the output: (out, in + 1) each, the last column is the bias.
 
     Attributes:
-        query, key, value: One below the other for each head of the queries.
-        out: Applied to the merged heads, followed by the input if that is added to the output.
+        query, key, value: The rows of the first head, then those of the next; as many heads for each of the three.
+        out: Applied to the merged heads, and to the input beside them if that is added to the output.
         heads: How many there are.
-        more: A key and a value for each head that no input makes, if there are some.
+        more: Keys and values for each head that no input makes, if there are some.
     """
 
     query: Tensor
@@ -65,7 +66,7 @@ def _weigh(scores: Tensor, hidden: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Steps:
-    """The steps that may be done otherwise: the number that scores are multiplied by, the weights, the merge."""
+    """The steps that a mistake does otherwise: the factor of the scores, the weights, and how heads are merged."""
 
     scale: float | None = None
     weigh: Callable[[Tensor, Tensor], Tensor] = _weigh
@@ -73,7 +74,11 @@ class Steps:
 
 
 def attend(maps: Maps, case: Case, hidden: Tensor, steps: Steps | None = None) -> Tensor:
-    """Compute attention by the book, or with one step done otherwise: (batch, queries, out)."""
+    """Compute the textbook's attention, or with steps done otherwise; ``hidden`` is True where a query sees no key.
+
+    Returns:
+        (batch, queries, out).
+    """
     steps = steps or Steps()
     q, k, v = (_split(_affine(x, m), maps.heads) for x, m in ((case.query, maps.query), (case.key, maps.key),
                                                               (case.value, maps.value)))  # fmt: skip
@@ -108,28 +113,31 @@ _MISTAKES: dict[str, tuple[Steps, ...]] = {
 }  # fmt: skip
 
 
-_SCALED = ("wrong-d-in-scale", "global-d-k")  # mistakes that are another scale, which was seen
+_SCALED = ("wrong-d-in-scale", "global-d-k")  # mistakes that are another scale, which is that of `Inside`
 
 
 def compared(subject: Subject, inside: Inside) -> Iterator[Outcome]:
-    """Compare the target with an independent attention, and with the one mistake that was found in it."""
+    """Compare the target with an independent attention, which makes the mistake that was found, if there is one."""
     wrong = [each for each in inside.findings if each.how != "open"]
     cause = wrong[0].cause if wrong else None
     known = not inside.opens and len(wrong) < 2 and (not wrong or cause in _MISTAKES or cause in _SCALED)
     maps = None
     if known and inside.run is not None and inside.view is not None and inside.made is not None:
-        with contextlib.suppress(RuntimeError, ValueError):  # what was read does not go together
+        with contextlib.suppress(RuntimeError, ValueError):  # shapes that were read do not fit each other
             maps = _read(replace(inside.view, memory=False, idle=frozenset()), inside, inside.run, cause)
     if maps is None and inside.right:
         yield Passed(f"{EQUALITY}, step by step")
         if subject.options.weights:
             yield Given("the order of its rows, with which weights= was not compared")
     elif maps is not None:
-        yield replace(wrong[0], how="equal") if wrong else _ordered(subject, maps) or Passed(EQUALITY)
+        yield replace(wrong[0], how="equal") if wrong else _differs_from_stated(subject, maps) or Passed(EQUALITY)
 
 
 def _read(view: View, inside: Inside, base: Run, cause: str | None) -> Maps | None:
-    """Solve for the maps with which the target's outputs come out, for other inputs too: rightly, or by a mistake."""
+    """Solve for the maps with which attention, or the mistake of this cause, gives the target's outputs.
+
+    None if there are none, or if their attention gives other outputs than the target for other inputs.
+    """
     run = view.run(view.case(max(base.call.query.size(0), _items(base))))
     if len(run.calls) != len(base.calls):
         return None
@@ -141,7 +149,7 @@ def _read(view: View, inside: Inside, base: Run, cause: str | None) -> Maps | No
         solved = _solved(getattr(case, role), getattr(call, role).transpose(1, 2).flatten(2))
         if solved is None:
             return None
-        maps[role] = solved / call.gain if role == "query" and call.gain else solved  # which may be the scale
+        maps[role] = solved / call.gain if role == "query" and call.gain else solved  # queries may be scaled already
     more = None
     if raw.key.size(2) != call.key.size(2):
         kept = ~raw.tokens_own[0]
@@ -162,13 +170,14 @@ def _read(view: View, inside: Inside, base: Run, cause: str | None) -> Maps | No
 
 
 def _items(base: Run) -> int:
+    """Return how many items give enough rows to solve for every map."""
     features = max(*(x.size(-1) for x in (base.case.query, base.case.key, base.case.value)),
                    base.call.context.size(1) * base.call.context.size(-1)) + base.case.query.size(-1)  # fmt: skip
     return 2 + -(-(features + 8) // base.case.query.size(1))
 
 
 def _solved(inputs: Tensor, outputs: Tensor) -> Tensor | None:
-    """The affine map from what was given to what was made of it, (out, in + 1), if there is one."""
+    """Return the affine map from inputs to outputs, (out, in + 1); None if there is none, or too few rows to tell."""
     x, y = inputs.flatten(0, 1), outputs.flatten(0, 1)
     if not y.isfinite().all() or x.size(0) != y.size(0):
         return None
@@ -188,10 +197,10 @@ def _agrees(view: View, maps: Maps, steps: Steps, *, causal: bool | None) -> boo
     for items, tokens in sizes:
         for keys in {tokens, tokens + view.longer}:
             case = subject.case(items, tokens, keys)
-            may = subject.may(case, tokens, keys)
+            allowed = subject.may(case, tokens, keys)
             if subject.causal is None and causal and case.allowed is None:
-                may = masks.causal(tokens, keys)[None]
-            hidden = torch.zeros(1, 1, tokens, keys, dtype=torch.bool) if may is None else ~may.unsqueeze(1)
+                allowed = masks.causal(tokens, keys)[None]
+            hidden = torch.zeros(1, 1, tokens, keys, dtype=torch.bool) if allowed is None else ~allowed.unsqueeze(1)
             try:
                 answer = subject.answer(case)
             except Exception:  # a size that it does not take
@@ -256,9 +265,9 @@ def _twin(role: str, value: Tensor, target: Target, own: Mapping[str, Tensor]) -
 
 
 def _stated_maps(subject: Subject) -> tuple[dict[str, Tensor], set[str]]:
-    """What is said to make each role, (out, in), by the caller or by the names of PyTorch's module.
+    """Return the matrix that the caller, or a name of PyTorch's module, says to make each role: (out, in).
 
-    With those whose axes no layer fixes: they may be kept in either order.
+    With it the roles whose matrix is no layer's: it may be kept as (out, in) or as (in, out).
     """
     target = subject.target
     if subject.options.weights:
@@ -283,8 +292,8 @@ def _stated_maps(subject: Subject) -> tuple[dict[str, Tensor], set[str]]:
     return maps, loose
 
 
-def _ordered(subject: Subject, maps: Maps) -> Finding | None:
-    """Name what is otherwise than was said; the first row that fits does."""
+def _differs_from_stated(subject: Subject, maps: Maps) -> Finding | None:
+    """Find how the maps differ from the stated matrices; the first explanation that fits is named."""
     heads, (stated, loose), said = maps.heads, _stated_maps(subject), subject.options.weights is not None
     actual = {role: getattr(maps, role)[:, :-1] for role in stated}
     if "out" in actual:
@@ -301,11 +310,11 @@ def _ordered(subject: Subject, maps: Maps) -> Finding | None:
         evidence, step = subject.sized("read off what goes in and what comes out"), "" if said else "projections"
         return Finding(EQUALITY, cause, text, evidence, how=how, step=step)
 
-    turned = [r for r in actual if not same(actual[r], stated[r]) and same(actual[r], stated[r].mT)]
-    wrong = [r for r in actual if not same(actual[r], stated[r]) and not (r in turned and r in loose)]
+    transposed = [r for r in actual if not same(actual[r], stated[r]) and same(actual[r], stated[r].mT)]
+    wrong = [r for r in actual if not same(actual[r], stated[r]) and not (r in transposed and r in loose)]
     either = [r for r in actual if r in loose and stated[r].size(0) == stated[r].size(1)]
-    if not wrong and 0 < len(turned) < len(either):
-        text = f"multiplied by the matrix of {' and '.join(turned)} as it is kept, and by others' transposes"
+    if not wrong and 0 < len(transposed) < len(either):
+        text = f"multiplied by the matrix of {' and '.join(transposed)} as it is kept, and by others' transposes"
         return finding("weight-not-transposed", text, "open")
     if not wrong:
         return None
@@ -316,7 +325,7 @@ def _ordered(subject: Subject, maps: Maps) -> Finding | None:
             text = "the rows are read head by head (q, k, v of the first head, then of the next), and kept q, k, v"
             return finding("interleaved-qkv", text)
     for role in wrong:
-        if role in turned:
+        if role in transposed:
             return finding("weight-not-transposed", f"multiplied by the matrix of {role} as it is kept, not transposed")
     if wrong == ["out"] and heads <= 5:
         mine, theirs = (x.unflatten(-1, (heads, -1)) for x in (actual["out"], stated["out"]))

@@ -1,8 +1,8 @@
 """What a forward pass multiplies, judged stage by stage: for all attention, whatever stands before it and behind it.
 
-What a stage takes is taken as given, and what it gives is compared with what is right: so norms before it, residuals
-around it, positions within it and layers behind it need no reference of their own. Where something comes from, and
-where it goes, is told by changing it.
+The inputs of a stage are taken as they are, and its result is compared with what is right for these inputs: so norms
+before it, residuals around it, positions within it and layers behind it need no reference of their own. Where a number
+comes from, and where it goes, is found by changing it.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ Put = dict[int, Callable[[Tensor], Tensor]]
 
 @dataclass
 class Inside:
-    """What was seen within.
+    """What was seen in a forward pass.
 
     Attributes:
         outcomes: Findings, what stays open, and what was taken as given.
         seen: Whether attention was recognized at all.
-        causal: Whether it hides later keys by itself.
+        causal: Whether it hides later keys, though no mask was given.
         made: How queries, keys and values are made, if that is known.
         run: The run in which all was seen.
         view: The view in which it ran.
-        scale: By what its products are multiplied, for each head.
-        placeless: Whether neither queries, keys, values nor scores know of places, in whatever order they are laid out.
+        scale: The factor of the products, for each head.
+        placeless: Whether no position enters the queries, keys, values and scores.
     """
 
     outcomes: list[Outcome] = field(default_factory=list)
@@ -78,7 +78,7 @@ class Inside:
         return self.seen and not self.findings and not self.opens
 
     def add(self, outcomes: Iterator[Outcome]) -> None:
-        """Take what was found; what comes after an open question is not known for sure."""
+        """Add outcomes, no finding twice; a finding after an open question depends on the answer, and is open, too."""
         for each in outcomes:
             if isinstance(each, Finding):
                 if any(isinstance(old, Finding) and old.told == each.told for old in self.outcomes):
@@ -97,7 +97,7 @@ def look(subject: Subject) -> Inside:
             inside.add(_strays(*_base(view)))
     except Unseen as why:
         inside.outcomes.append(unclear(str(why)))
-    except Exception as error:  # code like none that was seen: what it raises is told, never raised
+    except Exception as error:  # whatever a stranger's module raises is reported, never raised
         inside.outcomes.append(unclear(f"watching it raised {brief(error)}"))
     return inside
 
@@ -109,20 +109,20 @@ def _judge(view: View, inside: Inside) -> None:
         return
     _refuse_chained(view, base)
     other = view.asked(changed(base.case, other_token), base)
-    view, base, other = _laid(view, base, other)
+    view, base, other = _in_fitting_layout(view, base, other)
     inside.add(_memory(base))
     kept = [without_memory(run) for run in (base, other)]
     view = replace(view, memory=kept[0] is not base or kept[1] is not other)
     base, other = kept
     inside.seen, inside.run, inside.view = True, base, view
-    inside.add(_places(view, base, other))
+    inside.add(_token_sources(view, base, other))
     garbled = bool(inside.findings)
     if not garbled:
-        inside.add(_sources(view, base))
+        inside.add(_input_sources(view, base))
     scores = Scores(view, base)
     inside.add(judged(scores))
-    inside.add(_tables(view, base) if scores.biased else iter(()))
-    inside.add(_returned(view, base))
+    inside.add(_bias_tables(view, base) if scores.biased else iter(()))
+    inside.add(_returned_weights(view, base))
     inside.causal, inside.scale = scores.causal, None if scores.fit is None else scores.fit.scale
     if view.subject.options.masked and not inside.findings and not inside.opens:
         inside.add(_padded(view, base))
@@ -130,10 +130,10 @@ def _judge(view: View, inside: Inside) -> None:
     inside.add(each for each in _merging(view, base)
                if not (split and isinstance(each, Finding) and each.cause == "merge-without-transpose"))  # fmt: skip
     if not inside.findings:
-        inside.add(_passing(view, base, other, clear=not inside.opens))
+        inside.add(_beside_attention(view, base, other, clear=not inside.opens))
     if not garbled:
         inside.add(_chains(view, base))
-        same = view.asked(view.case(_many(view, base), same=True), base)
+        same = view.asked(view.case(_many_items(view, base), same=True), base)
         inside.add(turning(view, same))
         inside.made = Made(view, same)
         inside.add(projections(inside.made, scores, clear=not inside.findings))
@@ -148,12 +148,15 @@ def _judge(view: View, inside: Inside) -> None:
 
 
 def _without_idle(view: View, run: Run) -> tuple[View, Run]:
-    """Leave out calls of what another call is given too, and that reach no output: as one that only fills a cache."""
+    """Leave out calls that repeat the query, key and value of another and reach no output, as one to fill a cache."""
 
     def idle(call: Call) -> bool:
         same = (all(view.near(getattr(call, n), getattr(other, n)) for n in ROLES)
                 for other in run.calls if other is not call)  # fmt: skip
-        return any(same) and not moved(run.output, view.run(run.case, {call.place: _put(call.index)}).output).any()
+        if not any(same):
+            return False
+        other = view.run(run.case, {call.place: _change_at(call.index)})
+        return not moved(run.output, other.output).any()
 
     if len(run.calls) < 2:
         return view, run
@@ -162,16 +165,16 @@ def _without_idle(view: View, run: Run) -> tuple[View, Run]:
 
 
 def _base(view: View) -> tuple[View, Run]:
-    """Run it with more keys than queries, or with as many where it refuses that."""
+    """Run it with more keys than queries, or with as many where it raises an error then."""
     try:
         return view, view.run(view.case(view.subject.items))
-    except Exception:  # three arguments of which each has as many tokens
+    except Exception:  # such as one that takes a query, a key and a value of one length
         view = replace(view, longer=0)
         return view, view.run(view.case(view.subject.items))
 
 
-def _many(view: View, base: Run) -> int:
-    """More items than features, a number that no size of its own divides."""
+def _many_items(view: View, base: Run) -> int:
+    """Return a count of items that is larger than any count of features, and that none of its own sizes divides."""
     call, case = base.call, base.case
     width = max(x.size(-1) for x in (case.query, case.key, case.value))
     items = max(width, call.query.size(-1), call.value.size(-1)) + 9
@@ -181,8 +184,8 @@ def _many(view: View, base: Run) -> int:
     return items
 
 
-def _laid(view: View, base: Run, other: Run) -> tuple[View, Run, Run]:
-    """Lay the heads out so that a changed token moves its own query, key and value alone."""
+def _in_fitting_layout(view: View, base: Run, other: Run) -> tuple[View, Run, Run]:
+    """Choose the layout of heads in which a changed token moves its own query, key and value alone, if there is one."""
 
     def local(one: Run, two: Run) -> bool:
         pairs = ((getattr(one.call, n), getattr(two.call, n)) for n in ROLES)
@@ -202,7 +205,7 @@ def _laid(view: View, base: Run, other: Run) -> tuple[View, Run, Run]:
 
 
 def _refuse_chained(view: View, base: Run) -> None:
-    """Say nothing of calls of attention of which one takes what another gave."""
+    """Raise `Unseen` where one call of attention takes what another gave, or where their sizes differ."""
     if len(base.calls) < 2:
         return
     if len({(tuple(c.query.shape), tuple(c.value.shape)) for c in base.calls}) > 1:
@@ -216,7 +219,7 @@ def _refuse_chained(view: View, base: Run) -> None:
 
 
 def _memory(base: Run) -> Iterator[Outcome]:
-    """Keys that no token makes must stand where their values do."""
+    """Find keys that no token makes, and that do not stand where their values do."""
     call, keys = base.call, base.case.key.size(1)
     if call.key.size(2) == keys or call.cut:
         return
@@ -231,8 +234,8 @@ def _memory(base: Run) -> Iterator[Outcome]:
 # Where queries, keys and values come from
 
 
-def _places(view: View, base: Run, other: Run) -> Iterator[Outcome]:
-    """Ask which tokens queries, keys and values come from."""
+def _token_sources(view: View, base: Run, other: Run) -> Iterator[Outcome]:
+    """Find queries, keys and values that do not come from their own token alone."""
     misplaced = list(_misplaced(view, base, other))
     if misplaced:
         yield from misplaced
@@ -249,7 +252,7 @@ def _places(view: View, base: Run, other: Run) -> Iterator[Outcome]:
             return
         if heads > 1 and not elsewhere(*flat):
             spread.append(name)
-        elif name != "value" and (_even(before) or _even(before - before.mean(2, keepdim=True))):
+        elif name != "value" and _normalized_over_tokens(before):
             yield view.wrong("layout", None, "queries and keys are normalized over the tokens, not over the features")
             return
         elif name == "key" and not elsewhere(*(x.mT.reshape(x.shape) for x in (before, after))):
@@ -265,7 +268,7 @@ def _places(view: View, base: Run, other: Run) -> Iterator[Outcome]:
 
 
 def _misplaced(view: View, base: Run, other: Run) -> Iterator[Outcome]:
-    """Find tokens that share one query, key or value, and what stands at another place than its token."""
+    """Find tokens that share one query, key or value, and keys that do not stand where their values do."""
     stands = {}
     for name in ROLES:
         before, after = getattr(base.call, name), getattr(other.call, name)
@@ -287,14 +290,16 @@ def _misplaced(view: View, base: Run, other: Run) -> Iterator[Outcome]:
         yield view.wrong("layout", None, text)
 
 
-def _even(x: Tensor) -> bool:
-    """Whether a head's squares sum to the same in every item, as a norm over the tokens makes them, turned or not."""
-    sums = x.square().sum((2, 3))
-    return x.size(0) > 2 and bool((sums.std(0) < 1e-3 * sums.mean(0)).all())
+def _normalized_over_tokens(x: Tensor) -> bool:
+    """Whether a head's squares, or its variances, sum to the same in every item, as after a norm over the tokens."""
+    if x.size(0) <= 2:
+        return False
+    squares = (each.square().sum((2, 3)) for each in (x, x - x.mean(2, keepdim=True)))
+    return any(bool((sums.std(0) < 1e-3 * sums.mean(0)).all()) for sums in squares)
 
 
-def _sources(view: View, base: Run) -> Iterator[Outcome]:
-    """Change one input alone, and ask which of queries, keys and values are made of it."""
+def _input_sources(view: View, base: Run) -> Iterator[Outcome]:
+    """Change one input alone, and find the queries, keys and values that are made of it and should not be."""
     if view.subject.options.own:
         return
     sources = {"query": base.case.query, "key": base.case.key, "value": base.case.value}
@@ -307,7 +312,7 @@ def _sources(view: View, base: Run) -> Iterator[Outcome]:
         for role in sources:
             if not view.near(getattr(base.call, role), getattr(other.call, role)):
                 made[role].append(name)
-    exchanged = len(inputs) == 2 and made["query"] == ["key"] and made["key"] == ["query"]  # its own order of inputs
+    exchanged = len(inputs) == 2 and made["query"] == ["key"] and made["key"] == ["query"]  # it may take keys first
     for role, names in made.items():
         right = role if role in inputs else "key"
         if names == [right]:
@@ -321,8 +326,8 @@ def _sources(view: View, base: Run) -> Iterator[Outcome]:
             yield unclear(f"of what its {PLURAL[role]} are made: of {' and '.join(names) or 'no input'}")
 
 
-def _tables(view: View, base: Run) -> Iterator[Outcome]:
-    """Change a column of a table that has one for each head, and ask to whose scores it adds something else."""
+def _bias_tables(view: View, base: Run) -> Iterator[Outcome]:
+    """Change one column of a table of biases that has a column for each head, and find those that reach more heads."""
     heads = base.call.query.size(1)
     for name, table in view.target.tensors.items():
         one_each = heads > 1 and table.dim() == 2 and table.size(1) == heads
@@ -352,11 +357,11 @@ def _padded(view: View, base: Run) -> Iterator[Outcome]:
         yield from judged(Scores(view, without_memory(run)))
 
 
-# Where what attention gives goes to
+# Where the results of attention go
 
 
-def _put(places: Tensor) -> Callable[[Tensor], Tensor]:
-    """Change the numbers of a result that stand at these places."""
+def _change_at(places: Tensor) -> Callable[[Tensor], Tensor]:
+    """Return a function that changes a result at these indices of its flattened entries."""
 
     def change(result: Tensor) -> Tensor:
         flat = result.reshape(-1).clone()
@@ -367,19 +372,20 @@ def _put(places: Tensor) -> Callable[[Tensor], Tensor]:
 
 
 def _merging(view: View, base: Run) -> Iterator[Outcome]:
-    """Change one token's context, and ask which outputs move."""
+    """Change one token's context, and find whether other outputs move than its own, or a head moves none."""
     if any(call.context.size(2) < 2 for call in base.calls):
         return
     if base.output[0, 1].isnan().any():
         yield unclear("the token that is changed has no output but NaN")
         return
-    after = view.run(base.case, {call.place: _put(call.index[0, :, 1]) for call in base.calls})
+    after = view.run(base.case, {call.place: _change_at(call.index[0, :, 1]) for call in base.calls})
     which = moved(base.output, after.output)
     heads, count = base.call.context.shape[1:3]
     tokens = set(which[0].nonzero().flatten().tolist())
     if bool(which[1:].any()):
         items = len(which)
-        places = [list(divmod(1, items))[::-1], list(divmod(items, count))]  # of one in a view as the other
+        # Where item 0, token 1 stands in a view that takes (batch, tokens) for (tokens, batch), or the reverse.
+        places = [list(divmod(1, items))[::-1], list(divmod(items, count))]
         if which.nonzero().tolist() in [[place] for place in places]:
             text = "a view exchanges batch and tokens of what attention gives: outputs are those of other items"
             yield view.wrong("layout", "batch-and-tokens-swapped", text)
@@ -392,20 +398,20 @@ def _merging(view: View, base: Run) -> Iterator[Outcome]:
             yield view.wrong("layout", "merge-without-transpose", text)
         else:
             yield unclear(text)
-    yield from _blurred(view, base)
+    yield from _averaged_heads(view, base)
     for call in base.calls:
         for places in call.index[0, :, 1]:  # of one head
-            alone = view.run(base.case, {call.place: _put(places)})
+            alone = view.run(base.case, {call.place: _change_at(places)})
             if not bool(moved(base.output, alone.output).any()):
                 yield view.wrong("output", None, "what one of the heads gives reaches no output")
                 return
 
 
-def _blurred(view: View, base: Run) -> Iterator[Outcome]:
-    """Ask whether a layer behind takes the same from every head."""
+def _averaged_heads(view: View, base: Run) -> Iterator[Outcome]:
+    """Find a layer behind that takes the same from every head, though their contexts differ."""
     heads, _, dim = base.call.context.shape[1:]
     if view.near(base.call.context, base.call.context[:, :1].expand_as(base.call.context)):
-        return  # heads that are the same are another question
+        return
     last = max(call.place for call in base.calls)
     for event in base.events[last + 1 :]:
         taken = event.inputs[0]
@@ -418,8 +424,8 @@ def _blurred(view: View, base: Run) -> Iterator[Outcome]:
             return
 
 
-def _passing(view: View, base: Run, other: Run, *, clear: bool) -> Iterator[Outcome]:
-    """Keep what attention gives, change one token, and ask which outputs move by another way."""
+def _beside_attention(view: View, base: Run, other: Run, *, clear: bool) -> Iterator[Outcome]:
+    """Change one token, keep the results of attention, and find outputs that move: the token reaches them beside it."""
     put: Put = {c.place: lambda _, kept=base.events[c.place].result: kept for c in base.calls}  # type: ignore[misc]
     kept = view.run(other.case, put)
     if kept.output.shape != base.output.shape:
@@ -444,7 +450,7 @@ def _passing(view: View, base: Run, other: Run, *, clear: bool) -> Iterator[Outc
 
 
 def _knows_no_places(same: Run) -> bool:
-    """Whether tokens that are all the same make no more numbers than one token does, wherever these are laid."""
+    """Whether a run on tokens that are all the same has no more different numbers than one token makes."""
     for role in ROLES if same.calls else ():
         x = getattr(same.call, role)
         limit = 1e-9 * max(x.abs().max().item(), 1e-3)
@@ -454,8 +460,8 @@ def _knows_no_places(same: Run) -> bool:
     return bool(same.calls)
 
 
-def _returned(view: View, base: Run) -> Iterator[Outcome]:
-    """Compare the weights that it returns with those that it used, of each head or on average."""
+def _returned_weights(view: View, base: Run) -> Iterator[Outcome]:
+    """Compare the weights that it returns with those that it used, of each head or their mean."""
     tokens = view.subject.tokens
     square = view.run(view.subject.case(view.subject.items, tokens, tokens))
     returned = view.target.weights
@@ -477,11 +483,11 @@ def _returned(view: View, base: Run) -> Iterator[Outcome]:
 
 
 def _strays(view: View, base: Run) -> Iterator[Outcome]:
-    """Follow a token's query to its row of weights, and what this row gives to the outputs, however they are cut.
+    """Follow a token's query to its row of weights, and the context of this row to the outputs, in any layout.
 
-    The query is made of this token alone, or nothing is said; then its output must notice what the row gives.
+    Where the query is made of this token alone, the output of this token must notice the context.
     """
-    x, small = base.case.query, 0.05 if view.subject.rough else 1e-4  # what is sorted keeps its order
+    x, small = base.case.query, 0.05 if view.subject.rough else 1e-4  # so small that tokens that are sorted stay so
     items, tokens = x.shape[:2]
     matches = list(matches_in(base.events))
     strays = []
@@ -501,25 +507,28 @@ def _strays(view: View, base: Run) -> Iterator[Outcome]:
             reached = [_reached(view, base, call.place, where) for where in (places, places[:1], places[-1:])]
             there = [there for item, there in reached[0] if item == n % items]
             if any(each != reached[0] for each in reached) or not there or len(there) != len(reached[0]):
-                continue  # each head's comes elsewhere
+                continue  # heads come out at different tokens
             if token not in there:
                 strays.append((token, there))
                 break
-    shifted = view.subject.causal and all(there == [here + 1] for here, there in strays)  # so that none sees itself
+    # A causal model may mean to give each token's result to the next: so no token sees itself.
+    shifted = view.subject.causal and all(there == [here + 1] for here, there in strays)
     if strays and not shifted:
         text = "what attention gives for a token comes out at others: its outputs stand at other places than its tokens"
         yield view.wrong("layout", None, text, "open")
 
 
 def _reached(view: View, base: Run, place: int, where: Tensor) -> list[list[int]]:
+    """Return the outputs, (item, token) each, that move with these entries of an event's result."""
     if not len(where):
         return []
-    reached: list[list[int]] = moved(base.output, view.run(base.case, {place: _put(where)}).output).nonzero().tolist()
+    other = view.run(base.case, {place: _change_at(where)})
+    reached: list[list[int]] = moved(base.output, other.output).nonzero().tolist()
     return reached
 
 
 def _chains(view: View, base: Run) -> Iterator[Outcome]:
-    """Find a matrix that takes what it gave itself, and keys or values made of what another role's matrix gave."""
+    """Find a matrix that is applied to its own result, and keys or values that are made of another role's result."""
     known = {t.untyped_storage().data_ptr(): name for name, t in view.target.tensors.items() if t.dim() > 1}
     used = {number for call in base.calls for number in call.used}
     places = [(e, e.matrix) for n, e in enumerate(base.events) if e.kind == "product" and n not in used]

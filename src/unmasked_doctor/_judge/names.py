@@ -1,4 +1,4 @@
-"""What names say that a target has: parameters by what they make, a number of heads, layers in lists."""
+"""What the names of a target say: what each parameter makes, how many heads there are, which layers a list repeats."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ _WORDS = {
     "qkv": {"qkv", "attn", "in", "packed", "fused"},
     "kv": {"kv"},
 }
+# A role with what names put before and after it: `wq`, `to_q`, `q_proj`, `lin_out`.
 _CORE = re.compile(
     r"^(?:w|b|to|u|up|d|down|lin|linear|fc|proj|project|weight|bias|mat)??"
     r"(qkv|kv|q|k|v|o|query|key|value|out|output)"
@@ -25,31 +26,31 @@ _HEADS = ("num_heads", "n_heads", "n_head", "nhead", "nheads", "heads", "num_att
 
 
 def role_of(name: str) -> str:
-    """What a parameter's name says that it makes: a role, "qkv", "kv", or "?"."""
+    """Return what a parameter makes, by its name: "query", "key", "value", "out", "qkv", "kv", or "?"."""
     stem = re.sub(r"[._]?(weight|bias)$", "", name) or name
-    tokens = [t for t in re.split(r"[._\d]+", re.sub(r"(?<=[a-z])(?=[A-Z])", "_", stem).lower()) if t]
-    tokens = [m.group(1) if (m := _CORE.match(t)) else t for t in tokens]
-    for token in reversed(tokens):
+    parts = [part for part in re.split(r"[._\d]+", re.sub(r"(?<=[a-z])(?=[A-Z])", "_", stem).lower()) if part]
+    parts = [match.group(1) if (match := _CORE.match(part)) else part for part in parts]
+    for part in reversed(parts):
         for role, words in _WORDS.items():
-            if token in words:
+            if part in words:
                 return role
-    return "out" if tokens and tokens[-1] in ("proj", "projection") else "?"
+    return "out" if parts and parts[-1] in ("proj", "projection") else "?"
 
 
 def declared_heads(target: Target) -> int | None:
-    """How many heads an attribute of its modules says that there are."""
-    things = [m for module in target.modules.values() for m in module.modules()]
-    for thing in [*things, getattr(target.call, "__self__", target.call)]:
+    """Return how many heads there are, by an attribute of a module or of what is called; None if none says it."""
+    modules = [m for module in target.modules.values() for m in module.modules()]
+    for owner in [*modules, getattr(target.call, "__self__", target.call)]:
         for name in _HEADS:
-            count = vars(thing).get(name) if hasattr(thing, "__dict__") else None
+            count = vars(owner).get(name) if hasattr(owner, "__dict__") else None
             if isinstance(count, int) and not isinstance(count, bool) and count > 0:
                 return count
     return None
 
 
 def listed(target: Target) -> set[str]:
-    """Parameters of layers that stand several times in one list that repeats them."""
-    places: dict[tuple[str, int], list[str]] = {}
+    """Return the names of the parameters of layers that stand in one list several times."""
+    same: dict[tuple[str, int], list[str]] = {}  # names of one tensor that differ in their index in a list alone
     for name, tensor in target.tensors.items():
-        places.setdefault((re.sub(r"\d+(?=\.[^.]*$)", "*", name), id(tensor)), []).append(name)
-    return {name for names in places.values() if len(names) > 1 for name in names}
+        same.setdefault((re.sub(r"\d+(?=\.[^.]*$)", "*", name), id(tensor)), []).append(name)
+    return {name for names in same.values() if len(names) > 1 for name in names}

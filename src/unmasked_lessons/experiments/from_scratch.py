@@ -1,4 +1,4 @@
-"""PyTorch's layer beside the package's, with many options, and three slips in its call that leave every shape."""
+"""PyTorch's layer beside the package's, with many options, and three wrong calls that keep every shape right."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
@@ -25,7 +25,7 @@ CONSTRUCTOR: Mapping[str, Sequence[Any]] = {
 CALL: Mapping[str, Sequence[Any]] = {
     "attn_mask": ("none", "shared", "per head"),
     "key_padding_mask": _ON_OFF,
-    "boolean": _ON_OFF,  # or numbers, added to the scores
+    "boolean": _ON_OFF,  # whether masks are boolean, or numbers that are added to the scores
     "need_weights": _ON_OFF,
     "average_attn_weights": _ON_OFF,
     "batched": _ON_OFF,
@@ -36,10 +36,14 @@ CALL: Mapping[str, Sequence[Any]] = {
 def differences(combinations: Iterable[Sequence[Any]]) -> dict[str, float]:
     """Run PyTorch's layer and its copy in the package, with random matrices, biases, inputs and masks, in float64.
 
-    Both run under one seed, so that even their dropout is the same. The rest is drawn from the global generator. A
-    combination has a value of each option of `CONSTRUCTOR`, then of each of `CALL`. Returned is the largest difference
-    of an entry of the "output", of the "weights" and of the "gradients" of the output's mean square, by inputs and
-    parameters.
+    Both run under one seed, so that even their dropout is the same. The rest is drawn from the global generator.
+
+    Args:
+        combinations: For each run, a value of each option of `CONSTRUCTOR`, then of each of `CALL`.
+
+    Returns:
+        The largest difference in all runs, of an entry of the "output", of the "weights", and of the "gradients": those
+        of the output's mean square with respect to inputs and parameters.
     """
     largest = {"output": 0.0, "weights": 0.0, "gradients": 0.0}
     for values in combinations:
@@ -59,7 +63,7 @@ def differences(combinations: Iterable[Sequence[Any]]) -> dict[str, float]:
 
 
 def _inputs(layer: nn.MultiheadAttention, *, batched: bool) -> list[Tensor]:
-    """Query, key and value, as wide as the layer takes them."""
+    """Draw query, key and value, of the shapes that the layer takes."""
     inputs = []
     for tokens, features in ((_QUERIES, _EMBED_DIM), (_KEYS, layer.kdim), (_KEYS, layer.vdim)):
         axes = () if not batched else (_BATCH, tokens) if layer.batch_first else (tokens, _BATCH)
@@ -68,7 +72,7 @@ def _inputs(layer: nn.MultiheadAttention, *, batched: bool) -> list[Tensor]:
 
 
 def _masks(num_heads: int, options: Mapping[str, Any]) -> dict[str, Tensor | None]:
-    """Masks that hide some keys, and leave each query one."""
+    """Draw the masks that the options ask for: they hide some keys, and leave every query at least the first one."""
     sequences = _BATCH if options["batched"] else 1
     hidden = torch.rand(sequences * num_heads, _QUERIES, _KEYS) < 0.4
     hidden[..., 0] = False
@@ -84,12 +88,12 @@ def _masks(num_heads: int, options: Mapping[str, Any]) -> dict[str, Tensor | Non
 
 
 def _additive(hidden: Tensor) -> Tensor:
-    """A mask of random numbers, to be added to the scores."""
+    """Draw a mask of random numbers, to be added to the scores, with minus infinity where keys are hidden."""
     return torch.randn(hidden.shape, dtype=torch.float64).masked_fill(hidden, -torch.inf)
 
 
 def _run(layer: nn.Module, inputs: list[Tensor], call: Mapping[str, Any]) -> tuple[list[Tensor], ...]:
-    """The output, the weights if there are any, and the gradients."""
+    """Return the output, the weights if there are any, and the gradients of inputs and parameters."""
     torch.manual_seed(5)
     output, weights = layer(*inputs, **call)
     gradients = torch.autograd.grad(output.square().mean(), [*inputs, *layer.parameters()])
@@ -99,11 +103,19 @@ def _run(layer: nn.Module, inputs: list[Tensor], call: Mapping[str, Any]) -> tup
 def slips(
     module: nn.MultiheadAttention, query: Tensor, key: Tensor, value: Tensor, allowed: Tensor
 ) -> tuple[nn.MultiheadAttention, Tensor, Tensor, Tensor, Tensor]:
-    """Invert a mask, exchange two axes, and forget the mode of a layer with `batch_first=True`, which stays as it is.
+    """Call a layer with an inverted mask, with its two first axes exchanged, and in training mode by mistake.
 
-    Returned are the module, but that it takes the first axis for the tokens; the output under a mask of the other
-    polarity; the output where the first axis was taken for the tokens, and what it should have been; and the weights
-    that training makes, half of them dropped by the global generator, (batch, heads, queries, keys).
+    Args:
+        module: A layer with `batch_first=True`; it is not changed.
+        query: (batch, queries, features).
+        key: (batch, keys, features).
+        value: (batch, keys, features).
+        allowed: True where a query may see a key: (queries, keys).
+
+    Returns:
+        A copy of the module that takes the first axis for the tokens; the output under the inverted mask; the output of
+        that copy for the keys, and the right one; the weights in training mode, of which the global generator drops
+        half: (batch, heads, queries, keys).
     """
     inverted, _ = module(query, key, value, attn_mask=allowed)  # should be blocked
     tokens_first, training = deepcopy(module), deepcopy(module).train()

@@ -1,4 +1,4 @@
-"""Writing: with a cache beside without one, for the script `cache.js`; and scores of the next word."""
+"""Writing on from a text, with a cache and without one, for the script `cache.js`; and scores of the next word."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -11,13 +11,21 @@ from unmasked_lessons.teaching import Singer
 
 
 def story(model: Singer, prompt: Tensor, steps: int) -> dict[str, Any]:
-    """Write on from a prompt, (1, words), without a cache and with one, and note what each step did.
+    """Write on from a prompt without a cache and with one, and note what each step did; the scores must be the same.
 
-    The scores must be the same. Returned are the "words" of the prompt and those that were written, and the count of
-    those in the "prompt"; for how many words each step "computed" keys and values, "without" a cache and "with" one;
-    how many bytes the cache "kept" after each step; and for each the three "likely" words with their probabilities.
+    Args:
+        model: What writes.
+        prompt: The ids of its words, (1, words).
+        steps: How many words to write.
+
+    Returns:
+        "words": those of the prompt, then those that were written.
+        "prompt": the count of the first.
+        "kept": how many bytes the cache kept after each step.
+        "likely": for each step the three likeliest words, with their probabilities.
+        "computed": for how many words each step computed keys and values, "without" a cache and "with" one.
     """
-    counted: list[int] = []  # words that go through the layer that makes keys and values
+    counted: list[int] = []  # for each pass, the count of words for which the first layer makes keys and values
 
     def count(_: nn.Module, args: tuple[Tensor, ...], output: Tensor) -> None:
         counted.append(args[0].size(1))
@@ -48,20 +56,26 @@ def story(model: Singer, prompt: Tensor, steps: int) -> dict[str, Any]:
 
 
 def computed(record: dict[str, Any], steps: int) -> dict[str, Tensor]:
-    """Mark the words for which the first steps of a `story` compute keys and values: by the side, (steps, words)."""
+    """Mark the words for which each of the first steps of a `story` computes keys and values.
+
+    Returns:
+        Ones and zeros, (steps, words): "without a cache", and "with a cache".
+    """
     until = record["prompt"] + torch.arange(steps)[:, None]
-    places = torch.arange(int(until.max()))
-    by_side = {}
-    for side, counts in record["computed"].items():
+    index = torch.arange(int(until.max()))
+    marks = {}
+    for way, counts in record["computed"].items():
         since = until - torch.tensor(counts[:steps])[:, None]
-        by_side[f"{side} a cache"] = ((places < until) & (places >= since)).float()
-    return by_side
+        marks[f"{way} a cache"] = ((index < until) & (index >= since)).float()
+    return marks
 
 
 def next_scores(model: Singer, texts: Sequence[str]) -> dict[str, Any]:
     """Score the words that may follow each text, for the script `temperature.js`.
 
-    Returned are the "words" that the model knows, and "texts", each with the "scores" of these words, (vocabulary,).
+    Returns:
+        "words": those that the model knows.
+        "texts": each "text", with the "scores" of these words, (vocabulary,).
     """
     scored = [{"text": f"{text} …", "scores": model(model.numbers_of(text))[0, -1]} for text in texts]
     return {"words": model.vocabulary, "texts": scored}

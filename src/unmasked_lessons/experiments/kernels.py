@@ -17,14 +17,21 @@ class Change(NamedTuple):
     peak_bytes: int
     shape: torch.Size  # of the context
     remedy: str  # the way back to the fused kernel, in Markdown
-    mended: tuple[str, ...]  # the kernels that run then
+    mended: tuple[str, ...]  # the kernels that ran with the remedy
 
 
 def changes(q: Tensor, k: Tensor, v: Tensor) -> dict[str, Change]:
-    """Change a causal call, see what runs, and try the remedy. Draws from the global generator.
+    """Change a causal call in several ways, note which kernels run, and try the remedy of each change.
 
-    Query, key and value are (batch, heads, tokens, head_dim), values of an even width. The changes go by their names in
-    Markdown; the first is none.
+    Dropout draws from the global generator.
+
+    Args:
+        q: The query, (batch, heads, tokens, head_dim).
+        k: The key, (batch, heads, tokens, head_dim).
+        v: The value, (batch, heads, tokens, head_dim), with an even head_dim.
+
+    Returns:
+        What each change did, by its name in Markdown; the first, "nothing", is the call as it was.
     """
 
     def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, dropout_p: float = 0.0) -> Tensor:
@@ -50,16 +57,20 @@ def changes(q: Tensor, k: Tensor, v: Tensor) -> dict[str, Change]:
     results = {}
     for name, (inputs, remedy, mended) in tried.items():
         ran = kernels_of(attend, *inputs)
-        shape, then = attend(*inputs).shape, kernels_of(attend, *mended).names
-        results[name] = Change(ran.names, ran.peak_bytes, shape, remedy, then)
+        shape, ran_mended = attend(*inputs).shape, kernels_of(attend, *mended).names
+        results[name] = Change(ran.names, ran.peak_bytes, shape, remedy, ran_mended)
     return results
 
 
 def errors(qkv: Tensor) -> dict[str, list[float]]:
     """Round query, key and value, and compare three ways to attend with the same numbers in float64.
 
-    `qkv` is (3, batch, heads, tokens, head_dim), in float64. By the name of the dtype, the errors of the contexts as
-    shares of their norm: of the kernel that PyTorch chooses, of the formula written by hand, and of the math backend.
+    Args:
+        qkv: (3, batch, heads, tokens, head_dim), in float64.
+
+    Returns:
+        By the name of the dtype, the norm of the context's error as a share of the context's norm: of the kernel that
+        PyTorch chooses, of the formula written by hand, and of the math backend.
     """
     shares = {}
     for dtype in (torch.float32, torch.bfloat16, torch.float16):

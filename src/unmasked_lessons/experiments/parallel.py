@@ -10,21 +10,26 @@ from unmasked.parallel.ring import RingLayout
 
 
 def pairs(tokens: int, ranks: int) -> dict[str, Tensor]:
-    """The pairs of a query and a key that each rank of a causal ring computes at each step, (ranks, steps)."""
+    """Count the scores, one for a query and a key, that each rank of a causal ring needs at each step.
+
+    Returns:
+        (ranks, steps), by the layout of the ring.
+    """
     layouts: tuple[RingLayout, ...] = ("contiguous", "zigzag", "striped")
     counts: dict[str, Tensor] = {}
     for layout in layouts:
-        at = [positions_of_rank(tokens, rank=rank, ranks=ranks, layout=layout) for rank in range(ranks)]
+        positions = [positions_of_rank(tokens, rank=rank, ranks=ranks, layout=layout) for rank in range(ranks)]
         counts[layout] = torch.tensor(
-            [[(at[rank][:, None] >= at[rank - step]).sum() for step in range(ranks)] for rank in range(ranks)]
-        )
+            [[(own[:, None] >= positions[rank - step]).sum() for step in range(ranks)]
+             for rank, own in enumerate(positions)]
+        )  # fmt: skip
     return counts
 
 
 def sent(lengths: Sequence[int], *, kv_heads: int, head_dim: int, width: int, ranks: int) -> dict[str, list[float]]:
     """Return the MiB that a rank sends in one forward pass of a layer in bfloat16, by the count of tokens.
 
-    First those of a ring, then those of a sum, where heads are computed in parallel.
+    First stand those of a ring, then those of the sum that ends a layer whose heads are computed in parallel.
     """
     bfloat16 = torch.bfloat16
     return {

@@ -1,4 +1,4 @@
-"""The memory that attention takes in tiles, and whole."""
+"""The memory that attention takes with the whole table of scores, and with tiles of it."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -12,9 +12,9 @@ from unmasked.tiles import tiled_attention
 
 
 def memory(q: Tensor, k: Tensor, v: Tensor, sizes: Sequence[int]) -> dict[str, list[float]]:
-    """Measure the peak of memory of one call of attention, in MiB: by the whole table, by tiles, and by a kernel.
+    """Measure the peak of memory of one call of attention, in MiB: with the whole table, with tiles, with a kernel.
 
-    `sizes` are the counts of tokens that take part, in one call after another.
+    Each call takes the first tokens of query, key and value, as many as one of `sizes` says.
     """
     ways: dict[str, Callable[..., Any]] = {
         "whole table": lambda *qkv: attend(*qkv, implementation="eager"),

@@ -11,7 +11,7 @@ from unmasked_lessons.figures._drawing import AMBER, TEAL
 
 
 def clocks(moments: Mapping[str, tuple[Tensor, Tensor]]) -> Figure:
-    """Draw a clock for each moment, side by side, with a hand for the key, (2,), and one for the query."""
+    """Draw a clock for each moment, side by side, with a hand for the key and one for the query, (2,) each."""
     longest = max(hand.norm().item() for hands in moments.values() for hand in hands)
     with plot.figure(2.2 * len(moments), 2.4) as drawn:
         for plane, (title, hands) in zip(

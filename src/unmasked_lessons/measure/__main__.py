@@ -11,7 +11,7 @@ from unmasked_lessons.measure import Record, limits, measure, recorded
 
 
 def beside(record: Record, yours: Record) -> Table:
-    """Both records in one table: a row for each length and way of yours, and for each call."""
+    """Put both records into one table, in ms: a row for each length and way that yours has, and for each call."""
     rows = []
     for length, ways in yours["kernels"].items():
         for name, cost in ways.items():

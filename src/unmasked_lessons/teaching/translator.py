@@ -1,4 +1,4 @@
-"""A translator of small sentences: one sentence asks another."""
+"""A translator of small sentences: the words of one sentence attend to those of another."""
 
 from __future__ import annotations
 
@@ -30,14 +30,19 @@ def translations(count: int) -> list[Translation]:
         >>> len(english), len(french)
         (8, 7)
     """
-    chance, pairs = torch.Generator().manual_seed(0), []
+    generator, pairs = torch.Generator().manual_seed(0), []
 
-    def drawn(words: dict[str, str]) -> tuple[str, str]:
-        return list(words.items())[int(torch.randint(len(words), (1,), generator=chance))]
+    def draw(words: dict[str, str]) -> tuple[str, str]:
+        return list(words.items())[int(torch.randint(len(words), (1,), generator=generator))]
 
     for _ in range(count):
-        (a, x), (b, y), (c, z), (d, w), (v, verb) = map(drawn, (ADJECTIVES, NOUNS, ADJECTIVES, NOUNS, VERBS))
-        pairs.append((f"the {a} {b} {v} the {c} {d}".split(), f"le {y} {x} {verb} le {w} {z}".split()))
+        # Each name is an example of what it holds, in English and in French.
+        (tiny, petit), (cat, chat), (red, rouge), (book, livre), (sees, voit) = map(
+            draw, (ADJECTIVES, NOUNS, ADJECTIVES, NOUNS, VERBS)
+        )
+        english = f"the {tiny} {cat} {sees} the {red} {book}"
+        french = f"le {chat} {petit} {voit} le {livre} {rouge}"
+        pairs.append((english.split(), french.split()))
     return pairs
 
 
@@ -59,24 +64,24 @@ def translate(pairs: Sequence[Translation]) -> tuple[Tensor, float]:
     source = torch.tensor([[english.index(word) for word in pair[0]] for pair in pairs])
     target = torch.tensor([[1 + french.index(word) for word in pair[1]] for pair in pairs])
     before = F.pad(target[:, :-1], (1, 0))  # the word that has just been written; 0 at the start
-    sizes = len(english), source.size(1), 1 + len(french), target.size(1)
+    sizes = len(english), source.size(1), 1 + len(french), target.size(1)  # English words and places, then French ones
     with seeded(3):
         tables = nn.ModuleList([nn.Embedding(size, 32) for size in sizes]).double()
         for table in tables:
-            nn.init.normal_(table.weight, std=0.1)  # type: ignore[arg-type]  # to mypy a Module's, not a Parameter
-        query, key, value, guess = (nn.Linear(32, size).double() for size in (32, 32, 32, sizes[2]))
+            nn.init.normal_(table.weight, std=0.1)  # type: ignore[arg-type]  # mypy takes it for a Module or a Tensor
+        query, key, value, output = (nn.Linear(32, size).double() for size in (32, 32, 32, sizes[2]))
 
         def run(rows: Tensor) -> tuple[Tensor, Tensor]:
-            asked = tables[0](source[rows])
+            memory = tables[0](source[rows])
             queries = query(tables[2](before[rows]) + tables[3].weight)
-            weights = (queries @ key(asked + tables[1].weight).mT / 32**0.5).softmax(dim=-1)
-            return weights, guess(weights @ value(asked))
+            weights = (queries @ key(memory + tables[1].weight).mT / 32**0.5).softmax(dim=-1)
+            return weights, output(weights @ value(memory))
 
         def loss() -> Tensor:
             rows = torch.randint(len(pairs), (64,))
             return F.cross_entropy(run(rows)[1].flatten(0, 1), target[rows].flatten())
 
-        parts = nn.ModuleList([*tables, query, key, value, guess])
+        parts = nn.ModuleList([*tables, query, key, value, output])
         fit(parts.parameters(), loss, steps=300, rate=0.01)
     with torch.no_grad():
         weights, scores = run(torch.arange(len(pairs)))

@@ -39,23 +39,24 @@ def _weights_dropout(answer: Callable[[Tensor, Tensor, Tensor, Tensor, float], t
             tensor(context, "", plain @ v, "the context")
             kept = weights != 0
             dropped = 1 - kept.masked_select(allowed).double().mean().item()
-            one = torch.ones(1, dtype=torch.float64).expand(2, 3, 20)
+            ones = torch.ones(1, dtype=torch.float64).expand(2, 3, 20)
             enlarged = same(weights, plain * kept / (1 - p))
-            amiss = {
+            mistakes = {
                 "nothing was dropped.": p and same(weights, plain) and same(context, plain @ v),
                 "the weights that you return are not those that averaged the values.": p and same(weights, plain),
                 f"the weights that are left keep their size; divide them by {1 - p:g}.": (
                     p and same(weights, plain * kept)
                 ),
                 "every row sums to 1: drop weights after the softmax, not scores.": (
-                    p and not enlarged and same(weights.sum(-1), one)
+                    p and not enlarged and same(weights.sum(-1), ones)
                 ),
                 f"each weight should be 0 or {1 / (1 - p):.3g} times what it was.": not enlarged,
                 f"a share of {dropped:.2f} is dropped.": abs(dropped - p) > 0.05,
                 "the context is not the average by the weights that you return.": not same(context, weights @ v),
             }
-            for fault in (fault for fault, is_so in amiss.items() if is_so):
-                raise Wrong(f"With p = {p} {fault}")
+            for sentence, is_made in mistakes.items():
+                if is_made:
+                    raise Wrong(f"With p = {p} {sentence}")
 
 
 @exercise("bias-never-missed", "It adds one number to all scores of a query, which no softmax sees.")
@@ -75,7 +76,12 @@ def _bias_never_missed(answer: str) -> None:
 
 
 def of_weights(inputs: Sequence[Tensor], state: Mapping[str, Tensor]) -> dict[str, Any]:
-    """Return the results of mistakes with a layer's weights, by the sentence on each: `known` of `hold`."""
+    """Compute what mistakes with a layer's weights give, each by the sentence that names it, as `hold` takes `known`.
+
+    Args:
+        inputs: Query, key and value, (2, tokens, 12) each: there are 3 heads of 4 features.
+        state: The tensors of an nn.MultiheadAttention of this size.
+    """
     weight, bias = state["in_proj_weight"], state["in_proj_bias"]
     w_o, b_o = state["out_proj.weight"], state["out_proj.bias"]
 
@@ -99,9 +105,9 @@ def of_weights(inputs: Sequence[Tensor], state: Mapping[str, Tensor]) -> dict[st
         return F.linear(merge_heads(context), w_o, b_o)
 
     flat, whole = project(), _EMBED_DIM**-0.5
-    context, alike = attend(flat), flat[0].shape == flat[2].shape
+    context, as_many = attend(flat), flat[0].shape == flat[2].shape  # queries as keys
     bare = attend(project(bias=0 * bias))
-    turned = torch.cat([part.T for part in weight.chunk(3)])
+    transposed = torch.cat([part.T for part in weight.chunk(3)])
     rows = torch.arange(3 * _EMBED_DIM).view(_HEADS, 3, -1).transpose(0, 1).flatten()  # head by head
     return {
         "The heads are joined as they lie: transpose back first. [merge-without-transpose]": (
@@ -116,14 +122,14 @@ def of_weights(inputs: Sequence[Tensor], state: Mapping[str, Tensor]) -> dict[st
         "The biases are left out. [zero-bias-parity]": out(bare) - b_o,
         "The biases of query, key and value are left out. [zero-bias-parity]": out(bare),
         "The bias of the output is left out. [zero-bias-parity]": out(context) - b_o,
-        "The product is with the transpose: x @ W.T. [weight-not-transposed]": out(attend(project(turned))),
+        "The product is with the transpose: x @ W.T. [weight-not-transposed]": out(attend(project(transposed))),
         "The output's product is with the transpose: x @ W.T. [weight-not-transposed]": merge_heads(context) @ w_o
         + b_o,
         "The rows are not packed head by head. [interleaved-qkv]": out(attend(project(weight[rows]))),
         "Rows and biases are not packed head by head. [interleaved-qkv]": out(
             attend(project(weight[rows], bias[rows]))
         ),
-        "The queries are averaged, not the values. [wrong-value]": alike and out(attend([flat[0], flat[1], flat[0]])),
+        "The queries are averaged, not the values. [wrong-value]": as_many and out(attend([flat[0], flat[1], flat[0]])),
         "The keys are averaged, not the values. [wrong-value]": out(attend([flat[0], flat[1], flat[1]])),
         "The heads stand in another order. [averaged-weights-parity]": out(context.roll(-1, dims=1)),
     }
