@@ -177,3 +177,63 @@ addEventListener("keydown", (event) => {
     })
   })
 })()
+
+/* The page is copied as Markdown, from the file beside it. Where that does not come, as to a page that no server serves, the
+   text is copied as it is read, with all that is folded away. */
+;(() => {
+  const folded = "article details:not([open], .proofread-copy, .proofread-check, .page-contents)"
+  function read() {
+    const folds = [...document.querySelectorAll(folded)]
+    folds.forEach((each) => (each.open = true))
+    const text = document.querySelector("article").innerText
+    folds.forEach((each) => (each.open = false))
+    return text
+  }
+
+  document.addEventListener("click", async ({ target }) => {
+    const place = target.closest?.(".copy-page")?.parentElement
+    if (!place) return
+    const { href } = place.querySelector(".as-markdown"), told = place.querySelector(".copied-page")
+    let said = "Copied as Markdown"
+    const text = fetch(href)
+      .then((answer) => (answer.ok ? answer.text() : Promise.reject(answer.status)))
+      .catch(() => ((said = "Copied as plain text: the Markdown did not come"), read()))
+    try {
+      // Safari copies what a click promises, not what comes later.
+      const promised = text.then((known) => new Blob([known], { type: "text/plain" }))
+      if (window.ClipboardItem) await navigator.clipboard.write([new ClipboardItem({ "text/plain": promised })])
+      else await navigator.clipboard.writeText(await text)
+    } catch {
+      said = "The browser does not let this page copy: open the Markdown, and copy it there"
+    }
+    told.textContent = ""
+    // Only a change is spoken, so that a second copy has to begin with none.
+    requestAnimationFrame(() => (told.textContent = said))
+  })
+})()
+
+/* Which pages of learn have been opened is kept in this browser, and told to nobody. */
+;(() => {
+  const { base } = JSON.parse(document.getElementById("__config").textContent)
+  const track = new URL(`${base}/learn/`, location).pathname
+  const path = (url) => new URL(url, location).pathname.replace(/index\.html$/, "")
+  if (!path(location).startsWith(track)) return
+  const links = [...document.querySelectorAll(".md-nav--primary a.md-nav__link:not([href*='#'])")].filter(
+    ({ href }) => path(href).startsWith(track))
+  const opened = new Set(__md_get("learn") ?? []).add(path(location))
+  __md_set("learn", [...opened])
+  const done = links.filter(({ href }) => opened.has(path(href)))
+  for (const link of done) {
+    const mark = document.createElement("span")
+    Object.assign(mark, { className: "opened", textContent: "✓" })
+    mark.setAttribute("role", "img")
+    mark.setAttribute("aria-label", "opened")
+    link.append(mark)
+  }
+  const section = links[0]?.closest(".md-nav__item--section")
+  for (const title of section?.querySelectorAll(":scope > .md-nav__link .md-ellipsis, :scope > nav > .md-nav__title") ?? []) {
+    const count = document.createElement("span")
+    Object.assign(count, { className: "progress", textContent: ` ${done.length} of ${links.length} opened` })
+    title.append(count)
+  }
+})()

@@ -26,13 +26,16 @@ from proofread.publish.serving import is_looked_at
 from proofread.settings import Settings
 
 NAME, INDEX, FULL = "index.md", "llms.txt", "llms-full.txt"
-OFFER = f'<a href="{NAME}" class="as-markdown">Markdown</a>'
+OFFER = (
+    '<button type="button" class="copy-page">Copy page</button> '
+    f'<a href="{NAME}" class="as-markdown">Markdown</a> <span class="copied-page" role="status"></span>'
+)
 _DOWNLOADS = '<p class="proofread-downloads" data-search-exclude="true">'
 # It stands for the site's root, until it is known from where a link leads there.
 _ROOT = "\ue000"
 # What is there to be clicked or looked at, checks that repeat the text, and the picture of the night.
 _LEFT = (
-    ".headerlink, .as-markdown, .page-contents, .proofread-copy, .proofread-check, .source, .page-links, .only-dark, "
+    ".headerlink, .as-markdown, .copied-page, .page-contents, .proofread-copy, .proofread-check, .source, .page-links, .only-dark, "
     "style, script, button, input, fieldset, svg.narrow"
 )
 _BLOCKS = (
@@ -88,6 +91,8 @@ class Converter:
             return f"*{_escaped(str(tag['aria-label']))}*" if tag.get("aria-label") else ""
         if re.fullmatch(r"h[1-6]", tag.name):
             return f"{'#' * int(tag.name[1])} {self.line(tag.children)}"
+        if "cards" in classes:
+            return "\n".join(self.card(each) for each in tag.select("a.card"))
         if tag.name == "pre":
             return _fenced(tag.get_text(), _language(tag))
         if tag.name == "details":
@@ -116,6 +121,12 @@ class Converter:
         # The code below it does not run without.
         return inside if "proofread-imports" in classes else _folded(title, inside)
 
+    def card(self, card: Tag) -> str:
+        """A card of a gallery: what it is called and says; its picture hangs where it leads."""
+        name, said = card.find("b"), card.find_all("span", recursive=False)[-1]
+        assert isinstance(name, Tag)
+        return f"- [{self.line(name.children)}]({self.link(str(card['href']))}): {self.line(said.children)}"
+
     def table(self, tag: Tag) -> str:
         """A table, with its caption above; what has no text says what it is to who hears it."""
         rows = [[self.cell(cell) for cell in row.select("th, td")] for row in tag.select("tr")]
@@ -131,7 +142,10 @@ class Converter:
     def cell(self, cell: Tag) -> str:
         """What a cell of a table says, on one line."""
         text = self.line(cell.children) or _escaped(str(cell.get("aria-label", "")))
-        return re.sub(r"\s*\n\s*", " ", text).replace("|", "\\|")
+        if not text and cell.find_parent("tbody") and cell.find_parent(class_="tensor"):
+            text = "0"  # which a grid leaves blank
+        text = re.sub(r"\$[^$]*\$", lambda tex: tex[0].replace("|", r"\vert "), re.sub(r"\s*\n\s*", " ", text))
+        return text.replace("|", "\\|")
 
     def items(self, tag: Tag) -> str:
         """A list."""
@@ -226,8 +240,11 @@ def _language(pre: Tag) -> str:
     """What a box of code holds: that of cells, signatures and plates is Python, and outputs are text."""
     if pre.find_parent(class_="jp-OutputArea-output") and not pre.find_parent(class_="plate"):
         return "text"
-    is_python = pre.find_parent(class_=["jp-Cell", "doc-signature", "program"]) or pre.select_one(".gp")
-    return "python" if is_python else ""
+    if pre.find_parent(class_=["jp-Cell", "doc-signature", "program"]) or pre.select_one(".gp"):
+        return "python"
+    named = pre.find_parent(class_=re.compile("^language-"))
+    said = next((each for each in named.get_attribute_list("class") if each.startswith("language-")), "") if named else ""
+    return said.removeprefix("language-").removeprefix("text")
 
 
 def _folded(title: str, inside: str) -> str:
@@ -253,12 +270,30 @@ def led(markdown: str, root: str) -> str:
 
 
 def on_page_content(html: str, *, page: Page, **_: object) -> str:
-    """Offer the Markdown below the title, beside the notebook and the script where the page has them."""
+    """Offer the Markdown below the title, beside the notebook and the script where the page has them.
+
+    A phone, which has no room for the page's contents beside the text, has them there as well.
+    """
+    below = contents(page)
     if _DOWNLOADS in html:
-        return html.replace(_DOWNLOADS, f"{_DOWNLOADS}{OFFER} ", 1)
+        before, mark, after = html.partition(_DOWNLOADS)
+        links, end, after = after.partition("</p>\n")
+        return f"{before}{mark}{links} {OFFER}{end}{below}{after}"
     title, end, rest = html.partition("</h1>")
-    offer = f"\n{_DOWNLOADS}{OFFER}</p>\n"
+    offer = f"\n{_DOWNLOADS}{OFFER}</p>\n{below}"
     return title + end + offer + rest if end else offer + html
+
+
+def contents(page: Page) -> str:
+    """The page's sections, folded up; nothing where there is one alone, or the page shows its contents nowhere."""
+    sections = [each for top in page.toc for each in (top, *top.children) if each.level == 2]
+    if len(sections) < 2 or "toc" in page.meta.get("hide", ()):
+        return ""
+    listed = "".join(f'<li><a href="{each.url}">{each.title}</a></li>' for each in sections)
+    return (
+        '<details class="page-contents" data-search-exclude="true">'
+        f"<summary>On this page</summary><ul>{listed}</ul></details>\n"
+    )
 
 
 @event_priority(50)  # proofread takes the TeX from formulas in this event, and the theme's white space
