@@ -178,38 +178,67 @@ addEventListener("keydown", (event) => {
   })
 })()
 
-/* The page is copied as Markdown, from the file beside it. Where that does not come, as to a page that no server serves, the
-   text is copied as it is read, with all that is folded away. */
+/* The page is copied as Markdown, from the file beside it, which is asked for as soon as a pointer or a key is near. Where it
+   does not come, as to a page that no server serves, the text is copied as it is read, with all that is folded away. */
 ;(() => {
-  const folded = "article details:not([open], .proofread-copy, .proofread-check, .page-contents)"
-  function read() {
-    const folds = [...document.querySelectorAll(folded)]
-    folds.forEach((each) => (each.open = true))
-    const text = document.querySelector("article").innerText
-    folds.forEach((each) => (each.open = false))
+  const QUIET = "article :is(.headerlink, .page-contents, .proofread-copy, .proofread-check, svg)"
+  const FOLDED = "article details:not([open], .page-contents, .proofread-copy, .proofread-check)"
+  function read(links) {
+    const all = (what) => [...document.querySelectorAll(what)]
+    const folded = all(FOLDED), quiet = all(QUIET)
+    const told = all("article img:not(.only-dark)").map((picture) => {
+      const text = document.createElement("p")
+      text.textContent = picture.alt
+      picture.before(text)
+      return text
+    })
+    folded.forEach((each) => (each.open = true))
+    quiet.forEach((each) => (each.style.display = "none"))
+    const text = document.querySelector("article").innerText.replace(links.innerText, "")
+    quiet.forEach((each) => (each.style.display = ""))
+    folded.forEach((each) => (each.open = false))
+    told.forEach((each) => each.remove())
     return text
   }
 
-  document.addEventListener("click", async ({ target }) => {
-    const place = target.closest?.(".copy-page")?.parentElement
-    if (!place) return
-    const { href } = place.querySelector(".as-markdown"), told = place.querySelector(".copied-page")
+  let known
+  const load = (links) => (known ??= fetch(links.querySelector(".as-markdown").href)
+    .then((answer) => (answer.ok ? answer.text() : Promise.reject(answer.status)))
+    .catch(() => (known = undefined)))
+  const near = ({ target }) => target.closest?.(".copy-page")?.parentElement
+  for (const kind of ["pointerover", "focusin"])
+    document.addEventListener(kind, (event) => near(event) && load(near(event)))
+
+  document.addEventListener("click", async (event) => {
+    const links = near(event)
+    if (!links) return
     let said = "Copied as Markdown"
-    const text = fetch(href)
-      .then((answer) => (answer.ok ? answer.text() : Promise.reject(answer.status)))
-      .catch(() => ((said = "Copied as plain text: the Markdown did not come"), read()))
+    const text = load(links).then((given) => given ?? ((said = "Copied as plain text: the Markdown did not come"), read(links)))
     try {
       // Safari copies what a click promises, not what comes later.
-      const promised = text.then((known) => new Blob([known], { type: "text/plain" }))
+      const promised = text.then((copied) => new Blob([copied], { type: "text/plain" }))
       if (window.ClipboardItem) await navigator.clipboard.write([new ClipboardItem({ "text/plain": promised })])
       else await navigator.clipboard.writeText(await text)
     } catch {
       said = "The browser does not let this page copy: open the Markdown, and copy it there"
     }
+    const told = links.querySelector(".copied-page")
     told.textContent = ""
     // Only a change is spoken, so that a second copy has to begin with none.
     requestAnimationFrame(() => (told.textContent = said))
   })
+})()
+
+/* A phone has no room for the page's contents beside the text, and has them above it. */
+;(() => {
+  const fold = document.querySelector(".page-contents"), list = document.createElement("ul")
+  for (const { href, textContent } of document.querySelectorAll(".md-sidebar--secondary .md-nav__link")) {
+    const item = document.createElement("li"), link = document.createElement("a")
+    Object.assign(link, { href, textContent: textContent.trim() })
+    item.append(link)
+    list.append(item)
+  }
+  fold?.append(list)
 })()
 
 /* Which pages of learn have been opened is kept in this browser, and told to nobody. */

@@ -285,15 +285,11 @@ def on_page_content(html: str, *, page: Page, **_: object) -> str:
 
 
 def contents(page: Page) -> str:
-    """The page's sections, folded up; nothing where there is one alone, or the page shows its contents nowhere."""
+    """A fold for the page's sections, which a script fills; "" where there are few, or the page shows them nowhere."""
     sections = [each for top in page.toc for each in (top, *top.children) if each.level == 2]
     if len(sections) < 2 or "toc" in page.meta.get("hide", ()):
         return ""
-    listed = "".join(f'<li><a href="{each.url}">{each.title}</a></li>' for each in sections)
-    return (
-        '<details class="page-contents" data-search-exclude="true">'
-        f"<summary>On this page</summary><ul>{listed}</ul></details>\n"
-    )
+    return '<details class="page-contents" data-search-exclude="true"><summary>On this page</summary></details>\n'
 
 
 @event_priority(50)  # proofread takes the TeX from formulas in this event, and the theme's white space
