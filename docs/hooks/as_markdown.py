@@ -35,8 +35,8 @@ _DOWNLOADS = '<p class="proofread-downloads" data-search-exclude="true">'
 _ROOT = "\ue000"
 # What is there to be clicked or looked at, checks that repeat the text, and the picture of the night.
 _LEFT = (
-    ".headerlink, .as-markdown, .copied-page, .page-contents, .proofread-copy, .proofread-check, .source, .page-links, .only-dark, "
-    "style, script, button, input, fieldset, svg.narrow"
+    ".headerlink, .as-markdown, .copied-page, .page-contents, .proofread-copy, .proofread-check, .source, .page-links, "
+    ".only-dark, style, script, button, input, fieldset, svg.narrow"
 )
 _BLOCKS = (
     "article blockquote details div dl figcaption figure h1 h2 h3 h4 h5 h6 hr ol p pre section table ul svg".split()
@@ -53,7 +53,11 @@ class Converter:
     """
 
     def __init__(self, link: Callable[[str], str] = str) -> None:
-        self.link = link
+        self._link = link
+
+    def link(self, target: str) -> str:
+        """What an address of the page becomes; a bracket in it would end it."""
+        return self._link(target).replace("(", "%28").replace(")", "%29").replace(" ", "%20")
 
     def convert(self, html: str) -> str:
         """The HTML as Markdown.
@@ -184,7 +188,8 @@ class Converter:
         if each.name == "math":
             return f"$$\n{_tex(each)}\n$$" if each.get("display") == "block" else f"${_tex(each)}$"
         if each.name == "img":
-            return f"![{_escaped(' '.join(str(each.get('alt', '')).split()))}]({self.link(str(each['src']))})"
+            told = re.sub(r"[][]", r"\\\g<0>", _escaped(" ".join(str(each.get("alt", "")).split())))
+            return f"![{told}]({self.link(str(each['src']))})"
         if each.name == "br":
             return "\n"
         if each.name == "code":
@@ -243,7 +248,9 @@ def _language(pre: Tag) -> str:
     if pre.find_parent(class_=["jp-Cell", "doc-signature", "program"]) or pre.select_one(".gp"):
         return "python"
     named = pre.find_parent(class_=re.compile("^language-"))
-    said = next((each for each in named.get_attribute_list("class") if each.startswith("language-")), "") if named else ""
+    said = (
+        next((each for each in named.get_attribute_list("class") if each.startswith("language-")), "") if named else ""
+    )
     return said.removeprefix("language-").removeprefix("text")
 
 
