@@ -186,7 +186,7 @@ addEventListener("keydown", (event) => {
   function read(links) {
     const all = (what) => [...document.querySelectorAll(what)]
     const folded = all(FOLDED), quiet = all(QUIET)
-    const told = all("article img:not(.only-dark)").map((picture) => {
+    const seen = all("article img:not(.only-dark)").map((picture) => {
       const text = document.createElement("p")
       text.textContent = picture.alt
       picture.before(text)
@@ -197,9 +197,14 @@ addEventListener("keydown", (event) => {
     const text = document.querySelector("article").innerText.replace(links.innerText, "")
     quiet.forEach((each) => (each.style.display = ""))
     folded.forEach((each) => (each.open = false))
-    told.forEach((each) => each.remove())
+    seen.forEach((each) => each.remove())
     return text
   }
+
+  const told = document.createElement("span")
+  told.className = "copied-page"
+  told.setAttribute("role", "status")
+  document.querySelector(".as-markdown")?.after(" ", told)
 
   let known
   const load = (links) => (known ??= fetch(links.querySelector(".as-markdown").href)
@@ -222,7 +227,6 @@ addEventListener("keydown", (event) => {
     } catch {
       said = "The browser does not let this page copy: open the Markdown, and copy it there"
     }
-    const told = links.querySelector(".copied-page")
     told.textContent = ""
     // Only a change is spoken, so that a second copy has to begin with none.
     requestAnimationFrame(() => (told.textContent = said))
@@ -239,6 +243,20 @@ addEventListener("keydown", (event) => {
     list.append(item)
   }
   fold?.append(list)
+})()
+
+/* The keys of the theme are told to who has keys. */
+;(() => {
+  const place = document.querySelector(".md-copyright"), line = document.createElement("p")
+  if (!place || !matchMedia("(hover: hover) and (pointer: fine)").matches) return
+  line.className = "keys"
+  const keys = { "/": "or", s: "opens the search,", n: "the next page,", p: "the page before." }
+  line.append("Keys: ", ...Object.entries(keys).flatMap(([key, does]) => {
+    const name = document.createElement("kbd")
+    name.textContent = key
+    return [name, ` ${does} `]
+  }))
+  place.prepend(line)
 })()
 
 /* Which pages of learn have been opened is kept in this browser, and told to nobody. */

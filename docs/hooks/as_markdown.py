@@ -26,17 +26,14 @@ from proofread.publish.serving import is_looked_at
 from proofread.settings import Settings
 
 NAME, INDEX, FULL = "index.md", "llms.txt", "llms-full.txt"
-OFFER = (
-    '<button type="button" class="copy-page">Copy page</button> '
-    f'<a href="{NAME}" class="as-markdown">Markdown</a> <span class="copied-page" role="status"></span>'
-)
+OFFER = f'<button type="button" class="copy-page">Copy page</button> <a href="{NAME}" class="as-markdown">Markdown</a>'
 _DOWNLOADS = '<p class="proofread-downloads" data-search-exclude="true">'
 # It stands for the site's root, until it is known from where a link leads there.
 _ROOT = "\ue000"
 # What is there to be clicked or looked at, checks that repeat the text, and the picture of the night.
 _LEFT = (
-    ".headerlink, .as-markdown, .copied-page, .page-contents, .proofread-copy, .proofread-check, .source, .page-links, "
-    ".only-dark, style, script, button, input, fieldset, svg.narrow"
+    ".headerlink, .as-markdown, .page-contents, .proofread-copy, .proofread-check, .source, .page-links, .only-dark, "
+    "style, script, button, input, fieldset, svg.narrow"
 )
 _BLOCKS = (
     "article blockquote details div dl figcaption figure h1 h2 h3 h4 h5 h6 hr ol p pre section table ul svg".split()
