@@ -5,23 +5,20 @@ the exercises name mistakes by these slugs.
 """
 
 import ast
-import contextlib
 import difflib
 import inspect
 import math
-import os
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from html import escape
-from importlib import metadata
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
 
 from torch import Tensor
 
+from unmasked import _site
 from unmasked_doctor.probes import differs
 
 __all__ = ["ENTRIES", "Entry", "Exhibits", "Plate", "drawn", "mended", "reach"]
@@ -61,19 +58,7 @@ class Entry:
 
         Where neither is known it is the link.
         """
-        site = os.environ.get("SITE_URL") or _documentation()
-        return f"{site.rstrip('/')}/{self.link}" if site else self.link
-
-
-@cache
-def _documentation() -> str:
-    """Where the library's own metadata say that its pages are; "" where they do not, or it is not installed."""
-    with contextlib.suppress(metadata.PackageNotFoundError):
-        for each in metadata.metadata("attention-unmasked").get_all("Project-URL") or []:
-            name, _, url = each.partition(", ")
-            if name == "Documentation":
-                return str(url)
-    return ""
+        return _site.address(self.link)
 
 
 def reach(f: Callable[[Tensor], Tensor], x: Tensor) -> list[list[float]]:
