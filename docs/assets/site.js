@@ -177,3 +177,110 @@ addEventListener("keydown", (event) => {
     })
   })
 })()
+
+/* The page is copied as Markdown, from the file beside it, which is asked for as soon as a pointer or a key is near. Where it
+   does not come, as to a page that no server serves, the text is copied as it is read, with all that is folded away. */
+;(() => {
+  const QUIET = "article :is(.headerlink, .page-contents, .proofread-copy, .proofread-check, svg)"
+  const FOLDED = "article details:not([open], .page-contents, .proofread-copy, .proofread-check)"
+  function read(links) {
+    const all = (what) => [...document.querySelectorAll(what)]
+    const folded = all(FOLDED), quiet = all(QUIET)
+    const seen = all("article img:not(.only-dark)").map((picture) => {
+      const text = document.createElement("p")
+      text.textContent = picture.alt
+      picture.before(text)
+      return text
+    })
+    folded.forEach((each) => (each.open = true))
+    quiet.forEach((each) => (each.style.display = "none"))
+    const text = document.querySelector("article").innerText.replace(links.innerText, "")
+    quiet.forEach((each) => (each.style.display = ""))
+    folded.forEach((each) => (each.open = false))
+    seen.forEach((each) => each.remove())
+    return text
+  }
+
+  const told = document.createElement("span")
+  told.className = "copied-page"
+  told.setAttribute("role", "status")
+  document.querySelector(".as-markdown")?.after(" ", told)
+
+  let known
+  const load = (links) => (known ??= fetch(links.querySelector(".as-markdown").href)
+    .then((answer) => (answer.ok ? answer.text() : Promise.reject(answer.status)))
+    .catch(() => (known = undefined)))
+  const near = ({ target }) => target.closest?.(".copy-page")?.parentElement
+  for (const kind of ["pointerover", "focusin"])
+    document.addEventListener(kind, (event) => near(event) && load(near(event)))
+
+  document.addEventListener("click", async (event) => {
+    const links = near(event)
+    if (!links) return
+    let said = "Copied as Markdown"
+    const text = load(links).then((given) => given ?? ((said = "Copied as plain text: the Markdown did not come"), read(links)))
+    try {
+      // Safari copies what a click promises, not what comes later.
+      const promised = text.then((copied) => new Blob([copied], { type: "text/plain" }))
+      if (window.ClipboardItem) await navigator.clipboard.write([new ClipboardItem({ "text/plain": promised })])
+      else await navigator.clipboard.writeText(await text)
+    } catch {
+      said = "The browser does not let this page copy: open the Markdown, and copy it there"
+    }
+    told.textContent = ""
+    // Only a change is spoken, so that a second copy has to begin with none.
+    requestAnimationFrame(() => (told.textContent = said))
+  })
+})()
+
+/* A phone has no room for the page's contents beside the text, and has them above it. */
+;(() => {
+  const fold = document.querySelector(".page-contents"), list = document.createElement("ul")
+  for (const { href, textContent } of document.querySelectorAll(".md-sidebar--secondary .md-nav__link")) {
+    const item = document.createElement("li"), link = document.createElement("a")
+    Object.assign(link, { href, textContent: textContent.trim() })
+    item.append(link)
+    list.append(item)
+  }
+  fold?.append(list)
+})()
+
+/* The keys of the theme are told to who has keys. */
+;(() => {
+  const place = document.querySelector(".md-copyright"), line = document.createElement("p")
+  if (!place || !matchMedia("(hover: hover) and (pointer: fine)").matches) return
+  line.className = "keys"
+  const keys = { "/": "or", s: "opens the search,", n: "the next page,", p: "the page before." }
+  line.append("Keys: ", ...Object.entries(keys).flatMap(([key, does]) => {
+    const name = document.createElement("kbd")
+    name.textContent = key
+    return [name, ` ${does} `]
+  }))
+  place.prepend(line)
+})()
+
+/* Which pages of learn have been opened is kept in this browser, and told to nobody. */
+;(() => {
+  const { base } = JSON.parse(document.getElementById("__config").textContent)
+  const track = new URL(`${base}/learn/`, location).pathname
+  const path = (url) => new URL(url, location).pathname.replace(/index\.html$/, "")
+  if (!path(location).startsWith(track)) return
+  const links = [...document.querySelectorAll(".md-nav--primary a.md-nav__link:not([href*='#'])")].filter(
+    ({ href }) => path(href).startsWith(track))
+  const opened = new Set(__md_get("learn") ?? []).add(path(location))
+  __md_set("learn", [...opened])
+  const done = links.filter(({ href }) => opened.has(path(href)))
+  for (const link of done) {
+    const mark = document.createElement("span")
+    Object.assign(mark, { className: "opened", textContent: "✓" })
+    mark.setAttribute("role", "img")
+    mark.setAttribute("aria-label", "opened")
+    link.append(mark)
+  }
+  const section = links[0]?.closest(".md-nav__item--section")
+  for (const title of section?.querySelectorAll(":scope > .md-nav__link .md-ellipsis, :scope > nav > .md-nav__title") ?? []) {
+    const count = document.createElement("span")
+    Object.assign(count, { className: "progress", textContent: ` ${done.length} of ${links.length} opened` })
+    title.append(count)
+  }
+})()

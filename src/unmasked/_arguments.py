@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from unmasked._checks import broadcasts, floats, tensor
+from unmasked._site import noted
 
 
 def _check(
@@ -48,11 +49,19 @@ def _check(
         _check_masks(allowed, bias, sinks, query, (*q[:-1], k[-2]))
 
 
-# The dtypes of masks and sinks, and the message for another one.
+# The dtypes of masks and sinks, the message for another one, and the page that shows what comes of it.
 _MASKS = {
-    "allowed": ({torch.bool}, "it must be bool, True where a query may see a key (else pass bias)"),
-    "bias": (floats, "it is added to the scores and must be floating (else pass allowed)"),
-    "sinks": (floats, "it joins the scores and must be floating"),
+    "allowed": (
+        {torch.bool},
+        "it must be bool, True where a query may see a key (else pass bias)",
+        "museum/masks/#float-mask-of-ones",
+    ),
+    "bias": (
+        floats,
+        "it is added to the scores and must be floating (else pass allowed)",
+        "museum/masks/#boolean-mask-added",
+    ),
+    "sinks": (floats, "it joins the scores and must be floating", "pytorch/long/"),
 }
 
 
@@ -60,13 +69,13 @@ def _check_masks(
     allowed: Tensor | None, bias: Tensor | None, sinks: Tensor | None, x: Tensor, scores: tuple[int, ...]
 ) -> None:
     """Refuse masks that are not for these scores, and sinks that are not for the heads of x."""
-    for (name, (dtypes, must)), mask in zip(_MASKS.items(), (allowed, bias, sinks), strict=True):
+    for (name, (dtypes, must, page)), mask in zip(_MASKS.items(), (allowed, bias, sinks), strict=True):
         if mask is None:
             continue
         if not isinstance(mask, Tensor) or mask.is_nested or mask.layout != torch.strided:
             tensor(name, mask)
         if mask.dtype not in dtypes:
-            raise TypeError(f"{name} is {mask.dtype}; {must}")
+            raise noted(TypeError(f"{name} is {mask.dtype}; {must}"), page)
         if mask.device != x.device:
             raise ValueError(f"{name} is on {mask.device}, and what it belongs to on {x.device}; move one to the other")
         if mask is not sinks and not broadcasts(mask.shape, scores):

@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from unmasked._private import is_transformed, tracing_state
+from unmasked._site import noted
 
 __all__ = [
     "broadcasts",
@@ -111,7 +112,8 @@ def tensor(name: str, value: Tensor, kind: str = "Shaped") -> None:
         remedy = f"torch.view_as_real({name}).flatten(-2)" if dtype.is_complex else f"{name}.float()"
         raise TypeError(f"{name} is {dtype}; it must be floating: call {remedy}")
     if kind == "Bool" and dtype != torch.bool:
-        raise TypeError(f"{name} is {dtype}; it must be bool (an additive mask: allowed_from_additive)")
+        told = f"{name} is {dtype}; it must be bool (an additive mask: allowed_from_additive)"
+        raise noted(TypeError(told), "museum/masks/#float-mask-of-ones")
     if kind == "Int" and dtype not in _INTEGERS:
         raise TypeError(f"{name} is {dtype}; pass integers, such as torch.tensor([0, 0, 1]) holds")
 

@@ -9,6 +9,8 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
+from unmasked._site import noted
+
 __all__ = ["LAYOUTS", "SHARED", "Layout", "Spec", "check_shapes", "hint"]
 
 Layout = Literal["packed", "qkv", "separate", "interleaved", "stacked", "conv1d"]
@@ -133,7 +135,8 @@ def check_shapes(
         fits = [n % step == 0 and of_bias in (None, (n,)) for n in (expected[0], sizes["in"])]
         if parts == 3 and fits == [False, True]:
             looks = "packed" if spec.transposed else "conv1d"
-            raise ValueError(f"{problem}; it looks like layout {looks!r}, transposed")
+            error = ValueError(f"{problem}; it looks like layout {looks!r}, transposed")
+            raise noted(error, "museum/weights/#weight-not-transposed")
         if index and num_kv_heads is not None:
             head_dim = outputs[0] // num_heads
             if expected[0] != num_kv_heads * head_dim:

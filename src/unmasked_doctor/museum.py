@@ -5,23 +5,20 @@ exercises name mistakes by the slugs of these entries.
 """
 
 import ast
-import contextlib
 import difflib
 import inspect
 import math
-import os
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from html import escape
-from importlib import metadata
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
 
 from torch import Tensor
 
+from unmasked import _site
 from unmasked_doctor.probes import differs
 
 __all__ = ["ENTRIES", "Entry", "Exhibits", "Plate", "drawn", "mended", "reach"]
@@ -64,19 +61,7 @@ class Entry:
 
         It is the link alone where neither is known.
         """
-        site = os.environ.get("SITE_URL") or _documentation()
-        return f"{site.rstrip('/')}/{self.link}" if site else self.link
-
-
-@cache
-def _documentation() -> str:
-    """Return the address of the pages by the library's metadata; "" if they have none, or it is not installed."""
-    with contextlib.suppress(metadata.PackageNotFoundError):
-        for each in metadata.metadata("attention-unmasked").get_all("Project-URL") or []:
-            name, _, url = each.partition(", ")
-            if name == "Documentation":
-                return str(url)
-    return ""
+        return _site.address(self.link)
 
 
 def reach(f: Callable[[Tensor], Tensor], x: Tensor) -> list[list[float]]:

@@ -86,3 +86,15 @@ def test_the_singer_is_taken_apart_without_a_complaint_and_sings(firefox: Firefo
     firefox.open(f"{address}learn/generating/", PHONE)
     assert firefox.evaluate(SUNG)[-3:] == ["will", "be", "six"]
     assert firefox.faults == []
+
+
+def test_a_touch_copies_the_page_and_is_told_of(firefox: Firefox, address: str):
+    firefox.open(f"{address}learn/masks/", PHONE)
+    box = firefox.evaluate("document.querySelector('.copy-page').getBoundingClientRect().toJSON()")
+    firefox.draw_finger([(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)])
+    assert firefox.evaluate(
+        "new Promise((done) => new MutationObserver(() => done(document.querySelector('.copied-page').textContent))"
+        ".observe(document.querySelector('.copied-page'), { childList: true }))"
+    )
+    assert firefox.evaluate("document.querySelector('.copied-page').textContent") == "Copied as Markdown"
+    assert firefox.faults == []

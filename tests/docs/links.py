@@ -106,6 +106,12 @@ def of_manifest(text: str) -> list[str]:
     return [told.get("start_url", "."), *(icon["src"] for icon in told.get("icons", ()))]
 
 
+def of_texts(text: str) -> list[str]:
+    """What a page as Markdown leads to, or the list of all of them; code leads nowhere."""
+    told = re.sub(r"(?ms)^( *)(```+)[^\n]*\n.*?^\1\2$|(`+)(?!`).*?(?<!`)\3(?!`)", "", text)
+    return re.findall(r"\]\(([^()\s]+)\)", told)
+
+
 def of_index(text: str) -> list[str]:
     """Where the search leads, from its own folder."""
     return [f"../{entry['location']}" for entry in json.loads(text)["docs"]]
@@ -129,6 +135,9 @@ TEXT: dict[str, Callable[[str], Iterable[str]]] = {
     ".webmanifest": of_manifest,
     "/search_index.json": of_index,
     "/sitemap.xml": of_sitemap,
+    "/index.md": of_texts,
+    "/llms.txt": of_texts,
+    "/llms-full.txt": of_texts,
 }
 
 

@@ -27,7 +27,7 @@ from PIL import Image, ImageChops
 from ..conftest import pages
 from ..running import ROOT, build
 from .hooks import hook
-from .links import Site
+from .links import Site, of_texts
 
 belonging, pictures = hook("belonging"), hook("pictures")
 
@@ -76,6 +76,17 @@ def test_each_page_has_a_picture_of_its_own_for_those_who_share_it_and_nothing_o
 
 def test_with_an_address_whatever_the_site_asks_for_is_there(known: Path):
     assert Site(known, ADDRESS).dead() == []
+
+
+def test_with_an_address_pages_as_markdown_lead_on_from_wherever_they_are_read(known: Path):
+    files = [*known.rglob("index.md"), known / "llms.txt", known / "llms-full.txt"]
+    assert len(files) == len(pages(known)) + 1  # without that of what is missing
+    led = 0
+    for file in files:
+        targets = of_texts(file.read_text(encoding="utf-8"))
+        assert [target for target in targets if not re.match("https?://|mailto:", target)] == [], file
+        led += sum(target.startswith(ADDRESS) for target in targets)
+    assert led > 2 * len(files)
 
 
 def test_with_a_repository_each_page_leads_to_it(known: Path):

@@ -19,6 +19,7 @@ import yaml
 from mkdocs.exceptions import PluginError
 from packaging.version import Version
 
+from unmasked import _site, attend
 from unmasked_doctor import museum
 
 from .hooks import hook
@@ -194,21 +195,41 @@ def test_a_wheel_is_what_pip_would_build_but_for_its_version(tmp_path: Path):
         assert file == plain.name.replace("-py3", "+g0123456789ab-py3")
 
 
-def test_a_wheel_says_where_its_pages_are_and_its_reports_lead_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.usefixtures("unhooked")
+def test_a_wheel_says_where_its_pages_are_and_its_reports_and_errors_lead_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     _, content = wheels.build(ROOT, HASH, "https://example.org/site/")
     (tmp_path / "served").write_bytes(content)
     with zipfile.ZipFile(tmp_path / "served") as served:
         (name,) = (name for name in served.namelist() if name.endswith("METADATA"))
         told = message_from_bytes(served.read(name))
     assert told.get_all("Project-URL") == ["Documentation, https://example.org/site/"]
-    monkeypatch.setattr(museum.metadata, "metadata", lambda _: told)
+    monkeypatch.setattr(_site.metadata, "metadata", lambda _: told)
     monkeypatch.delenv("SITE_URL", raising=False)
-    museum._documentation.cache_clear()
+    _site._documentation.cache_clear()
     try:
         address = museum.ENTRIES["mask-polarity"].address
+        with pytest.raises(TypeError, match=r"^allowed is torch\.float32; it must be bool") as wrong:
+            attend(*torch.ones(3, 1, 2, 4, 8), allowed=torch.ones(4, 4))
     finally:
-        museum._documentation.cache_clear()
+        _site._documentation.cache_clear()
     assert address == "https://example.org/site/museum/masks/#mask-polarity"
+    assert wrong.value.__notes__ == ["See https://example.org/site/museum/masks/#float-mask-of-ones"]
+
+
+def test_the_librarys_errors_lead_to_what_the_museum_shows():
+    files = [*(ROOT / "src/unmasked").rglob("*.py")]
+    links = {link for file in files for link in re.findall(r'"((?:museum|pytorch|learn)/[^"]*)"', file.read_text())}
+    shown = {entry.link for entry in museum.ENTRIES.values()}
+    assert len(links & shown) > 2
+    assert {link for link in links - shown if not (ROOT / f"docs/{link.rstrip('/')}.py").exists()} == set()
+
+
+def test_where_no_address_is_known_an_error_is_as_it_was(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv("SITE_URL", raising=False)
+    monkeypatch.setattr(_site, "_documentation", lambda: "")
+    assert not hasattr(_site.noted(ValueError("x"), "museum/"), "__notes__")
 
 
 def test_without_hatchling_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch):

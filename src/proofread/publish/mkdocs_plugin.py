@@ -312,10 +312,8 @@ class ProofreadPlugin(BasePlugin[ProofreadConfig]):
         for fold, tags in _FOLD.items():
             for mark, tag in zip(_fold(fold), tags, strict=True):
                 html = html.replace(mark, tag)
-        # The signs of a formula one after the other are no words to search for. Its TeX is for browsers without MathML,
-        # of which there are none left, and would be a third of it.
+        # The signs of a formula one after the other are no words to search for.
         html = html.replace('<span class="math-display"', '<span class="math-display" data-search-exclude="true"')
-        html = _TEX.sub(r"\1", html)
         html, offered = figures.offer(html, shown.checked)
         if offered:
             told = json.dumps(offered, ensure_ascii=False, separators=(",", ":"))
@@ -328,10 +326,15 @@ class ProofreadPlugin(BasePlugin[ProofreadConfig]):
         )
 
     def on_post_page(self, output: str, *, page: Page, config: MkDocsConfig) -> str:
-        """Drop the white space that a theme leaves between its tags: a third of what it adds to a page."""
+        """Drop the white space that a theme leaves between its tags: a third of what it adds to a page.
+
+        And the TeX of formulas, which is there until now for others who make something of the page: it is for browsers
+        without MathML, of which there are none left, and would be a third of a formula.
+        """
         self._serving.go_on()
         if page.file.src_uri not in self._pages:
             return output
+        output = _TEX.sub(r"\1", output)
         return figures.unmarked(_LINE_BREAK.sub(lambda match: match[1] or "\n", output).strip())
 
     def on_env(self, env: Environment, *, config: MkDocsConfig, files: Files) -> Environment:
