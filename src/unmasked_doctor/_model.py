@@ -439,8 +439,8 @@ class _Examination(AskedForPadding):
     def places(self) -> None:
         """Give every position the same token, and note for each call whether its scores depend on the distance alone.
 
-        They do where positions rotate queries and keys. A call whose values are not all the same then is not asked: a
-        layer before it gave its tokens different results.
+        They do where positions rotate queries and keys; if all its scores are the same, the rotations are alike. A call
+        whose values are not all the same is not asked: a layer before it gave its tokens different results.
         """
         square = [seen for seen in self.seen if seen.call.query.size(-2) == seen.call.key.size(-2) > 2]
         axis = 1 - self.apart.axis
