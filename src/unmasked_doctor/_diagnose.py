@@ -13,6 +13,7 @@ from torch import nn
 
 from unmasked import _generators, _modes
 from unmasked._checks import flag
+from unmasked_doctor._alone import alone
 from unmasked_doctor._ask.call_promises import promises
 from unmasked_doctor._ask.kept import caches, keeps_nothing
 from unmasked_doctor._ask.numbers import TRAINING, numbers
@@ -25,7 +26,6 @@ from unmasked_doctor._call import Form, as_given, bound, never_passed, reordered
 from unmasked_doctor._judge.equal import compared, named
 from unmasked_doctor._judge.inside import look
 from unmasked_doctor._listen.view import EQUALITY
-from unmasked_doctor._model import alone
 from unmasked_doctor._model_run import hear_model
 from unmasked_doctor._report import Finding, Given, Open, Outcome, Passed, Report, Standing, standing_of
 from unmasked_doctor._subject import Subject, brief, precise, runs, still

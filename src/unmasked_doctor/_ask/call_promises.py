@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 
 from unmasked_doctor._ask.call_designs import designs
+from unmasked_doctor._ask.hidings import Hiding, Reach, hidings
 from unmasked_doctor._ask.leaves import is_mask, mirrored
 from unmasked_doctor._ask.promises import ALONE, CACHE, FUTURE, HIDDEN, MASK, NUMBERS, ORDER
-from unmasked_doctor._ask.user_call import Hiding, Reach, UserCall
+from unmasked_doctor._ask.user_call import UserCall
 from unmasked_doctor._form import Leaf
 from unmasked_doctor._report import Finding, Given, Open, Outcome, Passed
 from unmasked_doctor._subject import STILL, brief
@@ -78,7 +79,7 @@ def _unseen(asked: UserCall) -> Tensor:
     if reach is None or len(reach.tokens) != shape[1]:
         return padded
     for at in range(len(asked.leaves)):
-        for ways in asked.hidings(at, reach):
+        for ways in hidings(asked, at, reach):
             own = [way for way in ways if way.hidden.size(1) == 1]
             blind = [way.hidden.all(-1) for way in ways if way.hidden.size(1) > 1 and bool(way.hidden.all(-1).any())]
             if blind and not own:  # in the sense that hides less
@@ -126,7 +127,7 @@ def _masks(asked: UserCall, turned: UserCall | None) -> Iterator[Outcome]:
         for one in filter(None, (asked, turned)):
             for reach in one.reaches.values():
                 of_tokens = one.leaves[reach.leaf].given.dim() == one.leaves[one.main].given.dim()
-                for ways in one.hidings(at, reach) if of_tokens else ():
+                for ways in hidings(one, at, reach) if of_tokens else ():
                     tried += [(way, _seen(reach, way), reach, one) for way in ways if _hides_some(reach, way)]
         named = HIDES.search(leaf.name) or LENGTHS.search(leaf.name)
         if not tried or not (named or leaf is asked.packed or asked.is_padded(at)):
@@ -472,7 +473,7 @@ def _deaf(asked: UserCall, padded: Tensor) -> Iterator[Outcome]:
     for reach in asked.reaches.values():
         unseen = ~reach.moved.any(1)  # items, tokens
         for at in range(len(asked.leaves)):
-            for ways in asked.hidings(at, reach):
+            for ways in hidings(asked, at, reach):
                 for way in ways:
                     unseen = unseen & ~way.hidden.all(1) if way.hidden.size(0) == unseen.size(0) else unseen & False
         lost = unseen.all(0)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
+
 import torch
 from torch import Tensor
 
 from unmasked_doctor._form import Leaf
 from unmasked_doctor._words import HIDES, LENGTHS
 
-__all__ = ["are_ids", "is_content", "is_mask", "is_offsets", "mirrored", "numbers_items", "padding_id"]
+__all__ = [
+    "are_ids", "are_key_and_value", "is_content", "is_mask", "is_offsets", "mirrored", "numbers_items", "padding_id",
+]  # fmt: skip
 
 
 def is_content(leaf: Leaf) -> bool:
@@ -64,3 +68,8 @@ def numbers_items(leaf: Leaf, count: int) -> bool:
     x = leaf.given
     whole = x.dtype in (torch.int32, torch.int64) and x.dim() == 1 and len(x) == count > 1
     return whole and not LENGTHS.search(leaf.name) and int(x.min()) >= 0 and int(x.max()) < count
+
+
+def are_key_and_value(one: str, two: str) -> bool:
+    """Whether two names differ by key and value alone."""
+    return re.sub("key|k", "value" if "key" in one else "v", one) == two

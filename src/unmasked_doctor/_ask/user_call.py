@@ -12,7 +12,7 @@ import functools
 import itertools
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -20,16 +20,25 @@ import torch
 from torch import Tensor, nn
 
 from unmasked import _generators
-from unmasked_doctor._ask.leaves import are_ids, is_content, is_mask, is_offsets, mirrored, numbers_items, padding_id
+from unmasked_doctor._ask.hidings import Reach
+from unmasked_doctor._ask.leaves import (
+    are_ids,
+    are_key_and_value,
+    is_content,
+    is_mask,
+    is_offsets,
+    mirrored,
+    numbers_items,
+    padding_id,
+)
 from unmasked_doctor._ask.promises import prepared
 from unmasked_doctor._asker import evaluated
 from unmasked_doctor._call import bound, parameters_of, paths, shapes_of
 from unmasked_doctor._form import Leaf, mapped
 from unmasked_doctor._report import Pair
 from unmasked_doctor._tensors import floats, gaps
-from unmasked_doctor._words import HIDES_NOT, LENGTHS
 
-__all__ = ["Hiding", "Reach", "UserCall"]
+__all__ = ["UserCall"]
 
 _KEPT = re.compile(r"(?i)^(past|cache|layer_past|kv_cache|past_.*|prev.*|memory|mems?|state|incremental_state)$|cache")
 _PLACE = re.compile(r"(?i)^(step|offset|start|pos|position|index|cur|cache_position).*|_(step|offset|pos|start)$")
@@ -37,36 +46,6 @@ _TOKENS_TOO = {"k", "key", "keys", "v", "value", "values", "val"}  # the queries
 _OF_KEYS = re.compile(r"(?i)^(k|v|keys?|values?|val|context|memory|mem|cond.*|enc.*|kv|past.*|cache.*)$|encoder|memory")
 _MOST = 12  # tokens that are changed
 _SHARE, _SHARE_ROUGH = 1e-7, 2e-3  # of the largest output: what moves less is rounding
-
-
-@dataclass(frozen=True)
-class Reach:
-    """Which outputs notice which tokens of an argument.
-
-    Attributes:
-        leaf: The argument's place among the tensors of the call.
-        tokens: The tokens that were changed.
-        moved: (items, outputs, tokens) for outputs with an axis of tokens, (items, 1, tokens) for others.
-        gap: By how much each moved: the same shape.
-    """
-
-    leaf: int
-    tokens: list[int]
-    moved: Tensor
-    gap: Tensor
-
-
-@dataclass(frozen=True)
-class Hiding:
-    """What an argument may hide, if it is read so.
-
-    Attributes:
-        told: The reading, in words.
-        hidden: Which token is hidden from which output: (items, outputs or 1, tokens).
-    """
-
-    told: str
-    hidden: Tensor
 
 
 class UserCall:
@@ -392,7 +371,7 @@ class UserCall:
         if any(_PLACE.search(name) and name not in passed for name in known):
             return []  # where a piece begins must be said, too
         names = [name for name in known if _KEPT.search(name) and (name not in passed or name in empty)]
-        return names if len(names) == 2 and _in_two(*names) else names[:1]
+        return names if len(names) == 2 and are_key_and_value(*names) else names[:1]
 
     def in_pieces(self, names: list[str], plan: list[int], axis: int) -> Tensor | None:
         """The output of pieces of the tokens, joined; None where it returns nothing to go on with."""
@@ -543,52 +522,6 @@ class UserCall:
         if others is None or without is None:
             return False
         return not bool((others > self.share).any()) and bool((without > self.share).any())
-
-    def hidings(self, at: int, reach: Reach) -> Iterator[list[Hiding]]:
-        """For an argument that may hide tokens, each way to read it, for the tokens that were asked about."""
-        leaf, (items, outputs, _) = self.leaves[at], reach.moved.shape
-        x, axis = leaf.given, self.token_axis(reach.leaf)
-        if HIDES_NOT.search(leaf.name) or axis is None:
-            return
-        size = self.leaves[reach.leaf].given.size(axis)
-        if leaf is self.packed:
-            which = torch.bucketize(torch.arange(size), x[1:], right=True)
-            if outputs == size and reach.leaf == self.main:
-                apart = which[:, None] != which[None, reach.tokens]
-                yield [Hiding(f"{leaf.name} parts sequences", apart[None])]
-            return
-        pad = padding_id(x) if self.is_padded(at) else None
-        if tuple(x.shape) == (items, size) and pad is not None:
-            yield [Hiding(f"{pad} is padding in {leaf.name}", x.eq(pad)[:, None, reach.tokens])]
-            return
-        if x.dim() == 1 and x.numel() == items and LENGTHS.search(leaf.name) and not x.is_floating_point():
-            if int(x.max()) <= size and int(x.min()) >= 0:
-                yield [Hiding(f"{leaf.name} counts tokens", (torch.arange(size) >= x[:, None])[:, None, reach.tokens])]
-            return
-        if not is_mask(leaf):
-            return
-        hides = x.bool() if not x.is_floating_point() or bool((x == 1).any()) else x <= -1e4
-        squeezed = hides.squeeze(1) if hides.dim() == 4 and hides.size(1) == 1 else hides
-        senses = ["True hides", "True shows"] if not x.is_floating_point() or bool((x == 1).any()) else ["low hides"]
-        made: list[Tensor] = []
-        if squeezed.dim() == 2 and tuple(squeezed.shape) == (items, size):
-            made.append(squeezed[:, None])
-        if squeezed.dim() == 2 and tuple(squeezed.shape) == (outputs, size):
-            made.append(squeezed[None])
-        pairs = squeezed.dim() == 3 and squeezed.size(0) in (1, items) and squeezed.size(1) in (1, outputs)
-        if pairs and squeezed.size(2) == size and self.leaves[self.main].given.shape[:-1] != x.shape:
-            made.append(squeezed)
-        ways = [
-            Hiding(f"{sense} in {leaf.name}", (y if sense != "True shows" else ~y)[..., reach.tokens])
-            for y in made for sense in senses
-        ]  # fmt: skip
-        if ways:
-            yield ways
-
-
-def _in_two(one: str, two: str) -> bool:
-    """Whether two names differ by key and value alone."""
-    return re.sub("key|k", "value" if "key" in one else "v", one) == two
 
 
 def _evaluate(target: nn.Module, *args: Any, **kwargs: Any) -> Any:
