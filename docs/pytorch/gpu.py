@@ -216,14 +216,15 @@ assert decode["4000"]["KVCache"] < 1.2 * decode["128"]["KVCache"], (
 # ### Hidden waits
 #
 # On a GPU, `torch.cuda.set_sync_debug_mode("error")` raises an error wherever the processor has to wait for a value.
-# Without one, listen for the operators that ask for it:
+# Without one, listen for the usual operators that ask for it:
 
 
 # %% tags=["hide-output"]
 class Waits(TorchDispatchMode):
     def __torch_dispatch__(self, call, types, args=(), kwargs=None):
         name = call.overloadpacket.__name__
-        by_mask = name == "index" and args[1][0].dtype == torch.bool
+        places = args[1] if name == "index" else []
+        by_mask = any(i is not None and i.dtype == torch.bool for i in places)
         if by_mask or name in ("_local_scalar_dense", "nonzero"):
             found.append(name)  # an if, an int() or .item(); a size
         return call(*args, **kwargs or {})

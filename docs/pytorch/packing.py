@@ -173,7 +173,7 @@ assert kinds["RoPE"][0] < 1e-5 < kinds["sinusoids"][0], (
 # | no `attention_mask`, `use_cache=False` | apart | apart |
 # | a cache, which is the default, or a mask of ones | they see each other | apart |
 # | several rows in the batch | apart | they see each other |
-# | the model is gpt-oss, OPT or BLOOM | they see each other | not tried |
+# | the model is gpt-oss, OPT or BLOOM | they see each other | see [the atlas](atlas.py) |
 # | some layers carry a state: Qwen3-Next, Mamba-2<!--~ a name --> | they see each other, by the state | the same |
 #
 # None of these raises an error. The project's tests hold transformers 5.24<!--~ the version that was seen --> to the

@@ -203,7 +203,8 @@ def attend(
         scale: the factor of the dot products; 1 / sqrt(head_dim) by default.
         softcap: c > 0 bounds the scores to (-c, c), before any mask: c * tanh(scores / c). Eager only.
         sinks: (heads,), floating, or a number for all heads: one more score in each softmax, that no mask hides and
-            that belongs to no key, so that weights may sum to less than 1. Fused, it is one more key in a copy of them.
+            that belongs to no key, so that weights may sum to less than 1. Fused, it is one more key in a copy of them,
+            has no second derivative (for which pass implementation="eager"), and takes nothing where it is NaN.
         dropout_p: probability in [0, 1] with which a weight is dropped. It is always applied: pass 0 when evaluating.
         need_weights: return the weights too, as they are after dropout. Eager only.
         implementation: "eager", "fused", or None for "fused" unless ``need_weights`` or ``softcap`` ask for "eager", or

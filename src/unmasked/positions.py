@@ -294,7 +294,8 @@ def apply_rotary(
 
     It is for angles that no `Rotary` makes: of patches of an image, which turn by a row and a column, or of a model of
     transformers, whose ``rotary_emb`` gives both. Those have a column for each feature, so half of them is for the
-    pairs: ``cos[..., : cos.size(-1) // 2]`` where it holds the halves one behind the other, as nearly all do.
+    pairs: ``cos[..., : cos.size(-1) // 2]`` where it holds the halves one behind the other, as nearly all do. That a
+    half was not taken is an error only where all features turn: of a head that turns in part nothing can tell it.
 
     Args:
         x: (..., heads, tokens, head_dim); with angles for all sequences alike, the heads axis may be left out.

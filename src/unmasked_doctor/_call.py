@@ -40,7 +40,9 @@ def bound(target: Callable[..., Any], call: Any) -> Form:
         kwargs = dict(call)
     elif isinstance(call, tuple | list):
         args = tuple(call)
-        if args and isinstance(args[-1], dict) and {*args[-1]} <= {*parameters}:
+        if (args and isinstance(args[-1], dict) and {*args[-1]} <= {*parameters}) or (
+            args and isinstance(args[-1], dict) and {*args[-1]} & {*parameters} and _takes_any_name(target)
+        ):
             args, kwargs = args[:-1], dict(args[-1])
         elif args and isinstance(args[-1], dict) and {*args[-1]} & {*parameters}:
             strange = next(name for name in args[-1] if name not in parameters)
@@ -63,6 +65,11 @@ def _leaves(value: Any, name: str) -> Any:
     if type(value) in (list, tuple):
         return type(value)(_leaves(each, name) for each in value)
     return Leaf(name, value.detach().to("cpu")) if isinstance(value, Tensor) else value
+
+
+def _takes_any_name(target: Callable[..., Any]) -> bool:
+    called = target.forward if isinstance(target, nn.Module) else target
+    return any(each.kind is each.VAR_KEYWORD for each in inspect.signature(called).parameters.values())
 
 
 def parameters_of(target: Callable[..., Any]) -> dict[str, inspect.Parameter]:

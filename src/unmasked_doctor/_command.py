@@ -142,13 +142,27 @@ def _call(options: argparse.Namespace, target: Any) -> Any:
             f"--call is {options.call!r}, which raised {type(error).__name__}: {error}; write what stands between the "
             "parentheses of the call: --call 'torch.randn(2, 5, 12), mask=None'"
         ) from error
-    known = inspect.signature(target.forward if isinstance(target, torch.nn.Module) else target).parameters
-    for name in kwargs:
-        if name not in known and not any(each.kind is each.VAR_KEYWORD for each in known.values()):
-            raise ValueError(f"--call passes {name}=, and {options.target} takes {', '.join(known)}")
+    if kwargs:
+        return _by_name(args, kwargs, target, options.target)
     if len(args) == 1 and not kwargs and isinstance(args[0], tuple | dict):
         return args[0]
-    return (*args, kwargs) if args and kwargs else kwargs or args
+    return args
+
+
+def _by_name(args: tuple[Any, ...], kwargs: dict[str, Any], target: Any, called: str) -> Any:
+    """Return a call with arguments by name, all of them by name where the target has names for them."""
+    try:
+        known = inspect.signature(target.forward if isinstance(target, torch.nn.Module) else target).parameters
+    except (TypeError, ValueError):  # a builtin has none
+        return (*args, kwargs) if args else kwargs
+    plain = [name for name, each in known.items() if each.kind is each.POSITIONAL_OR_KEYWORD]
+    if not any(each.kind is each.VAR_KEYWORD for each in known.values()):
+        for name in kwargs:
+            if name not in known:
+                raise ValueError(f"--call passes {name}=, and {called} takes {', '.join(known)}")
+    if len(args) > len(plain) or {*plain[: len(args)]} & {*kwargs}:
+        return (*args, kwargs)
+    return dict(zip(plain, args, strict=False)) | kwargs
 
 
 def _found(target: Any, options: argparse.Namespace) -> dict[str, Any]:

@@ -139,7 +139,10 @@ def main() -> int:
     told = changes(*({kind: without(each) for kind, each in models.items()} for models in (known, made)))
     print("\n".join(["", "Against the record:", *told] if told else ["", "As the record says."]))
     if options.write:
-        write(made, {kind: each["reason"] for kind, each in found.items() if kind not in made})
+        missing = {kind: each["reason"] for kind, each in found.items() if kind not in made}
+        others = {kind: each for kind, each in before["models"].items() if kind not in chosen}
+        left = {kind: reason for kind, reason in before.get("missing", {}).items() if kind not in chosen}
+        write(others | made, left | missing)
     return 0
 
 

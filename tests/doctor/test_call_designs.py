@@ -373,3 +373,28 @@ def test_heads_taken_for_places_are_found_in_a_model() -> None:
         model = nn.Sequential(Rotary(slip=slip), nn.LayerNorm(WIDTH), Rotary(slip=slip))
         named = diagnose_model(model, (drawn(2, TOKENS, WIDTH),), causal=True).named
         assert any("turned alike at every place" in each.told for each in named) == slip
+
+
+def test_a_cache_that_is_filled_in_place_starts_empty_each_time() -> None:
+    class Filled(Heads):
+        def forward(self, x: Tensor, cache: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
+            q, k, v = self.split(x)
+            if cache:
+                k, v = torch.cat([cache["k"], k], 1), torch.cat([cache["v"], v], 1)
+            cache["k"], cache["v"] = k, v
+            return self.merge(q, k, v, causal(x.size(1), k.size(1))), cache
+
+    torch.manual_seed(7)
+    report = diagnose(Filled(), {"x": drawn(2, TOKENS, WIDTH), "cache": {}}, causal=True)
+    assert report.ok
+    assert "with a cache, the same as without" in report.passed
+
+
+def test_names_go_where_any_name_is_taken() -> None:
+    class Open(Heads):
+        def forward(self, x: Tensor, mask: Tensor | None = None, **more: Any) -> Tensor:
+            assert mask is None or isinstance(mask, Tensor)
+            return self.merge(*self.split(x))
+
+    torch.manual_seed(7)
+    assert diagnose(Open(), (drawn(2, TOKENS, WIDTH), {"mask": None, "output_attentions": True})).ok

@@ -376,7 +376,7 @@ class UserCall:
     def in_pieces(self, names: list[str], plan: list[int], axis: int) -> Tensor | None:
         """The output of pieces of the tokens, joined; None where it returns nothing to go on with."""
         target, outputs, start = self._make(), [], 0
-        kept = {name: self.form.kwargs.get(name) for name in names}
+        kept = {name: copy.deepcopy(self.form.kwargs.get(name)) for name in names}  # may be filled in place
         for size in plan:
             rest = iter(self.given)
 

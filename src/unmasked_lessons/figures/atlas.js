@@ -12,8 +12,8 @@ for (const atlas of document.querySelectorAll(".atlas")) {
   atlas.addEventListener("change", show)
 
   function show() {
-    const wanted = name.value.trim().toLowerCase()
-    for (const row of rows) row.hidden = !row.id.includes(wanted)
+    const plain = (text) => text.toLowerCase().replace(/[^a-z0-9]/g, "")
+    for (const row of rows) row.hidden = !plain(row.id).includes(plain(name.value))
     write(told, `${rows.filter((row) => row.checkVisibility()).length} of ${rows.length} models`)
   }
 
