@@ -233,18 +233,6 @@ addEventListener("keydown", (event) => {
   })
 })()
 
-/* A phone has no room for the page's contents beside the text, and has them above it. */
-;(() => {
-  const fold = document.querySelector(".page-contents"), list = document.createElement("ul")
-  for (const { href, textContent } of document.querySelectorAll(".md-sidebar--secondary .md-nav__link")) {
-    const item = document.createElement("li"), link = document.createElement("a")
-    Object.assign(link, { href, textContent: textContent.trim() })
-    item.append(link)
-    list.append(item)
-  }
-  fold?.append(list)
-})()
-
 /* The keys of the theme are told to who has keys. */
 ;(() => {
   const place = document.querySelector(".md-copyright"), line = document.createElement("p")

@@ -39,6 +39,12 @@ _BLOCKS = (
     "article blockquote details div dl figcaption figure h1 h2 h3 h4 h5 h6 hr ol p pre section table ul svg".split()
 )
 _ARTICLE = re.compile(r"<article\b[^>]*>(.*)</article>", re.DOTALL)
+# The theme's own contents for phones, two levels down in its drawer; the link to the page itself stays.
+_TWICE = re.compile(
+    r'<input class="md-nav__toggle md-toggle" type="checkbox" id="__toc">\s*<label [^>]*for="__toc">.*?</label>\s*'
+    r'(<a [^>]*>.*?</a>)\s*<nav class="md-nav md-nav--secondary"[^>]*>.*?</nav>',
+    re.DOTALL,
+)
 _STARTS = re.compile(r"^([#>+-]|\d+[.)])(?=\s|$)")
 
 
@@ -289,11 +295,13 @@ def on_page_content(html: str, *, page: Page, **_: object) -> str:
 
 
 def contents(page: Page) -> str:
-    """A fold for the page's sections, which a script fills; "" where there are few, or the page shows them nowhere."""
+    """The page's sections, folded up; "" where they are few, or the page shows them nowhere."""
     sections = [each for top in page.toc for each in (top, *top.children) if each.level == 2]
     if len(sections) < 2 or "toc" in page.meta.get("hide", ()):
         return ""
-    return '<details class="page-contents" data-search-exclude="true"><summary>On this page</summary></details>\n'
+    listed = "".join(f'<li><a href="{each.url}">{each.title}</a>' for each in sections)
+    fold = '<details class="page-contents" data-search-exclude="true"><summary>On this page</summary>'
+    return f"{fold}<ul>{listed}</ul></details>\n"
 
 
 @event_priority(50)  # proofread takes the TeX from formulas in this event, and the theme's white space
@@ -314,7 +322,7 @@ def on_post_page(output: str, *, page: Page, config: MkDocsConfig) -> str:
     file = Path(page.file.abs_dest_path).with_name(NAME)
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(led(text, address(config) or "../" * url.count("/")), encoding="utf-8")
-    return output
+    return _TWICE.sub(r"\1", output, count=1) if "page-contents" in article[1] else output
 
 
 def address(config: MkDocsConfig) -> str:

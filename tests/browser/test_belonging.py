@@ -84,7 +84,9 @@ def test_a_browser_that_forbids_copying_is_told_of(browser: Browser, served: str
 def test_without_scripts_the_markdown_is_a_link_and_nothing_promises_more(opened: Open, site: Path):
     page = opened(LESSON, java_script_enabled=False, **PHONE)
     assert page.locator(".as-markdown").is_visible()
-    assert not page.locator(".copy-page, .page-contents, .keys").locator("visible=true").count()
+    page.locator(".page-contents summary").tap()
+    assert page.locator(".page-contents a", has_text="Exercises").is_visible()
+    assert not page.locator(".copy-page, .keys").locator("visible=true").count()
     assert (site / LESSON / str(page.locator(".as-markdown").get_attribute("href"))).is_file()
 
 
