@@ -249,7 +249,9 @@ addEventListener("keydown", (event) => {
 
 /* Which pages of learn have been opened is kept in this browser, and told to nobody. */
 ;(() => {
-  const { base } = JSON.parse(document.getElementById("__config").textContent)
+  const config = document.getElementById("__config")
+  if (!config) return
+  const { base } = JSON.parse(config.textContent)
   const track = new URL(`${base}/learn/`, location).pathname
   const path = (url) => new URL(url, location).pathname.replace(/index\.html$/, "")
   if (!path(location).startsWith(track)) return

@@ -471,7 +471,8 @@ assert without_residual[ship] < with_residual[ship] / 4, (
 # from unmasked import attend
 #
 # def mine(module, query, key, value, attention_mask, scaling=None, **more):
-#     added = [x for x in (attention_mask, more.get("position_bias")) if x is not None]
+#     added = [attention_mask, more.get("position_bias")]
+#     added = [x for x in added if x is not None]
 #     options = {"bias": sum(added) if added else None, "scale": scaling}
 #     options |= {"softcap": more.get("softcap"), "sinks": more.get("s_aux")}
 #     found = attend(query, key, value, need_weights=True, **options)

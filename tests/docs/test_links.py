@@ -122,5 +122,5 @@ def test_whatever_the_site_asks_for_is_there(site: Path):
     whole = Site(site)
     assert whole.dead() == []
     kinds = {Path(name).suffix for name, asked in whole.asked.items() if asked}
-    assert kinds == {".html", ".ipynb", ".py", ".svg", ".css", ".js", ".json", ".inv"}
+    assert kinds == {".html", ".ipynb", ".py", ".svg", ".css", ".js", ".json", ".inv", ".md", ".txt"}
     assert sum(map(len, whole.asked.values())) > 20_000

@@ -166,6 +166,7 @@ class Contents:
                 node[attribute] = urljoin(f"http://site/{name}", node[attribute])
                 self.links.append(node[attribute])
             node.attrs.pop("data-search-exclude", None)  # which is for the search
+            node.attrs.pop("alttext", None)  # TeX, which pages drop when all else is done
             node["class"] = sorted(node.get("class", []))
             self.held.append((len([*node.parents]) - depth, node.name, sorted(node.attrs.items())))
 

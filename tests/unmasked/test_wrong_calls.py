@@ -67,6 +67,7 @@ RIGHT: dict[str, dict[str, Any]] = {
     **{f"heads.project_{how}": {"x": x, "stacked": stacked} for how in ("loop", "bmm", "einsum", "linear")},
     "positions.alibi": COUNTS,
     "positions.alibi_slopes": {"num_heads": 2, "device": "cpu"},
+    "positions.apply_rotary": {"x": x, "cos": torch.ones(5, 4), "sin": torch.zeros(5, 4), "pairing": "halves"},
     "positions.convert_pairing": {"weight": torch.randn(16, 8), "num_heads": 2, "to": "halves", "rotary_dim": 4},
     "positions.sinusoids": {"positions": ids, "dim": 4, "base": 10.0, "pairing": "halves"},
     "positions.Rotary": {"head_dim": 8, "base": 10.0, "pairing": "halves", "rotary_dim": 4, "factor": 1.0},

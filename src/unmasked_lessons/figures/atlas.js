@@ -32,6 +32,7 @@ for (const atlas of document.querySelectorAll(".atlas")) {
     }
   })
   show()
+  atlas.closest("[data-live]")?.setAttribute("data-drawn", "")
   // A model that the address names is shown, whatever was chosen before.
   const target = document.getElementById(decodeURIComponent(location.hash.slice(1)))
   if (target && atlas.contains(target)) target.scrollIntoView()
