@@ -3,7 +3,8 @@
 #
 # **A window's width depends on who counts: a window of {{ W }} is {{ W }} keys in this library and in the decoders of
 # transformers, {{ W + 1 }} in FlashAttention's `window_size`, and {{ 2 * W + 1 }} in an encoder.** The text of
-# Mistral's paper counts as FlashAttention does. A sink is one more term in the softmax, and a soft-cap comes before the mask.
+# Mistral's paper counts as FlashAttention does. A sink is one more term in the softmax, and a soft-cap comes before the
+# mask.
 #
 # {{ plot.table(["Who counts", "A token at i sees the keys j with", "Keys for W = 3"], rows).markdown() }}
 #
