@@ -299,7 +299,7 @@ def contents(page: Page) -> str:
     sections = [each for top in page.toc for each in (top, *top.children) if each.level == 2]
     if len(sections) < 2 or "toc" in page.meta.get("hide", ()):
         return ""
-    listed = "".join(f'<li><a href="{each.url}">{each.title}</a>' for each in sections)
+    listed = "".join(f'<li><a href="{each.url}">{each.title}</a></li>' for each in sections)
     fold = '<details class="page-contents" data-search-exclude="true"><summary>On this page</summary>'
     return f"{fold}<ul>{listed}</ul></details>\n"
 
