@@ -144,6 +144,7 @@ def test_the_keys_that_are_told_do_what_is_told(opened: Open):
     assert told.is_visible()
     assert told.locator("kbd").all_inner_texts() == ["/", "s", "n", "p"]
     for key in ("/", "s"):
+        page.wait_for_function("window.keyboard$ && !document.getElementById('__search').checked")  # the theme listens
         page.keyboard.press(key)
         page.locator(".md-search__input:focus").wait_for()
         page.keyboard.press("Escape")
