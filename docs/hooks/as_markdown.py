@@ -205,8 +205,8 @@ class Converter:
         if each.name == "a" and each.get("href") and "term" not in classes:  # the glossary is linked from everywhere
             return f"[{text.strip()}]({self.link(str(each['href']))})"
         mark = {"em": "*", "i": "*", "strong": "**", "b": "**"}.get(each.name, "")
-        before, said, after = re.fullmatch(r"(\s*)(.*?)(\s*)", text, re.DOTALL).groups()  # type: ignore[union-attr]
-        return f"{before}{mark}{said}{mark}{after}"
+        said = text.strip()
+        return text.replace(said, f"{mark}{said}{mark}", 1)
 
 
 def _is_block(each: PageElement) -> bool:

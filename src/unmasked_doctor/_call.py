@@ -19,7 +19,7 @@ from unmasked_doctor._tensors import floats
 
 __all__ = [
     "Form", "as_given", "bound", "called", "never_passed", "parameters_of", "paths", "reordered", "runs_as_given",
-    "shapes_of", "understood",
+    "shapes_of", "takes_any_name", "understood",
 ]  # fmt: skip
 _QUERIES = {"q", "query", "queries", "x", "hidden_states", "src", "tgt", "input", "inputs", "tokens", "latents"}
 _KEYS = {"k", "key", "keys"}
@@ -40,13 +40,12 @@ def bound(target: Callable[..., Any], call: Any) -> Form:
         kwargs = dict(call)
     elif isinstance(call, tuple | list):
         args = tuple(call)
-        if (args and isinstance(args[-1], dict) and {*args[-1]} <= {*parameters}) or (
-            args and isinstance(args[-1], dict) and {*args[-1]} & {*parameters} and _takes_any_name(target)
-        ):
+        last = args[-1] if args and isinstance(args[-1], dict) else None
+        strange = [] if last is None else [name for name in last if name not in parameters]
+        if last is not None and (not strange or (len(strange) < len(last) and takes_any_name(target))):
             args, kwargs = args[:-1], dict(args[-1])
-        elif args and isinstance(args[-1], dict) and {*args[-1]} & {*parameters}:
-            strange = next(name for name in args[-1] if name not in parameters)
-            raise ValueError(f"call names {strange!r}, which is no argument: pass some of {', '.join(parameters)}")
+        elif last is not None and len(strange) < len(last):
+            raise ValueError(f"call names {strange[0]!r}, which is no argument: pass some of {', '.join(parameters)}")
     else:
         raise TypeError(f"call is a {type(call).__name__}; pass its arguments: a tensor, a tuple, or a dict of names")
     names = [*parameters][: len(args)]
@@ -67,23 +66,26 @@ def _leaves(value: Any, name: str) -> Any:
     return Leaf(name, value.detach().to("cpu")) if isinstance(value, Tensor) else value
 
 
-def _takes_any_name(target: Callable[..., Any]) -> bool:
-    called = target.forward if isinstance(target, nn.Module) else target
-    return any(each.kind is each.VAR_KEYWORD for each in inspect.signature(called).parameters.values())
-
-
 def parameters_of(target: Callable[..., Any]) -> dict[str, inspect.Parameter]:
     """What a target takes, by name, without what may be any number of arguments; nothing where it does not tell."""
-    called = target.forward if isinstance(target, nn.Module) else target
+    stars = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return {name: each for name, each in _signature(target).items() if each.kind not in stars}
+
+
+def takes_any_name(target: Callable[..., Any]) -> bool:
+    """Whether a target takes any named argument; or does not tell which."""
+    found = _signature(target)
+    return not found or any(each.kind is each.VAR_KEYWORD for each in found.values())
+
+
+def _signature(target: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
     try:
-        found = inspect.signature(called).parameters
+        return inspect.signature(target.forward if isinstance(target, nn.Module) else target).parameters
     except (TypeError, ValueError):
         return {}
-    stars = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    return {name: each for name, each in found.items() if each.kind not in stars}
 
 
-def never_passed(target: Callable[..., Any], form: Form | None, count: int, cache: str | None) -> tuple[str, ...]:
+def never_passed(target: Callable[..., Any], form: Form | None, count: int, asked: set[str]) -> tuple[str, ...]:
     """Name the optional arguments, None unless they are passed, that the target was never called with."""
     parameters = parameters_of(target)
     names = [*parameters]
@@ -92,7 +94,7 @@ def never_passed(target: Callable[..., Any], form: Form | None, count: int, cach
         every = [*zip(names, form.args, strict=False), *form.kwargs.items()]
         passed -= {name for name, value in every if value is None}
     left = [name for name, each in parameters.items() if each.default is None and name not in passed]
-    return tuple(name for name in left if name != ("cache" if cache == "kv" else cache))
+    return tuple(name for name in left if name not in asked)
 
 
 def reordered(target: Callable[..., Any], inputs: str, *, batch_first: bool) -> Form | None:

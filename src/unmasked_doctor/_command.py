@@ -28,6 +28,7 @@ import torch
 from torch import nn
 
 from unmasked_doctor import INPUTS, ModelReport, Report, diagnose, diagnose_model, reaches
+from unmasked_doctor._call import parameters_of, takes_any_name
 from unmasked_doctor._report import STEPS, known
 from unmasked_doctor._subject import Subject, runs
 from unmasked_doctor._target import Options
@@ -151,15 +152,11 @@ def _call(options: argparse.Namespace, target: Any) -> Any:
 
 def _by_name(args: tuple[Any, ...], kwargs: dict[str, Any], target: Any, called: str) -> Any:
     """Return a call with arguments by name, all of them by name where the target has names for them."""
-    try:
-        known = inspect.signature(target.forward if isinstance(target, torch.nn.Module) else target).parameters
-    except (TypeError, ValueError):  # a builtin has none
-        return (*args, kwargs) if args else kwargs
+    known = parameters_of(target)
+    for name in kwargs:
+        if name not in known and not takes_any_name(target):
+            raise ValueError(f"--call passes {name}=, and {called} takes {', '.join(known)}")
     plain = [name for name, each in known.items() if each.kind is each.POSITIONAL_OR_KEYWORD]
-    if not any(each.kind is each.VAR_KEYWORD for each in known.values()):
-        for name in kwargs:
-            if name not in known:
-                raise ValueError(f"--call passes {name}=, and {called} takes {', '.join(known)}")
     if len(args) > len(plain) or {*plain[: len(args)]} & {*kwargs}:
         return (*args, kwargs)
     return dict(zip(plain, args, strict=False)) | kwargs

@@ -133,7 +133,7 @@ def diagnose(
     flag("batch_first", batch_first)
     known_or_none("causal", causal)
     known_or_none("positions", positions)
-    kept: set[str] = set()  # the arguments of a cache, where it was asked about
+    caches = set() if cache is None else {"cache" if cache == "kv" else cache}  # the arguments that were asked about
     with _generators.forked(), _modes.left(), _modes.elsewhere() as default:
         shown: list[Outcome] | None = None
         if call is not None:
@@ -142,11 +142,8 @@ def diagnose(
                 runs_as_given(target, form, default)
                 asked = UserCall(target, call, batch_first=batch_first, default=default)
                 shown = list(promises(asked, causal=causal, positions=positions))
-                kept = (
-                    {*asked.keeps}
-                    if any(not isinstance(each, Given) and each.check == CACHE for each in shown)
-                    else set()
-                )
+                if any(not isinstance(each, Given) and each.check == CACHE for each in shown):
+                    caches |= {*asked.keeps}
                 try:
                     found = understood(target, form, batch_first=batch_first, default=default)
                 except Exception as error:  # whatever a stranger's tensors may lead to
@@ -158,8 +155,7 @@ def diagnose(
                 unread = [Open(f"{name}={value!r}", found) for name, value in unasked.items() if value is not None]
                 outcomes = [*settled(_layers(target, form, default), shown), Open(EQUALITY, found), *unread]
                 report = _report(_name(target), outcomes, strict=strict)
-                left = never_passed(target, form, 0, None)
-                return replace(report, never_passed=tuple(name for name in left if name not in kept))
+                return replace(report, never_passed=never_passed(target, form, 0, caches))
             form, read = found
             told |= {"form": form} | {name: value for name, value in read.items() if told.get(name) is None}
             told["inputs"] = read["inputs"]
@@ -175,7 +171,7 @@ def diagnose(
             subject.release()
     outcomes += [Given(choice) for choice in (options.form.told if options.form else ())]
     passed = {"x": 1, "x_context": 2, "qkv": 3}[options.inputs.removesuffix("_allowed")] + options.masked
-    left = tuple(name for name in never_passed(target, options.form, passed, cache) if name not in kept)
+    left = never_passed(target, options.form, passed, caches)
     return replace(_report(_name(target), outcomes, strict=strict), never_passed=left)
 
 

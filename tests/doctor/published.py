@@ -25,50 +25,16 @@ from typing import Any
 import torch
 
 MOST = (8_000_000, 8_000_000, 16_000_000, 32_000_000, 16_000_000)  # parameters by size: what has more is not small
+# The atlas makes these: layers enough for each kind of a model that mixes kinds, and heads wide enough for turns that a
+# config deals out by numbers of features.
+_ATLAS = {
+    "heads": 4, "kv": 2, "layers": 4, "inner": 28, "tokens": 24, "image": 32, "patch": 8, "chosen": 5, "chunk": 8,
+    "frames": 96,
+}  # fmt: skip
 SIZES: tuple[dict[str, int], ...] = (
     {"heads": 6, "kv": 2, "head": 4, "layers": 4, "inner": 20, "tokens": 7, "image": 32, "patch": 8},
     {"heads": 4, "kv": 2, "head": 8, "layers": 3, "inner": 28, "tokens": 10, "image": 48, "patch": 8},
-    # The atlas makes these: layers enough for each kind of a model that mixes kinds, and heads wide enough for turns
-    # that a config deals out by numbers of features.
-    {
-        "heads": 6,
-        "kv": 2,
-        "head": 24,
-        "layers": 6,
-        "inner": 20,
-        "tokens": 24,
-        "image": 32,
-        "patch": 8,
-        "chosen": 5,
-        "chunk": 8,
-        "frames": 96,
-    },
-    {
-        "heads": 4,
-        "kv": 2,
-        "head": 128,
-        "layers": 4,
-        "inner": 28,
-        "tokens": 24,
-        "image": 32,
-        "patch": 8,
-        "chosen": 5,
-        "chunk": 8,
-        "frames": 96,
-    },
-    {
-        "heads": 4,
-        "kv": 2,
-        "head": 64,
-        "layers": 4,
-        "inner": 28,
-        "tokens": 24,
-        "image": 32,
-        "patch": 8,
-        "chosen": 5,
-        "chunk": 8,
-        "frames": 96,
-    },
+    *(_ATLAS | each for each in ({"heads": 6, "head": 24, "layers": 6, "inner": 20}, {"head": 128}, {"head": 64})),
 )
 EXAMINED = (0, 1)  # of the sizes, those at which the doctor examines
 ITEMS = (1, 2, 3)

@@ -99,12 +99,16 @@ class Relative(Heads):
         return self.merge(q, k, v, shifted if self.slip else shifted + causal(x.size(1), x.size(1)))
 
 
-class Axial(nn.Module):
-    """Each column of an image (batch, channels, rows, columns) attends to itself."""
+class Parted(nn.Module):
+    """Cuts an image into parts, each of which attends to itself; and one switch."""
 
     def __init__(self, slip: bool = False) -> None:
         super().__init__()
         self.slip, self.attend = slip, nn.MultiheadAttention(WIDTH, HEADS, batch_first=True)
+
+
+class Axial(Parted):
+    """Each column of an image (batch, channels, rows, columns) attends to itself."""
 
     def forward(self, x: Tensor) -> Tensor:
         b, c, h, w = x.shape
@@ -114,12 +118,8 @@ class Axial(nn.Module):
         return x + y
 
 
-class Windows(nn.Module):
+class Windows(Parted):
     """Windows of 2 x 3 tokens of (batch, rows, columns, features), rolled by one."""
-
-    def __init__(self, slip: bool = False) -> None:
-        super().__init__()
-        self.slip, self.attend = slip, nn.MultiheadAttention(WIDTH, HEADS, batch_first=True)
 
     def cut(self, x: Tensor) -> Tensor:
         b, h, w, c = x.shape

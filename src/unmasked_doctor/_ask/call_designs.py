@@ -41,6 +41,8 @@ def _unused_positions(asked: UserCall) -> Iterator[Outcome]:
     if axis is None or placed is None or asked.leaves[asked.main].given.size(axis) < 3:
         return
     sines = _sines(asked, made)
+    if not sines:
+        return
     for n in asked.group(asked.main):
         made[n] = made[n].roll(1, axis)
     rolled = _sines(asked, made)
@@ -181,20 +183,21 @@ def _scores_of_a_third_token(asked: UserCall) -> Iterator[Outcome]:
     for token in range(size):
         made = asked.changed(asked.main, token)
         after = [] if made is None else _scores(asked, made, size)
-        for n, (one, two) in enumerate(zip(before, after, strict=False)):
-            valid = (one > -1e4) & (two > -1e4) & (one < 1e4) & (two < 1e4)
-            most = one.masked_fill(~valid, 0.0).abs().max()
-            moved = valid & ((one - two).abs() > asked.share * most)
-            own = torch.zeros(size, size, dtype=torch.bool)  # scores of the token that is changed
-            own[token], own[:, token] = True, True
-            all_of_query, all_of_key = ((moved | ~valid | own).all(along, keepdim=True) for along in (-1, -2))
-            stray = moved & ~own & ~all_of_query & ~all_of_key
-            if n == 0 and bool(stray.any()):
-                query, key = stray.nonzero()[0][-2:].tolist()
-                text = "the score of a query and a key moves with a third token, as where a row is shifted into another"
-                evidence = asked.evidence(f"token {token} moves the score of query {query} and key {key}")
-                yield Finding("scores", None, text, evidence, step="positions")
-                return
+        if not after or after[0].shape != before[0].shape:
+            continue
+        one, two = before[0], after[0]  # what follows the first layer may see other tokens
+        valid = (one > -1e4) & (two > -1e4) & (one < 1e4) & (two < 1e4)
+        moved = valid & ((one - two).abs() > asked.share * one.masked_fill(~valid, 0.0).abs().max())
+        own = torch.zeros(size, size, dtype=torch.bool)  # scores of the token that is changed
+        own[token], own[:, token] = True, True
+        all_of_query, all_of_key = ((moved | ~valid | own).all(along, keepdim=True) for along in (-1, -2))
+        stray = moved & ~own & ~all_of_query & ~all_of_key
+        if bool(stray.any()):
+            query, key = stray.nonzero()[0][-2:].tolist()
+            text = "the score of a query and a key moves with a third token, as where a row is shifted into another"
+            evidence = asked.evidence(f"token {token} moves the score of query {query} and key {key}")
+            yield Finding("scores", None, text, evidence, step="positions")
+            return
 
 
 def _scores(asked: UserCall, tensors: list[Tensor], size: int) -> list[Tensor]:

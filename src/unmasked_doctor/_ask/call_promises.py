@@ -10,7 +10,7 @@ from torch import Tensor
 
 from unmasked_doctor._ask.call_designs import designs
 from unmasked_doctor._ask.hidings import Hiding, Reach, hidings
-from unmasked_doctor._ask.leaves import is_mask, mirrored
+from unmasked_doctor._ask.leaves import is_mask, mirrored, padding_id
 from unmasked_doctor._ask.promises import ALONE, CACHE, FUTURE, HIDDEN, MASK, NUMBERS, ORDER
 from unmasked_doctor._ask.user_call import UserCall
 from unmasked_doctor._form import Leaf
@@ -185,17 +185,16 @@ def _longer(asked: UserCall) -> Iterator[Outcome]:
     axis, placed, x = asked.of_tokens, asked.placed, asked.leaves[asked.main].given
     if axis != 1 or placed is None or len(asked.leaves) > len(asked.group(asked.main)) or asked.of_items[0] is None:
         return
-    same = (x[:, 1:] == x[:, :-1]).flatten(2).all(-1) if not asked.words else (x[:, 1:] == x[:, :-1])
-    ends = [int((~row).flip(0).cumsum(0).eq(0).sum()) for row in same]  # how often the last token stands before it
-    item = max(range(len(ends)), key=lambda n: ends[n])
-    last = x[item, -1]
-    padded = (x == last) if asked.words else (x == 0).all(-1)
+    pad = padding_id(x) if asked.words else 0
+    if pad is None:
+        return
+    padded = x.eq(pad) if asked.words else x.eq(0).all(-1)
     behind = padded.flip(1).cumprod(1).flip(1).bool()
-    if not ends[item] or not torch.equal(padded, behind) or not (asked.words or not bool(last.any())):
+    if int(padded.sum(1).max()) < 2 or not torch.equal(padded, behind):
         return
     made = asked.given
     for n in asked.group(asked.main):
-        made[n] = torch.cat([made[n], last.expand_as(x[:, :1])], 1)
+        made[n] = torch.cat([made[n], torch.full_like(x[:, :1], pad)], 1)
     try:
         after = asked.run(made)[0]
     except Exception:  # built for its own length
@@ -207,7 +206,7 @@ def _longer(asked: UserCall) -> Iterator[Outcome]:
         yield Passed(HIDDEN)
         return
     item, token = (gap == gap.max()).nonzero()[0].tolist()
-    text = f"padding behind the tokens, {'id ' + str(int(last)) if asked.words else 'zeros'}, is seen"
+    text = f"padding behind the tokens, {f'id {pad}' if asked.words else 'zeros'}, is seen"
     evidence = f"one more of it moves output {token} of item {item} by {float(gap.max()):.2g} of the largest"
     yield Finding(MASK, "padding-ignored", text, asked.evidence(evidence), step="mask")
 
@@ -453,14 +452,10 @@ def _unused(asked: UserCall) -> Iterator[Outcome]:
         x = leaf.given
         if n in asked.content or is_mask(leaf) or x.dtype == torch.bool or x.is_floating_point() or x.dim() == 0:
             continue
-        rows = [x[at] for at in range(len(x))] if x.dim() > 2 and len(x) < 5 else []
-        for what, part in [(leaf.name, x), *((f"{leaf.name}[{at}]", row) for at, row in enumerate(rows))]:
-            other = x.clone()
-            turned = part.flip(-1)
-            if what == leaf.name:
-                other = turned
-            else:
-                other[int(what[:-1].rpartition("[")[2])] = turned
+        tried = {leaf.name: x.flip(-1)}
+        for at in range(len(x)) if x.dim() > 2 and len(x) < 5 else ():
+            tried[f"{leaf.name}[{at}]"] = torch.cat([x[:at], x[at : at + 1].flip(-1), x[at + 1 :]])
+        for what, other in tried.items():
             if not torch.equal(other, x) and not asked.any_moves(set(), {n: other}):
                 evidence = asked.evidence(f"the other way round {what} moves nothing")
                 yield Finding("every argument counts", None, f"no output depends on {what}", evidence, step="inputs")

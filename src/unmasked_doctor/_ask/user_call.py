@@ -411,8 +411,10 @@ class UserCall:
         more = (4 + main.given.size(axis) - 1) // main.given.size(axis)
 
         def made(leaf: Leaf) -> Tensor:
-            tokens = leaf.given.shape == main.given.shape
-            return torch.cat([leaf.given, mirrored(leaf.given)] * more, axis) if tokens else leaf.given
+            if leaf.given.shape != main.given.shape:
+                return leaf.given
+            others = leaf.given if self.words else mirrored(leaf.given)
+            return torch.cat([leaf.given, others] * more, axis)
 
         call = {name: mapped(value, made, copied=True) for name, value in passed.items() if name not in kept}
         call |= {name: empty[name] for name in kept if name in empty}

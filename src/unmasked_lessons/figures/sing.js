@@ -17,7 +17,7 @@ export function controls(model, start, change) {
   const input = html("input", { type: "text", value: start.join(" "), autocomplete: "off", autocapitalize: "off", spellcheck: "false", input: begin })
   const said = html("p", { class: "live-said", role: "status" })
   const heat = html("input", { type: "range", min: 0, max: 4, step: 0.25, value: 0, "aria-label": "Temperature", input: anew })
-  const hot = html("output")
+  const hot = html("span") // not said by itself: the slider tells it
   const button = (name, click) => html("button", { type: "button", click }, name)
   const more = (words) => () => ((count = Math.max(0, Math.min(MOST, count + words))), sing())
   const toggle = (name, pressed, click) => html("button", { type: "button", "aria-pressed": pressed, click }, name)
@@ -36,6 +36,8 @@ export function controls(model, start, change) {
   function begin() {
     const words = input.value.toLowerCase().split(/\s+/).filter(Boolean)
     const unknown = words.filter((word) => !model.words.includes(word))
+    const typed = input.value.endsWith(" ") ? "" : words.at(-1) // and may not be done
+    if (typed && unknown.length === 1 && unknown[0] === typed && model.words.some((word) => word.startsWith(typed))) return
     input.setAttribute("aria-invalid", unknown.length > 0)
     if (unknown.length || !words.length) said.textContent = `${unknown[0] ? `“${unknown[0]}” is not in the song` : "Type a word"}. Its words are ${model.words.join(", ")}.`
     else (said.textContent = ""), (beginning = words), anew()
