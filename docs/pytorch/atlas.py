@@ -28,9 +28,10 @@ decoders = sum(model.kind == "decoder" for model in atlas.models)
 #
 # A row is a model, and its name is its anchor: `#qwen3` at the end of this page's address leads to Qwen3<!--~ a name
 # -->. *Heads* are those of queries and those whose keys differ. *Cache* counts the bytes that a further token takes in
-# float32<!--~ a type -->, in all layers, and after a plus what is there however short the text. *Sees* counts the
-# layers, and the keys that a query sees in them, in a model whose config asks for a window of four. Each trait leads
-# to the page that explains it. The year is the one in the head of the model's code.
+# float32<!--~ a type -->, in all layers, and after a plus what is there however short the text. *Positions* are those
+# inside of attention: at *none here* they are added to the words, or there are none. *Sees* counts the layers, and the
+# keys that a query sees in them, in a model whose config asks for a window of four. Each trait leads to the page that
+# explains it. The year is the one in the head of the model's code.
 
 # %% tags=["hide-input"]
 #| script: ../../src/unmasked_lessons/figures/atlas.js

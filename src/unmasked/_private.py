@@ -64,7 +64,13 @@ dispatch_modes: Callable[[], int] = _of_torch("_C._len_torch_dispatch_stack", la
 # Where it is missing: as if every tensor were, so that masks take longer, and an option that is a tensor is refused.
 is_transformed: Callable[[Tensor], bool] = _of_torch("_C._functorch.is_functorch_wrapped_tensor", lambda x: True)
 
-DispatchMode = _python_dispatch.TorchDispatchMode  # PyTorch documents the class, in a module that it calls private
+
+class DispatchMode(_python_dispatch.TorchDispatchMode):
+    """Hears PyTorch's operators: a class that PyTorch documents, in a module that it calls private."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # or else its first call imports the compiler, which takes a second
 
 
 def unwatched() -> AbstractContextManager[object]:

@@ -104,10 +104,6 @@ class Listener(DispatchMode):
 
     supports_higher_order_operators = True  # FlexAttention is one
 
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False  # or else its first call imports the compiler, which takes longer than all of an examination
-
     def __init__(self, put: Put | None = None, where: Callable[[], str] = str) -> None:
         super().__init__()
         self.put, self.where = put or {}, where
