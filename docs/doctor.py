@@ -636,7 +636,8 @@ with (
 #     | `layers` | of a model: a list, each with the keys of a layer |
 #     | `watched`, `unwatched` | of a model: what was heard, and what was not |
 #
-#     A finding has `check`, `cause`, `told`, `evidence`, `how`, `also`, `where`, `caution`, `step`, `link` and `pair`.
+#     A finding has `check`, `cause`, `told`, `evidence`, `how`, `also`, `where`, `caution`, `step`, `link`, `pair` and
+#     `show`.
 #     A broken promise has an empty `step`. `pair` says what two inputs show, and `finding.show()` gives lines that run
 #     them. A layer has `name`, `kind`, `kernel`, `heads`, `kv_heads`, `head_dim`, `causal`, `window`, `scale`, `bias`,
 #     `turned`, `verdict`, `given` and `findings`. An older report has its differences among the `findings`,
@@ -646,7 +647,7 @@ with (
 diagnosed = report.to_dict()
 first, layer = diagnosed["findings"][0], whole.to_dict()["layers"][0]
 finding_keys = (
-    "check cause told evidence how also where caution step link pair"
+    "check cause told evidence how also where caution step link pair show"
 )
 layer_keys = (
     "name kind kernel heads kv_heads head_dim causal window scale bias "

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import ast
 import contextlib
+import difflib
 import importlib
 import importlib.util
 import inspect
@@ -19,7 +20,7 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -77,19 +78,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(json.dumps(report.to_dict(), indent=2))
     else:
         color = options.color or (sys.stdout.isatty() and "NO_COLOR" not in os.environ)
-        print(report.text(color=color, width=_width()))
+        print(report.text(color=color, width=_width(), shell=True))
+        if options.show:
+            print(_programs(report, options))
     return _code(report, options)
 
 
 def _examined(options: argparse.Namespace) -> Report | ModelReport:
     known(options.but)
+    if options.json:
+        _refuse_unused(options, ("show",), "the JSON has each program under show")
     if options.model:
         model = _made(_load(options.target), options)
         _refuse_unused(options, _OF_A_LAYER, "a whole model is examined with --model, which does not use it")
-        inputs = _load(options.model)
         return diagnose_model(
             model,
-            inputs() if inspect.isfunction(inputs) else inputs,
+            _inputs_of_model(options, model),
             causal=options.causal,
             batch_first=False if options.tokens_first else None,
             strict=options.strict,
@@ -116,7 +120,7 @@ def _examined(options: argparse.Namespace) -> Report | ModelReport:
 
 # What only `diagnose` uses: for each, whether it was given is told by its default.
 _OF_A_LAYER = (
-    "embed_dim", "num_heads", "inputs", "tokens", "key_dim", "cache", "training", "weights", "positions", "call",
+    "embed_dim", "num_heads", "inputs", "tokens", "key_dim", "cache", "training", "weights", "positions",
 )  # fmt: skip
 
 
@@ -132,34 +136,64 @@ def _refuse_unused(options: argparse.Namespace, names: Sequence[str], why: str) 
         raise ValueError(f"{f'{flag} {words}'.strip()} is not used: {why}; leave it out")
 
 
+def _inputs_of_model(options: argparse.Namespace, model: Any) -> Any:
+    """Return what a model is called with: the call that is written out, or what a file has under a name."""
+    if options.model is True:
+        if options.call is None:
+            raise ValueError(
+                "--model examines a whole model, and needs what it is called with: write the call beside it, --call "
+                "'torch.randint(100, (2, 10))', or name inputs of a file, --model file.py:name"
+            )
+        return _call(options, model)
+    if options.call is not None:
+        raise ValueError(f"--model {options.model} names inputs, and --call writes out others; leave one out")
+    inputs = _load(options.model)
+    return inputs() if inspect.isfunction(inputs) else inputs
+
+
 def _call(options: argparse.Namespace, target: Any) -> Any:
     """Evaluate what stands between the parentheses of a call, with the names of the file, and torch."""
-    module = _module(options.target.rpartition(":")[0])
-    scope = {"torch": torch} | vars(module) | {"_call": lambda *args, **kwargs: (args, kwargs)}
+    scope = {"torch": torch} | vars(_module(options.target.rpartition(":")[0]))
+    remedy = "write what stands between the parentheses of the call: --call 'torch.randn(2, 5, 12), mask=None'"
     try:
-        args, kwargs = eval(f"_call({options.call})", scope)  # as the file itself, it is the user's own code
+        written = _parsed_call(options.call)
+    except SyntaxError as error:
+        raise ValueError(f"--call is {options.call!r}, which is no Python: {error}; {remedy}") from None
+    options.called = _call_expression(written, target, options.target)
+    try:
+        call = eval(options.called, scope)  # as the file itself, it is the user's own code
     except Exception as error:
-        raise ValueError(
-            f"--call is {options.call!r}, which raised {type(error).__name__}: {error}; write what stands between the "
-            "parentheses of the call: --call 'torch.randn(2, 5, 12), mask=None'"
-        ) from error
-    if kwargs:
-        return _by_name(args, kwargs, target, options.target)
-    if len(args) == 1 and not kwargs and isinstance(args[0], tuple | dict):
-        return args[0]
-    return args
+        raised = f"{type(error).__name__}: {error}"
+        raise ValueError(f"--call is {options.call!r}, which raised {raised}; {remedy}") from error
+    if isinstance(call, tuple) and len(call) == 1 and isinstance(call[0], tuple | dict):
+        options.called, call = ast.unparse(written.args[0]), call[0]  # a call that the file has under a name
+    return call
 
 
-def _by_name(args: tuple[Any, ...], kwargs: dict[str, Any], target: Any, called: str) -> Any:
-    """Return a call with arguments by name, all of them by name where the target has names for them."""
+def _parsed_call(arguments: str) -> ast.Call:
+    """Parse what stands between the parentheses of one call, or raise SyntaxError."""
+    call = ast.parse(f"_({arguments})", mode="eval").body
+    if isinstance(call, ast.Call) and isinstance(call.func, ast.Name):
+        return call
+    raise SyntaxError("it closes a parenthesis that it did not open")
+
+
+def _call_expression(written: ast.Call, target: Any, called: str) -> str:
+    """Return a call as `diagnose` takes it: a tuple, or all by name where some are, and the target has the names."""
+    args, named = [ast.unparse(arg) for arg in written.args], [each.arg for each in written.keywords]
+    if not named:
+        return f"({''.join(f'{arg}, ' for arg in args)})"
     known = parameters_of(target)
-    for name in kwargs:
-        if name not in known and not takes_any_name(target):
-            raise ValueError(f"--call passes {name}=, and {called} takes {', '.join(known)}")
-    plain = [name for name, each in known.items() if each.kind is each.POSITIONAL_OR_KEYWORD]
-    if len(args) > len(plain) or {*plain[: len(args)]} & {*kwargs}:
-        return (*args, kwargs)
-    return dict(zip(plain, args, strict=False)) | kwargs
+    for name in named:
+        if name is not None and name not in known and not takes_any_name(target):
+            raise ValueError(f"--call passes {name}=, and {called} takes {', '.join(known)}{_meant(name, known)}")
+    values = [ast.unparse(each.value) for each in written.keywords]
+    by_name = [f"{name!r}: {value}" if name else f"**{value}" for name, value in zip(named, values, strict=True)]
+    plain = [name for name, each in known.items() if each.kind is each.POSITIONAL_OR_KEYWORD][: len(args)]
+    if len(args) > len(plain) or {*plain} & {*named} or any(isinstance(arg, ast.Starred) for arg in written.args):
+        return f"({', '.join(args)}, {{{', '.join(by_name)}}})"
+    by_name = [*(f"{name!r}: {arg}" for name, arg in zip(plain, args, strict=True)), *by_name]
+    return f"{{{', '.join(by_name)}}}"
 
 
 def _found(target: Any, options: argparse.Namespace) -> dict[str, Any]:
@@ -220,6 +254,21 @@ def _code(report: Report | ModelReport, options: argparse.Namespace) -> int:
     return 0 if well and all(each.accepted(options.but) for each in report.named) else 1
 
 
+def _programs(report: Report | ModelReport, options: argparse.Namespace) -> str:
+    """Write a program for each broken promise, which makes the target, calls it, and prints what moves."""
+    place = options.target.rpartition(":")[0]
+    from_file = f"from runpy import run_path\n\nimport torch\n\nglobals().update(run_path({place!r}))"
+    start = [
+        from_file if place.endswith(".py") else f"import torch\n\nfrom {place} import *",
+        f"torch.manual_seed(0)\ntarget = {options.made}",
+        *([f"call = {options.called}"] if options.call is not None else []),
+    ]
+    shown = (
+        ["", *start, each.show()] if each.pair else ["", f"# {each.check}: {each.evidence}"] for each in report.findings
+    )
+    return "\n\n".join("\n".join(lines) for lines in shown)
+
+
 def _width() -> int:
     columns = shutil.get_terminal_size().columns if sys.stdout.isatty() or "COLUMNS" in os.environ else 78
     return min(max(columns, 40), 120)
@@ -231,13 +280,10 @@ def _parser() -> argparse.ArgumentParser:
     doctor = commands.add_parser(
         "doctor",
         help="which promises an attention module breaks, and where it differs from the textbook",
-        description="Say which promises an attention module breaks, and where it differs from the textbook. For a "
-        "first report give it what you make the module with, and what you call it with: python -m unmasked doctor "
-        "mine.py:MyAttention --with 'dim=64, heads=4' --call 'torch.randn(2, 10, 64)' --causal. FILE is run, as "
-        "`python FILE` would run it, with all that it imports: name no file that you would not run.",
-        epilog="In a report, x marks a promise that calls show to be broken, ~ a difference from the textbook that you "
-        "may mean, ! what may surprise, ? what stays open, + what holds, and = what was taken as it is. Beside a file "
-        "whose name is that of a module of Python, such as random.py, call it as unmasked doctor, without python -m.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        usage="python -m unmasked doctor FILE:NAME --with ARGS --call EXPR [--causal] [options]",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
     )
     doctor.add_argument(
         "target",
@@ -245,17 +291,38 @@ def _parser() -> argparse.ArgumentParser:
         help="file.py:name or package.module:name: a module's class, an object, a function of tensors, or a function "
         "without arguments that makes one of these",
     )
-    doctor.add_argument(
+    add = doctor.add_argument_group("how it is made and called").add_argument
+    add(
+        "--with", dest="arguments", metavar="ARGS", help="what a class, or a function, makes it with: 'dim=64, heads=4'"
+    )
+    add(
         "--call",
         metavar="EXPR",
         help="what you call it with, as it stands between the parentheses, with the file's names and torch: "
-        "--call 'torch.randn(2, 5, 12), mask=torch.ones(5, 5).tril().bool()'; it tells which inputs are tokens, "
-        "masks, contexts and tables. It is run, as the file is",
+        "'torch.randn(2, 5, 12), mask=torch.ones(5, 5).tril().bool()'; it tells which inputs are tokens, masks, "
+        "contexts and tables. It is run, as the file is",
     )
-    doctor.add_argument("--embed-dim", type=int, help="features of its input; found by trying where it is left out")
-    doctor.add_argument("--num-heads", type=int, help="number of heads")
-    doctor.add_argument("--causal", action=argparse.BooleanOptionalAction, help="whether no token may see a later one")
-    doctor.add_argument(
+    add(
+        "--model",
+        metavar="INPUTS",
+        nargs="?",
+        const=True,
+        help="examine a whole model, layer by layer, with the inputs of --call, or with those that stand in a file: "
+        "--model file.py:name, or the name of a function that makes them",
+    )
+    add = doctor.add_argument_group("what it promises").add_argument
+    add("--causal", action=argparse.BooleanOptionalAction, help="whether no token may see a later one")
+    add("--positions", action=argparse.BooleanOptionalAction, help="whether it adds positions to its tokens")
+    add("--num-heads", type=int, help="number of heads; seen in its calls where it is left out")
+    add("--tokens-first", action="store_true", help="its tensors are (tokens, batch, features)")
+    add("--training", action="store_true", help="examine what it computes in training too")
+    add("--cache", metavar="NAME", help="the argument for its cache: kv, past_key_value ...")
+    add("--weights", nargs="*", default=[], metavar="ROLE=NAME", help="query=a.weight key=b.weight ...")
+    add = doctor.add_argument_group("without --call: inputs of its own sizes").add_argument
+    add("--embed-dim", type=int, help="features of its input; found by trying where it is left out")
+    add("--key-dim", type=_widths, metavar="N[,N]", help="features of keys and values, or of the context, if others")
+    add("--tokens", type=int, help="the number of tokens that it was built for, if it takes no other")
+    add(
         "--inputs",
         choices=INPUTS,
         help="what it takes, by the number of its arguments where it is left out: x, tokens (self-attention); "
@@ -264,22 +331,8 @@ def _parser() -> argparse.ArgumentParser:
         "whose True means that a query may see a key. For masks where True hides, or that are added to the scores, "
         "use --call",
     )
-    doctor.add_argument("--tokens", type=int, help="the number of tokens that it was built for, if it takes no other")
-    doctor.add_argument(
-        "--key-dim", type=_widths, metavar="N[,N]", help="features of keys and values, or of the context, if others"
-    )
-    doctor.add_argument(
-        "--model", metavar="INPUTS", help="examine a whole model: file.py:name of its inputs, or of what makes them"
-    )
-    doctor.add_argument("--cache", metavar="NAME", help="the argument for its cache: kv, past_key_value ...")
-    doctor.add_argument("--training", action="store_true", help="examine what it computes in training too")
-    doctor.add_argument("--tokens-first", action="store_true", help="its tensors are (tokens, batch, features)")
-    doctor.add_argument("--with", dest="arguments", metavar="ARGS", help='how it is made: "12, num_heads=3"')
-    doctor.add_argument("--weights", nargs="*", default=[], metavar="ROLE=NAME", help="query=a.weight key=b.weight ...")
-    doctor.add_argument(
-        "--positions", action=argparse.BooleanOptionalAction, help="whether it adds positions to its tokens"
-    )
-    doctor.add_argument(
+    add = doctor.add_argument_group("what counts, and how it is told").add_argument
+    add(
         "--but",
         nargs="+",
         default=[],
@@ -287,11 +340,52 @@ def _parser() -> argparse.ArgumentParser:
         help=f"differences that are meant, by their step ({', '.join(STEPS)}), and mistakes that are known, by their "
         "name in the museum",
     )
-    doctor.add_argument("--strict", action="store_true", help="cautions are findings")
-    doctor.add_argument("--at-least", choices=("followed", "equal"), help="exit with 1 where less is known")
-    doctor.add_argument("--json", action="store_true", help="the report as JSON")
-    doctor.add_argument("--color", action="store_true", help="color also where the output is no terminal")
+    add("--strict", action="store_true", help="what may surprise counts as a finding")
+    add("--at-least", choices=("followed", "equal"), help="exit with 1 where less is known; see below")
+    add("--show", action="store_true", help="print for each broken promise the program that shows it")
+    add("--json", action="store_true", help="the report as JSON")
+    add("--color", action="store_true", help="color also where the output is no terminal")
     return parser
+
+
+_DESCRIPTION = """\
+Say which promises an attention module breaks, and where it differs from the
+textbook. For a first report say how the module is made and called:
+
+  python -m unmasked doctor mine.py:MyAttention --causal \\
+      --with 'dim=64, heads=4' --call 'torch.randn(2, 10, 64)'
+
+and of a whole model:
+
+  python -m unmasked doctor mine.py:MyModel --causal --model \\
+      --call 'torch.randint(100, (2, 10))'
+
+FILE is run, as `python FILE` would run it, with all that it imports: name no
+file that you would not run."""
+
+_EPILOG = """\
+lines of a report:
+  x  a promise that calls show to be broken (--show prints them)
+  ~  a difference from the textbook that you may mean, and then accept by --but
+  !  what may surprise, though PyTorch or published models do it too
+  ?  what stays open, and what would settle it
+  +  what holds
+  =  what was taken as it is, or never passed
+
+how much is known of what it computes, from most to least:
+  equal     its outputs are those of an independent attention, or of one with
+            the mistake that is named
+  followed  each of its steps was recognized, and all its parameters are used
+  open      what holds was asked, but it may compute something else; a cause
+            that is named is then the likeliest one, and "(likely)" says so
+
+exit codes:
+  0  no promise is broken, and each difference is accepted
+  1  one is broken or not accepted, or less is known than --at-least asks
+  2  it could not be examined
+
+Beside a file whose name is that of a module of Python, such as random.py,
+call it as `unmasked doctor`, without `python -m`."""
 
 
 def _widths(text: str) -> int | tuple[int, int]:
@@ -351,20 +445,29 @@ def _load(text: str) -> Any:
     thing: Any = _module(place)
     for part in name.split("."):
         if not hasattr(thing, part):
-            raise ValueError(f"{place} has no {part!r}")
+            raise ValueError(f"{place} has no {part!r}{_meant(part, vars(thing))}")
         thing = getattr(thing, part)
     return thing
+
+
+def _meant(name: str, names: Iterable[str]) -> str:
+    """Return a question after the name that is most like one which does not exist, if one is like it."""
+    near = difflib.get_close_matches(name, [each for each in names if not each.startswith("_")], n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""
 
 
 def _made(thing: Any, options: argparse.Namespace) -> Any:
     """Make what is to be examined: of a class, or by a function that makes it; else it is the thing itself."""
     is_class = inspect.isclass(thing)
+    options.made = options.target.rpartition(":")[2]
     if options.arguments is not None:
         if not (is_class or inspect.isroutine(thing)):
             raise ValueError(f"--with is for a class or a function, and {options.target} is a {type(thing).__name__}")
         args, named = _arguments(options.arguments)
+        options.made += f"({options.arguments})"
         return thing(*args, **named)
     if inspect.isfunction(thing) and not _parameters(thing):
+        options.made += "()"
         return thing()
     if not callable(thing):
         raise ValueError(f"{options.target} is a {type(thing).__name__}; name a class, a module or a function")
@@ -390,7 +493,15 @@ def _of_class(thing: Callable[..., Any], options: argparse.Namespace) -> Any:
                 f"{thing.__name__} needs {name!r}; say how it is made: --with {_example(thing, options)!r}, or write a "
                 f"function without arguments that makes it, and name that: {options.target.rpartition(':')[0]}:make"
             )
-    return thing(**args)
+    sizes = ", ".join(f"{name}={value!r}" for name, value in args.items())
+    options.made += f"({sizes})"
+    try:
+        return thing(**args)
+    except Exception as error:
+        raise ValueError(
+            f"{options.target} was made with sizes to try, {thing.__name__}({sizes}), which raised "
+            f"{type(error).__name__}: {error}; say how it is made: --with {_example(thing, options)!r}"
+        ) from error
 
 
 def _parameters(thing: Callable[..., Any]) -> dict[str, inspect.Parameter]:
@@ -419,9 +530,7 @@ def _size(name: str, options: argparse.Namespace, *, tried: bool = False) -> int
 def _arguments(text: str) -> tuple[list[Any], dict[str, Any]]:
     remedy = f"--with is {text!r}; write plain values as they stand in a call: 12, num_heads=3"
     try:
-        call = ast.parse(f"f({text})", mode="eval").body
-        if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Name)):
-            raise ValueError(remedy)
+        call = _parsed_call(text)
         args = [ast.literal_eval(arg) for arg in call.args]
         return args, {each.arg or "**": ast.literal_eval(each.value) for each in call.keywords}
     except (SyntaxError, ValueError):

@@ -149,7 +149,7 @@ def diagnose(
                 except Exception as error:  # whatever a stranger's tensors may lead to
                     found = f"a call whose tensors can be told apart: trying them raised {brief(error)}"
             if isinstance(found, str) and asked.words:
-                found = "tokens that are no ids; diagnose_model, or --model, tells more of what takes ids"
+                found = "tokens that are no ids; diagnose_model tells more of what takes ids"
             if isinstance(found, str):
                 unasked = {"weights": weights, "cache": cache, "training": training or None, "tokens": tokens}
                 unread = [Open(f"{name}={value!r}", found) for name, value in unasked.items() if value is not None]
@@ -159,6 +159,9 @@ def diagnose(
             form, read = found
             told |= {"form": form} | {name: value for name, value in read.items() if told.get(name) is None}
             told["inputs"] = read["inputs"]
+            if causal and form.masks_future:  # then the module need not hide it of itself
+                causal = None
+                shown.append(Given("its mask hides the future"))
         elif told["inputs"] in INPUTS:
             told["form"] = reordered(target, told["inputs"], batch_first=batch_first)
         options = Options(

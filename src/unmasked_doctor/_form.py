@@ -80,6 +80,17 @@ class Form:
         mask = self.leaf("mask")
         return 3 if mask is None or {"b", "n"} <= {*mask.axes} else 2 if "n" in mask.axes else 1
 
+    @property
+    def masks_future(self) -> bool:
+        """Whether the mask hides each later key, as it was passed."""
+        mask = self.leaf("mask")
+        if mask is None or not {"n", "m"} <= {*mask.axes}:
+            return False
+        x = mask.given.movedim((mask.axes.index("n"), mask.axes.index("m")), (-2, -1))
+        seen = x > mask.fill / 2 if mask.fill is not None else x.bool() != mask.hides
+        later = torch.ones_like(seen).triu(1 + x.size(-1) - x.size(-2))
+        return bool(later.any()) and not bool((seen & later).any())
+
     def arguments(
         self, query: Tensor, key: Tensor, value: Tensor, allowed: Tensor | None
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:

@@ -244,12 +244,13 @@ class Report:
     def __repr__(self) -> str:
         return self.text()
 
-    def text(self, *, color: bool = False, width: int = 78) -> str:
+    def text(self, *, color: bool = False, width: int = 78, shell: bool = False) -> str:
         """Tell it in words.
 
         Args:
             color: Whether to color it for a terminal.
             width: Columns to wrap it to.
+            shell: Whether to write remedies as options of the command, not as arguments of `diagnose`.
         """
         paint = _Paint(color)
         lines = [_verdict(self.target, self, _WORDS[self.verdict], paint)]
@@ -257,7 +258,7 @@ class Report:
         lines += _choices_line(self.given, paint)
         if self.never_passed:
             lines.append(f"{paint.dim}={paint.off} never passed: {', '.join(self.never_passed)}")
-        return _wrapped(lines, width)
+        return _wrapped(map(_as_options, lines) if shell else lines, width)
 
     def to_dict(self) -> dict[str, Any]:
         """Tell it in plain dictionaries, for JSON."""
@@ -382,12 +383,13 @@ class ModelReport:
     def __repr__(self) -> str:
         return self.text()
 
-    def text(self, *, color: bool = False, width: int = 78) -> str:
+    def text(self, *, color: bool = False, width: int = 78, shell: bool = False) -> str:
         """Tell it in words; equal layers in one line.
 
         Args:
             color: Whether to color it for a terminal.
             width: Columns to wrap it to.
+            shell: Whether to write remedies as options of the command, not as arguments of `diagnose_model`.
         """
         paint = _Paint(color)
         words = "no call of attention was heard" if not self.layers else _WORDS_OF_ALL[self.verdict]
@@ -399,7 +401,7 @@ class ModelReport:
         lines += [f"{paint.yellow}?{paint.off} not watched: {place}" for place in self.unwatched]
         lines += _lines((), (), self.inconclusive, self.passed, paint)
         lines += _choices_line(self.given, paint)
-        return _wrapped(lines, width)
+        return _wrapped(map(_as_options, lines) if shell else lines, width)
 
     def to_dict(self) -> dict[str, Any]:
         """Tell it in plain dictionaries, for JSON."""
@@ -462,7 +464,7 @@ def _lines(
         yield f"{color}{mark} {title}{paint.off}: {each.told}"
         yield f"    {each.evidence}"
         if each.step and not each.caution:
-            yield f"    if it is meant ({STEPS[each.step]}), accept it by but=[{each.step!r}] or --but {each.step}"
+            yield f"    if it is meant ({STEPS[each.step]}), accept it by but=[{each.step!r}]"
         if each.also:
             yield f"    it could also be {' or '.join(each.also)}"
         if each.cause:
@@ -470,6 +472,25 @@ def _lines(
     yield from (f"{paint.yellow}?{paint.off} {each.check}: {each.needs}" for each in inconclusive)
     if passed:
         yield f"{paint.green}+{paint.off} holds: {', '.join(passed)}"
+
+
+# How an argument of `diagnose` is written as an option of the command.
+_OPTIONS = {
+    r"\b(causal|positions)=True or False": r"--\1 or --no-\1",
+    r"\b(causal|positions)=True": r"--\1",
+    r"\b(causal|positions)=False": r"--no-\1",
+    r"\bbatch_first=False": "--tokens-first",
+    r"\bbut=\['(\w+)'\]": r"--but \1",
+    r"\btokens=(\d+)": r"--tokens \1",
+    r"\bnum_heads=(\d+)": r"--num-heads \1",
+    r"\bdiagnose_model\b": "--model",
+}
+
+
+def _as_options(line: str) -> str:
+    for argument, option in _OPTIONS.items():
+        line = re.sub(argument, option, line)
+    return line
 
 
 def _wrapped(lines: Iterable[str], width: int) -> str:
@@ -500,7 +521,7 @@ def _dicts(findings: Iterable[Finding]) -> list[dict[str, Any]]:
 def _plain(finding: Finding) -> dict[str, Any]:
     plain = asdict(replace(finding, pair=None))
     del plain["pair"]
-    return plain | {"link": finding.link, "pair": finding.pair.told if finding.pair else None}
+    return plain | {"link": finding.link, "pair": finding.pair.told if finding.pair else None, "show": finding.show()}
 
 
 def _folded(layers: Sequence[Layer]) -> Iterator[str]:

@@ -337,3 +337,29 @@ def test_what_cannot_be_told_is_asked_for() -> None:
         diagnose(Mine())
     with pytest.raises(ValueError, match="key_dim is 8 and call is given, which tells it: leave key_dim out"):
         diagnose(Mine(), x(), key_dim=8)
+
+
+class Biased(Mine):
+    """It adds its mask, and hides nothing of itself."""
+
+    def forward(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
+        return self.attend(x, x, x, 0.0 if bias is None else bias)
+
+
+@pytest.mark.parametrize(
+    ("module", "mask"),
+    [
+        (Hides(), torch.ones(5, 5).triu(1)),
+        (Cross(), torch.ones(5, 5).tril().bool()),
+        (Biased(), torch.zeros(5, 5).masked_fill(torch.ones(5, 5).triu(1).bool(), -math.inf)),
+    ],
+)
+def test_a_module_whose_callers_mask_hides_the_future_need_not_hide_it_again(module: nn.Module, mask: Tensor) -> None:
+    x = torch.randn(2, 5, 12)
+    call = (x, x, mask) if isinstance(module, Cross) else (x, mask)
+    report = diagnose(module, call, causal=True)
+    assert not report.named, report
+    assert "its mask hides the future" in report.given
+    late = mask.clone()
+    late[0, 1] = mask[0, 0]  # the first token sees the second
+    assert any("leak" in each.check for each in diagnose(module, (*call[:-1], late), causal=True).findings)

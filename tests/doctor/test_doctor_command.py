@@ -103,6 +103,7 @@ def test_it_examines_what_a_file_or_a_package_has_or_makes(
     [
         ("{}", [], "write file.py:Class or package.module:Class"),
         ("{}:Yours", [], "has no 'Yours'"),
+        ("{}:Mime", [], "has no 'Mime'; did you mean 'Mine'?"),
         ("nowhere.py:Mine", [], "nowhere.py is no file"),
         ("{}:Mine", [], "Mine needs 'config'; say how it is made: --with 'config=...', or write a function without"),
         ("{}:Long", [], "--with 'd_model=12, n_heads=3, block_size=..., secret=...'"),
@@ -128,7 +129,7 @@ def test_it_says_what_it_lacks_or_cannot_read_and_exits_with_two(
         ("import sys\nsys.exit(0)", "unmasked: SystemExit: 0"),
         (
             "class Mine:\n    def __init__(self, dim):\n        assert dim % 5 == 0, 'five'",
-            "unmasked: AssertionError: five",
+            "Mine(dim=12), which raised AssertionError: five; say how it is made: --with 'dim=12'",
         ),
     ],
 )
@@ -197,7 +198,7 @@ def test_the_json_has_a_version_and_the_keys_that_its_page_documents(
         "inconclusive", "never_passed",
     ]  # fmt: skip
     assert list(told["differences"][0]) == [
-        "check", "cause", "told", "evidence", "how", "also", "where", "caution", "step", "link", "pair",
+        "check", "cause", "told", "evidence", "how", "also", "where", "caution", "step", "link", "pair", "show",
     ]  # fmt: skip
     main(["doctor", f"{source}:Odd", *SIZES, "--json"])
     told = json.loads(capsys.readouterr().out)
@@ -238,7 +239,10 @@ def test_a_whole_model_is_examined_with_inputs_that_a_file_has(
 ) -> None:
     source.write_text(f"{SOURCE}\nmodel = nn.Sequential(make(), make())\ninputs = torch.randn(2, 5, 12)\n")
     assert main(["doctor", f"{source}:model", "--model", f"{source}:inputs", "--at-least", "followed"]) == 0
-    assert "Sequential, 2 calls of attention: no finding, each followed" in re.sub(r"\s+", " ", capsys.readouterr().out)
+    found = "Sequential, 2 calls of attention: no finding, each followed"
+    assert found in re.sub(r"\s+", " ", capsys.readouterr().out)
+    assert main(["doctor", f"{source}:model", "--call", "torch.randn(2, 5, 12)", "--model"]) == 0
+    assert found in re.sub(r"\s+", " ", capsys.readouterr().out)
     assert main(["doctor", f"{source}:model", "--model", f"{source}:inputs", "--causal"]) == 1
     assert "later token" in capsys.readouterr().out
     assert main(["doctor", f"{source}:model", "--model", f"{source}:inputs", "--no-causal", "--strict"]) == 0
@@ -255,6 +259,13 @@ def test_a_whole_model_is_examined_with_inputs_that_a_file_has(
         (["--model", "{}:mine", "--num-heads", "2"], "--num-heads 2 is not used: a whole model"),
         (["--call", "torch.randn(2, 5, 12)", "--key-dim", "8"], "--key-dim 8 is not used: --call tells it"),
         (["--call", "nothing"], "--call is 'nothing', which raised NameError"),
+        (["--call", "torch.randn(2"], "--call is 'torch.randn(2', which is no Python: '(' was never closed"),
+        (["--call", "1), (2"], "it closes a parenthesis that it did not open; write what stands between"),
+        (["--call", "y=1"], "--call passes y=, and"),
+        (["--model", "--positions", "--call", "torch.randn(2, 5, 12)"], "--positions is not used: a whole model"),
+        (["--model"], "--model examines a whole model, and needs what it is called with"),
+        (["--model", "{}:mine", "--call", "1"], "mine.py:mine names inputs, and --call writes out others; leave one"),
+        (["--show", "--json"], "--show is not used: the JSON has each program under show; leave it out"),
     ],
 )
 def test_an_option_that_is_not_used_is_an_error(
@@ -323,3 +334,63 @@ def test_what_lies_in_the_working_directory_is_not_imported_with_a_file(source: 
     run = subprocess.run(command, capture_output=True, text=True, cwd=elsewhere)
     assert run.returncode == 2
     assert run.stderr == "unmasked: No module named 'planted'\n"
+
+
+LEAKY = """
+import torch
+
+
+class Leaky(torch.nn.Module):
+    def __init__(self, dim=4):
+        super().__init__()
+        self.linear = torch.nn.Linear(dim, dim)
+
+    def forward(self, x, shift=0.0):
+        return self.linear(x + x.mean((0, 1), keepdim=True)) + shift
+
+
+class Ids(Leaky):
+    def forward(self, ids):
+        return super().forward(torch.nn.functional.one_hot(ids, 4) * 1.0)
+
+
+package = 4
+shapes = ((2, 5, package),)
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("Leaky", ["--call", "torch.randn(2, 5, package)", "--with", "package"]),
+        ("Leaky", ["--call", "torch.randn(2, 5, 4), shift=2.0", "--with", "dim=4"]),
+        ("Leaky", ["--call", "torch.randn(*shapes[0]), 1.0"]),
+        ("Leaky", ["--embed-dim", "4"]),
+        ("Ids", ["--call", "torch.randint(4, (2, 6))"]),
+    ],
+)
+def test_it_prints_programs_that_show_what_is_broken(
+    name: str, words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "leaky.py").write_text(LEAKY)
+    monkeypatch.chdir(tmp_path)
+    words = [
+        word.replace("package", "4") if at and words[at - 1] == "--with" else word for at, word in enumerate(words)
+    ]
+    assert main(["doctor", f"leaky.py:{name}", *words, "--causal", "--show"]) == 1
+    report, *programs = capsys.readouterr().out.split("from runpy")
+    assert 0 < len(programs) <= report.count("\nx ")
+    for program in programs:
+        ran = subprocess.run(
+            [sys.executable, "-c", f"from runpy{program}"], capture_output=True, text=True, check=False
+        )
+        assert ran.returncode == 0, ran.stderr
+        assert float(ran.stdout) > 1e-3
+
+
+def test_remedies_are_options_of_the_command(source: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor", f"{source}:of", *SIZES, "--with", "'wrong'"]) == 1
+    said = " ".join(capsys.readouterr().out.split())
+    assert "accept it by --but scale" in said
+    assert "a later one: pass --causal or --no-causal" in said
+    assert "=True" not in said

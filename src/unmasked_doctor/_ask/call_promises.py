@@ -170,9 +170,10 @@ def _sense(asked: UserCall, leaf: Leaf, obeyed: list[str]) -> Iterator[Outcome]:
         return
     yield Given(obeyed[0])
     shows = obeyed[0].startswith("True shows")
+    of_keys = leaf.given.dim() == 2 and leaf.given.size(0) == asked.count  # what a tokenizer makes
     if (shows and _SAYS_HIDDEN.search(leaf.name)) or (not shows and _SAYS_SHOWN.search(leaf.name)):
         text = f"{obeyed[0]}, and its name says the other"
-    elif not shows and leaf.given.dtype != torch.bool and not _SAYS_HIDDEN.search(leaf.name):
+    elif not shows and leaf.given.dtype != torch.bool and of_keys and not _SAYS_HIDDEN.search(leaf.name):
         text = f"{obeyed[0]}, which is of {leaf.given.dtype}: tokenizers mark what is a token with 1"
     else:
         return

@@ -454,7 +454,7 @@ class UserCall:
         Returns:
             The pair; None where no copy can be made as it was here.
         """
-        if not isinstance(self.target, nn.Module) or self.dtype != torch.float64:
+        if not isinstance(self.target, nn.Module):
             return None
         made, lines, known, written = self.given, [], set(), paths(self.call, self.form)
         for n, axis, place in changed:
@@ -475,7 +475,7 @@ class UserCall:
         first = changed[0][0]
         code = "\n".join([
             "import copy", "", "import torch", "from unmasked_doctor import called, prepared", "",
-            "asked, second = prepared(target, torch.float64), copy.deepcopy(call)", *lines,
+            f"asked, second = prepared(target, {self.dtype}), copy.deepcopy(call)", *lines,
             f"print((called(asked, second) - called(asked, call))[{', '.join(index)}].abs().max().item())",
         ])  # fmt: skip
         return Pair(promise, told, self.given[first], made[first], gap, code)
