@@ -15,7 +15,7 @@ class Apart:
 
     def __init__(self, asker: Asker, batch_first: bool | None) -> None:
         self.asker, self.axis = asker, 0
-        self.first, self.share, self.forgotten, self.known = "", 0.0, False, False
+        self.first, self.share, self.at, self.forgotten, self.known = "", 0.0, 0, False, False
         self.mistaken = False  # whether one layer takes tokens for items, and those before it do not
         if batch_first is None and _of_torch(asker.model) is False:
             batch_first = False
@@ -48,7 +48,8 @@ class Apart:
 
     def _take(self, reached: tuple[str, float, int] | bool | None) -> None:
         if isinstance(reached, tuple):
-            self.first, self.share, self.known = reached[0], reached[1], True
+            self.first, self.share, self.at = reached
+            self.known = True
         else:
             self.known = reached is False
 

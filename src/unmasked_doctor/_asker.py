@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import inspect
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import torch
@@ -15,6 +14,7 @@ from torch import Tensor, nn
 
 from unmasked import _generators
 from unmasked_doctor._form import mapped
+from unmasked_doctor._report import Pair
 from unmasked_doctor._tensors import floats, share_moved
 from unmasked_doctor._words import HIDES, HIDES_NOT, LENGTHS
 
@@ -32,17 +32,24 @@ _DECODED = ("decoder_input_ids", "decoder_inputs_embeds", "tgt", "decoder_ids", 
 
 @dataclass(frozen=True)
 class Given:
-    """The inputs of a model, and what its forward calls each of them."""
+    """The inputs of a model, and what its forward calls each of them; ``bare`` if they are a tensor by itself."""
 
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
     names: tuple[str, ...]
+    bare: bool = False
+
+    def path(self, name: str) -> str | None:
+        """How an argument is written, behind the name of the inputs; None where that cannot be told."""
+        if name in self.names:
+            return "" if self.bare else f"[{self.names.index(name)}]"
+        return None if self.args or "[" in name else f"[{name!r}]"
 
     @classmethod
-    def of(cls, model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Given:
+    def of(cls, model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, bare: bool = False) -> Given:
         parameters = inspect.signature(model.forward).parameters.values()
         names = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-        return cls(args, kwargs, tuple([*names, *(f"args[{n}]" for n in range(len(args)))][: len(args)]))
+        return cls(args, kwargs, tuple([*names, *(f"args[{n}]" for n in range(len(args)))][: len(args)]), bare)
 
     def every(self) -> dict[str, Any]:
         """Each argument by its name."""
@@ -64,7 +71,8 @@ class Given:
         args = tuple(_put(name, x, changed) for name, x in zip(self.names, self.args, strict=True))
         kwargs = {name: _put(name, x, changed) for name, x in self.kwargs.items()}
         inside = self.tensors().keys() | set(self.names)
-        return Given(args, {**kwargs, **{name: x for name, x in changed.items() if name not in inside}}, self.names)
+        kwargs |= {name: x for name, x in changed.items() if name not in inside}
+        return replace(self, args=args, kwargs=kwargs)
 
     def copied(self) -> Given:
         """The same, of which a call may write into anything, such as a cache."""
@@ -74,7 +82,8 @@ class Given:
                 return mapped(value, Tensor.clone, Tensor, copied=True)
             return value
 
-        return Given(tuple(map(copy, self.args)), {name: copy(x) for name, x in self.kwargs.items()}, self.names)
+        kwargs = {name: copy(x) for name, x in self.kwargs.items()}
+        return replace(self, args=tuple(map(copy, self.args)), kwargs=kwargs)
 
 
 def _within(name: str, value: Any) -> Iterator[tuple[str, Tensor]]:
@@ -142,11 +151,13 @@ class Noticed(NamedTuple):
         share: By how much they move, as a share of the largest.
         first: The first module in which they move.
         pooled: Whether that gave one vector for all tokens of an item.
+        given: The inputs with other hidden tokens; None where their vectors were changed.
     """
 
     share: float
     first: str
     pooled: bool
+    given: Given | None = None
 
 
 def other(x: Tensor) -> Tensor:
@@ -363,16 +374,16 @@ class Asker:
         whose name begins as that of the mask does.
         """
         before, found = self.run(padding.given), None
-        for change in self._hidden_changes(padding):
-            after = change()
+        for given in self._hidden_changes(padding):
+            after = self._with_other_vectors(padding) if given is None else self.once(given)
             noticed = None if before is None or after is None else _noticed(before, after, padding)
             if after is not None and not noticed:
                 return None
-            found = found or noticed
+            found = found or (noticed and noticed._replace(given=given))
         return found
 
-    def _hidden_changes(self, padding: Padding) -> Iterator[Callable[[], Answers | None]]:
-        """Ways to change what is hidden, one argument at a time; of words that are padding, their vectors."""
+    def _hidden_changes(self, padding: Padding) -> Iterator[Given | None]:
+        """Inputs in which what is hidden differs, one argument at a time; None for the vectors of padding words."""
         real, content = padding.real, padding.given.content()
         word = re.split(r"[_.\[]", padding.name)[0]
         named = {name: x for name, x in content.items() if re.split(r"[_.\[]", name)[0] == word}
@@ -385,9 +396,66 @@ class Asker:
             hidden = ~real.repeat_interleave(times, 1).view(x.shape[:2] + (1,) * (x.dim() - 2)).to(x.device)
             new = torch.where(hidden, other(x) if x.dim() > 2 else x.roll(1, 1), x)
             if not torch.equal(new, x):
-                yield functools.partial(self.once, padding.given.with_({name: new}))
+                yield padding.given.with_({name: new})
         if padding.how == "words":
-            yield functools.partial(self._with_other_vectors, padding)
+            yield None
+
+    def pair(self, promise: str, told: str, first: Given, second: Given) -> Pair | None:
+        """Two calls whose difference shows a broken promise, and lines of Python that make them.
+
+        Args:
+            promise: The check that asks for it.
+            told: What differs, and what moves.
+            first: The inputs.
+            second: The same with other tokens, in one item, from one token on, or where they are hidden.
+
+        Returns:
+            The pair; None where no line of Python makes them, or no output of the other tokens moves in the model's
+            first output.
+        """
+        set_up = [self._set(name, x) for name, x in first.tensors().items() if x is not self.given.tensors().get(name)]
+        x_of, y_of, changes, made = first.tensors(), second.tensors(), [], {}
+        where = torch.zeros((), dtype=torch.bool)
+        for name, x in x_of.items():
+            y, path = y_of[name], first.path(name)
+            if y is x or torch.equal(x, y):
+                continue
+            if path is None or x.dim() < 2 or (where.dim() and where.shape != x.shape[:2]):
+                return None
+            here = (x != y).flatten(2).any(-1) if x.dim() > 2 else x != y
+            new = 1 - x[here].flip(-1) if x.is_floating_point() else y[here]
+            made[name], where = x.clone(), where | here
+            made[name][here] = new
+            written = "1 - x[where].flip(-1)" if x.is_floating_point() else f"torch.tensor({new.tolist()})"
+            changes += [
+                f"x, where = second{path}, torch.tensor({here.long().tolist()}).bool()",
+                f"x[where] = {written}",
+            ]
+        before, after = self.run(first), self.once(first.with_(made)) if made else None
+        if None in set_up or before is None or after is None or not before.outputs or not after.outputs:
+            return None
+        out, other = before.outputs[0], after.outputs[0]
+        if out.shape[:2] != where.shape or out.shape != other.shape or out.dim() < 3:
+            return None
+        gap = (out - other).abs().flatten(2).nan_to_num().amax(-1).masked_fill(where.to(out.device), 0)
+        item, token = divmod(int(gap.argmax()), gap.size(1))
+        if float(gap.max()) <= 1e-3 * float(out.abs().nan_to_num().max()):
+            return None
+        code = "\n".join([
+            "import copy", "", "import torch", "from unmasked_doctor import called", "",
+            "asked, first = copy.deepcopy(target).eval(), copy.deepcopy(call)", *filter(None, set_up),
+            "second = copy.deepcopy(first)", *changes,
+            f"print((called(asked, second) - called(asked, first))[{item}, {token}].abs().max().item())",
+        ])  # fmt: skip
+        name = next(iter(made))
+        return Pair(promise, told, x_of[name], made[name], float(gap.max()), code)
+
+    def _set(self, name: str, x: Tensor) -> str | None:
+        """A line that passes a mask, or lengths, that the user's call has not; None where none does."""
+        path = self.given.path(name)
+        if path is None or x.is_floating_point():
+            return None
+        return f"first{path} = torch.tensor({x.tolist()}, dtype={x.dtype})"
 
     def _with_other_vectors(self, padding: Padding) -> Answers | None:
         """Run the model with other vectors of the words that are padding."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from unmasked_doctor._asker import Asker
+from unmasked_doctor._asker import Asker, Given
 from unmasked_doctor._tensors import share_moved
 
 __all__ = ["Changed", "with_other_later_tokens"]
@@ -25,12 +25,14 @@ class Changed:
         after: The same of the second.
         axis: The axis of tokens.
         tokens: How many there are.
+        given: The inputs of the second.
     """
 
     before: Mapping[str, Tensor]
     after: Mapping[str, Tensor]
     axis: int
     tokens: int
+    given: Given
 
     def at_all(self, name: str) -> bool:
         """Whether anything moved that a module gave."""
@@ -90,7 +92,8 @@ def with_other_later_tokens(asker: Asker, asked: Mapping[str, Tensor], axis: int
             name: change(x) for name, x in asked.items()
             if x.dim() > axis and x.size(axis) == tokens and not (x.is_floating_point() and x.dim() < 3)
         }  # fmt: skip
-        after = asker.run(asker.given.with_(made)) if made else None
+        given = asker.given.with_(made)
+        after = asker.run(given) if made else None
         if before is not None and after is not None:
-            return Changed(before.named(), after.named(), axis, tokens)
+            return Changed(before.named(), after.named(), axis, tokens, given)
     return None

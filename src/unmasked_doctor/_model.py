@@ -93,7 +93,8 @@ def diagnose_model(
     else:
         raise TypeError(f"inputs is {with_article(inputs)}; pass a tensor, a tuple, or a dict of keyword arguments")
     with _modes.elsewhere() as default:
-        asker = Asker(model, dict(uncompiled_module(model).named_modules()), Given.of(model, args, kwargs), default)
+        given = Given.of(model, args, kwargs, bare=isinstance(inputs, Tensor))
+        asker = Asker(model, dict(uncompiled_module(model).named_modules()), given, default)
         apart = Apart(asker, batch_first)
         try:
             run = hear_model(model, args, kwargs, default, apart.axis)
@@ -159,7 +160,9 @@ class _Examination(AskedForPadding):
             if reasons:
                 self.findings = [each for each in self.findings if each is not promise and each not in reasons]
                 shown = f"{promise.told}: {promise.evidence}"
-                self.findings += [replace(each, check=promise.check, step="", evidence=shown) for each in reasons]
+                self.findings += [
+                    replace(each, check=promise.check, step="", evidence=shown, pair=promise.pair) for each in reasons
+                ]
                 steps = [each for each in steps if each not in reasons]
             elif not own and any(each.check in _BY_LAYERS and each not in promises for each in self.findings):
                 self.findings.remove(promise)  # by what was named already
@@ -229,8 +232,11 @@ class _Examination(AskedForPadding):
             )
             text = "what one item gives depends on the others"
             cause = "batch-first-forgotten" if self.apart.mistaken else None
-            self.find(self.near(self.apart.first), check, cause, text, f"{evidence} of the largest, first in "
-                      f"{self.apart.first!r}", how="followed")  # fmt: skip
+            evidence += f" of the largest, first in {self.apart.first!r}"
+            changed = self.asker.changed(self.asker.given, self.apart.axis, self.apart.at)
+            told = "two calls differ in one item alone, and the output of another item moves"
+            pair = None if changed is None else self.asker.pair(check, told, self.asker.given, changed)
+            self.find(self.near(self.apart.first), check, cause, text, evidence, how="followed", pair=pair)
         elif not self.apart.known:
             self.open.append(Open(check, "outputs with an axis of items, the same from call to call"))
 
@@ -444,7 +450,10 @@ class _Examination(AskedForPadding):
         read = seen is not None and any(
             moved == f"{seen.name}.{name}" for reads in seen.wires.reads.values() for name, _ in reads
         )  # what it reads moved already
-        self.note(Finding(FUTURE, cause, text, evidence, how="followed", where="" if read else self.beside(moved)))
+        told = f"two calls differ from token {tokens // 2} on, and the output of an earlier token moves"
+        pair = self.asker.pair(FUTURE, told, self.asker.given, changed.given)
+        where = "" if read else self.beside(moved)
+        self.note(Finding(FUTURE, cause, text, evidence, how="followed", where=where, pair=pair))
         return True
 
     def starts_causal(self, changed: Changed) -> bool:

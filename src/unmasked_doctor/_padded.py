@@ -11,7 +11,7 @@ from unmasked_doctor._asker import Noticed, Padding
 from unmasked_doctor._examined import PADDED, Examined
 from unmasked_doctor._listen.calls import Call
 from unmasked_doctor._model_run import ModelRun
-from unmasked_doctor._report import Finding, Open
+from unmasked_doctor._report import Finding, Open, Pair
 from unmasked_doctor._unlike import Seen
 
 __all__ = ["AskedForPadding"]
@@ -47,9 +47,13 @@ class AskedForPadding(Examined):
             named = name in self.asker.given.tensors() or re.match("(key_)?(attention|pad)", name)
             if padding.how == "words":
                 return  # which need not be padding
-            if named and self.asker.sees(padding):
-                text = f"no layer hides what {name} says is padding"
-                self.find(None, PADDED, "padding-ignored", text, "the weights of padded tokens are not zero")
+            sees = self.asker.sees(padding) if named else None
+            if sees:
+                text, evidence = (
+                    f"no layer hides what {name} says is padding",
+                    "the weights of padded tokens are not zero",
+                )
+                self.find(None, PADDED, "padding-ignored", text, evidence, pair=self.shown(padding, sees))
             elif "padding is hidden" not in self.passed:
                 self.open.append(Open("padding is hidden", f"an argument that hides tokens: {name} hides none"))
         else:
@@ -66,6 +70,11 @@ class AskedForPadding(Examined):
         if count < max(len(calls), 1):
             self.all_padding(padding)
 
+    def shown(self, padding: Padding, noticed: Noticed) -> Pair | None:
+        """Two calls that differ in hidden tokens alone, where such calls were noticed."""
+        told = f"two calls differ only in tokens that {padding.name} hides, and the output of a real token moves"
+        return None if noticed.given is None else self.asker.pair(PADDED, told, padding.given, noticed.given)
+
     def reaching(self, padding: Padding, calls: list[tuple[Seen, Call, bool]], noticed: Noticed) -> None:
         """Name the calls that look at padding, which reaches outputs; or else the module by which it does."""
         said = "the words that other layers hide" if padding.how == "words" else f"what {padding.name} hides"
@@ -79,7 +88,9 @@ class AskedForPadding(Examined):
                 self.open.append(Open(PADDED, f"all that mixes tokens to be heard: {text}, {evidence}"))
             else:
                 step = "" if noticed.pooled else "layout"  # convolutions look at neighbors, by design
-                self.note(Finding(PADDED, None, text, evidence, how="followed", where=self.beside(module), step=step))
+                pair = None if step else self.shown(padding, noticed)
+                where = self.beside(module)
+                self.note(Finding(PADDED, None, text, evidence, how="followed", where=where, step=step, pair=pair))
         if first is not None:  # what the others look at may have come from there
             looking = [each for each in looking if each[0].kin == first.kin] or looking
         if padding.how == "made":  # another argument may hide tokens from calls of another kind
@@ -90,7 +101,7 @@ class AskedForPadding(Examined):
             only = not bool(shown[padding.real.to(shown.device)[:, None].expand_as(shown)].any())
             cause = "mask-polarity" if only else "padding-ignored"
             text = f"it attends to {said}" + (" alone" if only else "")
-            self.find(seen, PADDED, cause, text, evidence, how="followed")
+            self.find(seen, PADDED, cause, text, evidence, how="followed", pair=self.shown(padding, noticed))
             self.looks.add(seen.name)
 
     def beside(self, name: str) -> str:

@@ -1,5 +1,7 @@
 """Whole models: what is promised is asked by inputs that differ in one thing; a layer is compared with its likes."""
 
+import contextlib
+import io
 from collections.abc import Callable
 from typing import Any
 
@@ -413,3 +415,44 @@ def test_a_mask_that_is_not_passed_and_is_of_another_input_accuses_nobody() -> N
     report = diagnose_model(Hearing(), IDS)
     assert not report.named, report.text()
     assert "padding is hidden" in [each.check for each in report.inconclusive]
+
+
+class Slipping(nn.Module):
+    """Words, and a layer of attention that keeps its promises, but for one."""
+
+    def __init__(self, slip: str, *, causal: bool) -> None:
+        super().__init__()
+        self.words, self.read = nn.Embedding(30, 12), nn.Linear(12, 30)
+        self.attention = nn.ModuleList(nn.MultiheadAttention(12, 3, batch_first=True) for _ in range(3))
+        self.slip, self.causal = slip, causal
+
+    def forward(self, ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
+        x = self.words(ids)
+        later = torch.ones(ids.size(1), ids.size(1), dtype=torch.bool).triu(1)
+        padded = None if attention_mask is None else ~attention_mask.bool()
+        for n, layer in enumerate(self.attention):
+            hidden = None if not self.causal or (n == 1 and self.slip == "later") else later
+            padding = None if n == 1 and self.slip == "padding" else padded
+            x = x + layer(x, x, x, attn_mask=hidden, key_padding_mask=padding, need_weights=False)[0]
+            x = x + x.mean(0, keepdim=True) if n == 1 and self.slip == "items" else x
+        y: Tensor = self.read(x)
+        return y
+
+
+@pytest.mark.parametrize("slip", ["later", "padding", "items"])
+@pytest.mark.parametrize("form", ["tensor", "tuple", "dict"])
+def test_what_breaks_a_promise_of_a_model_has_lines_that_run(slip: str, form: str) -> None:
+    torch.manual_seed(3)
+    ids, mask = torch.randint(1, 30, (2, 7)), torch.ones(2, 7, dtype=torch.long)
+    mask[1, 5:] = 0
+    forms = {"tensor": ids, "tuple": (ids, mask), "dict": {"ids": ids, "attention_mask": mask}}
+    target = Slipping(slip, causal=slip != "padding").double()
+    call = forms["tuple" if (form, slip) == ("tensor", "padding") else form]
+    shown = [each for each in diagnose_model(target, call, causal=slip == "later" or None).findings if each.pair]
+    assert shown
+    for each in shown:
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            exec(each.show(), {"target": target, "call": call})
+        assert each.pair is not None
+        assert float(printed.getvalue()) == pytest.approx(each.pair.difference, rel=1e-6)
