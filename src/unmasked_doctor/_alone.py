@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from unmasked_doctor._report import Finding, Standing
 from unmasked_doctor._unlike import Seen
 
-__all__ = ["NAMED", "alone"]
+__all__ = ["NAMED", "alone", "scaled"]
 
 # The last part of a module's name, such as `q_proj` or `to_v`, and the role that it says.
 NAMED = re.compile(
@@ -79,6 +79,23 @@ def alone(seen: Seen, *, backward: bool = False) -> Iterator[Finding]:
     for holds, step, check, cause, text, evidence, how in rows if seen.finite else ():
         if holds:
             yield Finding(check, cause, text, evidence, how=how, where=seen.name, step=step)
+
+
+def scaled(seen: Seen) -> Iterator[Finding]:
+    """Find scores that are divided by another number than the root of head_dim, where no norm comes between.
+
+    Args:
+        seen: The call, of a module by itself: what the layers of a model have in common is its design.
+    """
+    scale, (heads, _, dim) = seen.scale, seen.call.query.shape[1:]
+    normed = any(turn.kind == "other" for turn in seen.wires.turns.values())
+    if scale is None or not seen.finite or normed or len(seen.wires.reads) < 3 or abs(scale * dim**0.5 - 1) < 1e-3:
+        return
+    cause = "missing-scale" if abs(scale - 1) < 1e-3 else "wrong-d-in-scale"
+    by = f"1/sqrt({heads * dim})" if abs(scale * (heads * dim) ** 0.5 - 1) < 1e-3 else f"{scale:g}"
+    text = "its scores are not scaled" if cause == "missing-scale" else f"its scores are scaled by {by}"
+    yield Finding("scale", cause, f"{text}, not by 1/sqrt({dim})", "seen in what its own forward pass multiplies",
+                  how="followed", where=seen.name, step="scale")  # fmt: skip
 
 
 def _misnamed(seen: Seen) -> str:

@@ -17,6 +17,7 @@ from unmasked_doctor._alone import NAMED, alone
 from unmasked_doctor._apart import Apart
 from unmasked_doctor._ask.promises import BREAK, NUMBERS
 from unmasked_doctor._asker import Asker, Given, other
+from unmasked_doctor._defaults import emptied
 from unmasked_doctor._examined import PADDED
 from unmasked_doctor._later import Changed, with_other_later_tokens
 from unmasked_doctor._mixers import mixers
@@ -282,6 +283,13 @@ class _Examination(AskedForPadding):
         if before is not None and before.outputs and not self.asker.still(self.asker.given, before):
             text = "the same call gives something else again, in evaluation: it draws, or keeps something"
             self.find(None, ALIKE, None, text, "called twice, with other calls in between", how="followed")
+            return
+        other = self.asker.changed(self.asker.given, self.apart.axis, 0)
+        after = None if other is None else self.asker.once(other)
+        with emptied(self.model) as kept:
+            if kept and other is not None and after is not None and not self.asker.still(other, after):
+                text = "a default argument keeps tensors of an earlier call, and they change what a call gives"
+                self.find(None, ALIKE, None, text, "called with it as it was, and with it empty", how="followed")
 
     def stale(self) -> None:
         """Find the layer of integer weights whose queries, keys or values are far larger or smaller than its likes'."""

@@ -222,6 +222,81 @@ class Segments(Heads):
 
 PLACES = torch.arange(TOKENS)
 IDS = torch.tensor([[5, 9, 7, 2, 8, 3, 6], [4, 8, 5, 9, 1, 1, 1]])
+
+
+class Offset(Heads):
+    """Places counted from an offset; the slip keeps those of the first one."""
+
+    def __init__(self, slip: bool) -> None:
+        super().__init__(slip)
+        self.kept: dict[int, Tensor] = {}
+
+    def forward(self, x: Tensor, offset: int = 0) -> Tensor:
+        places = torch.arange(offset, offset + x.size(1)).to(x.dtype)
+        if self.slip:
+            places = self.kept.setdefault(x.size(1), places)
+        return self.merge(*self.split(x + places[:, None].sin()))
+
+
+class Absolute(Offset):
+    """The slip counts from nothing, whatever the offset says."""
+
+    def forward(self, x: Tensor, offset: int = 0) -> Tensor:
+        places = torch.arange(x.size(1)).to(x.dtype) + (0 if self.slip else offset)
+        return self.merge(*self.split(x + places[:, None].sin()))
+
+
+SHARED: dict[int, Tensor] = {}
+
+
+class Default(Heads):
+    """The slip keeps in a default argument what the first call gave."""
+
+    def forward(self, x: Tensor, shared: dict[int, Tensor] = SHARED) -> Tensor:
+        q, k, v = self.split(x)
+        return self.merge(q, shared.setdefault(x.size(1), k) if self.slip else k, v)
+
+
+class Grid(Heads):
+    """A bias for each offset of two tokens in a grid of 2 x 4; the slip multiplies rows by too little."""
+
+    def __init__(self, slip: bool) -> None:
+        super().__init__(slip)
+        self.table = nn.Parameter(torch.randn(3 * 7, HEADS))
+
+    def forward(self, x: Tensor) -> Tensor:
+        places = torch.cartesian_prod(torch.arange(2), torch.arange(4))
+        rows, columns = (places[:, None] - places + torch.tensor([1, 3])).unbind(-1)
+        bias = self.table[rows * (3 if self.slip else 7) + columns].permute(2, 0, 1)
+        return self.merge(*self.split(x), bias)
+
+
+class Normed(Heads):
+    """Queries and keys are normalized; the slip normalizes keys and values."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = self.split(x)
+        normed = nn.functional.normalize
+        return (
+            self.merge(q, normed(k, dim=-1), normed(v, dim=-1))
+            if self.slip
+            else self.merge(normed(q, dim=-1), normed(k, dim=-1), v)
+        )
+
+
+class Appended(Heads):
+    """A token of its own is appended, and dropped again; the slip scales by the features of all heads."""
+
+    def __init__(self, slip: bool) -> None:
+        super().__init__(slip)
+        self.token = nn.Parameter(torch.randn(1, 1, WIDTH))
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        q, k, v = self.split(torch.cat([x, self.token.expand(len(x), 1, WIDTH)], 1))
+        output = self.merge(q / HEADS**0.5 if self.slip else q, k, v)
+        return output[:, :-1], output[:, -1]
+
+
 PADDED = torch.tensor([[0] * TOKENS, [0, 0, 0, 0, 1, 1, 1]]).bool()
 CASES: list[tuple[type[nn.Module], Callable[[], Any], dict[str, Any], str]] = [
     (Rotary, lambda: (drawn(2, TOKENS, WIDTH),), {"num_heads": HEADS, "causal": True}, "turned alike at every place"),
@@ -260,6 +335,12 @@ CASES: list[tuple[type[nn.Module], Callable[[], Any], dict[str, Any], str]] = [
         "something is kept from call to call",
     ),
     (Marked, lambda: (drawn(2, TOKENS, WIDTH), (~PADDED).long()), {}, "tokenizers mark what is a token with 1"),
+    (Offset, lambda: (drawn(2, TOKENS, WIDTH), 3), {}, "something is kept from call to call"),
+    (Absolute, lambda: (drawn(2, TOKENS, WIDTH), {"offset": 3}), {}, "no output depends on offset"),
+    (Default, lambda: (drawn(2, TOKENS, WIDTH),), {}, "something is kept from call to call"),
+    (Grid, lambda: (drawn(2, 8, WIDTH),), {}, "pairs of tokens at different offsets share rows of table"),
+    (Normed, lambda: (drawn(2, TOKENS, WIDTH),), {}, "keys and values are normalized, and queries are not"),
+    (Appended, lambda: (drawn(2, TOKENS, WIDTH),), {"causal": False}, f"its scores are scaled by 1/sqrt({WIDTH})"),
 ]  # fmt: skip
 
 

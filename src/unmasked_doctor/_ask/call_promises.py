@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterator
 
@@ -13,6 +14,7 @@ from unmasked_doctor._ask.hidings import Hiding, Reach, hidings
 from unmasked_doctor._ask.leaves import is_mask, mirrored, padding_id
 from unmasked_doctor._ask.promises import ALONE, CACHE, FUTURE, HIDDEN, MASK, NUMBERS, ORDER
 from unmasked_doctor._ask.user_call import UserCall
+from unmasked_doctor._defaults import emptied
 from unmasked_doctor._form import Leaf
 from unmasked_doctor._report import Finding, Given, Open, Outcome, Passed
 from unmasked_doctor._subject import STILL, brief
@@ -21,6 +23,7 @@ from unmasked_doctor._words import HIDES, LENGTHS
 
 __all__ = ["promises"]
 
+_PLACE = re.compile(r"(?i)start|offset|(^|_)pos|past|shift")
 _SAYS_PADDING = re.compile(r"(?i)pad|valid|exist|alive|real|observed|length|lens?$")
 _SAYS_HIDDEN = re.compile(r"(?i)pad|blocked|ignore|banned")
 _SAYS_SHOWN = re.compile(r"(?i)valid|exist|real|alive|observed|keep|visible|allowed")
@@ -382,20 +385,28 @@ def _kept(asked: UserCall) -> Iterator[Outcome]:
         rows = asked.rows(n)
         if n not in asked.content and rows is not None:
             turned[n] = x.roll(1, rows)
-    used = asked.fresh()
+    used = asked.fresh()[0]
     try:
         first = used(asked.given)[0]
         second = used(turned)[0]
-        again, fresh = used(asked.given)[0], asked.fresh()(turned)[0]
+        again, fresh = used(asked.given)[0], asked.fresh()[0](turned)[0]
     except Exception as error:  # a mask that it refuses
         yield Open(check, f"a target that takes the masks of its items in another order: {brief(error)}")
         return
     pairs = [(first, again), (second, fresh)]
-    for other in _other_lengths(asked):
+    for form in asked.numbered.values():
+        with contextlib.suppress(Exception):  # a number that it refuses
+            after, other = asked.fresh(form)
+            other(asked.given)
+            pairs.append((first, after(asked.given)[0]))
+    with emptied(asked.target) as kept:
+        if kept:
+            pairs.append((second, asked.fresh()[0](turned)[0]))
+    for tensors in _other_lengths(asked):
         try:
-            pairs.append((used(other)[0], asked.fresh()(other)[0]))
+            pairs.append((used(tensors)[0], asked.fresh()[0](tensors)[0]))
         except Exception:  # built for its own length: asked fresh it would raise, too
-            used = asked.fresh()
+            used = asked.fresh()[0]
     apart = [float(gaps(x, y).max()) if x.shape == y.shape else torch.inf for x, y in pairs if x.numel()]
     if max(apart, default=0.0) > asked.share:
         text = "what a call gives depends on the calls before it: something is kept from call to call"
@@ -461,6 +472,12 @@ def _unused(asked: UserCall) -> Iterator[Outcome]:
                 evidence = asked.evidence(f"the other way round {what} moves nothing")
                 yield Finding("every argument counts", None, f"no output depends on {what}", evidence, step="inputs")
                 break
+    for name, form in asked.numbered.items():
+        with contextlib.suppress(Exception):  # a number that it refuses
+            after = asked.fresh(form)[1](asked.given)
+            if _PLACE.search(name) and all(map(torch.equal, asked.before, after)):
+                evidence = asked.evidence(f"with {name} one larger, nothing moves")
+                yield Finding("every argument counts", None, f"no output depends on {name}", evidence, step="inputs")
 
 
 def _deaf(asked: UserCall, padded: Tensor) -> Iterator[Outcome]:

@@ -77,8 +77,21 @@ def _unread(subject: Subject, grads: Mapping[str, Tensor | None]) -> Iterator[Ou
         told = f"only {count} of {len(gradient)} rows of {name} are ever read"
         if count == 1 < len(rows) - 1 or (subject.fixed and 0 < count < len(rows) and not rows[:count].all()):
             yield Finding(GRADIENTS, None, told, subject.sized("the others get no gradient"), step="parameters")
+        elif subject.fixed and 0 < count < len(rows) and _is_of_grid(len(rows), subject.fixed):
+            text = f"pairs of tokens at different offsets share rows of {name}: {told}"
+            evidence = subject.sized(
+                f"a row for each offset of {subject.fixed} tokens in a grid, and the others unread"
+            )
+            yield Finding(GRADIENTS, None, text, evidence, step="bias")
         elif subject.fixed and 0 < count < len(rows):  # the first ones, of a table for more tokens
             yield Open(GRADIENTS, f"whether it is right that {told}")
+
+
+def _is_of_grid(rows: int, tokens: int) -> bool:
+    """Whether a table has a row for each offset of two tokens in a grid of so many, of two or three axes."""
+    sizes = [n for n in range(1, tokens + 1) if tokens % n == 0]
+    grids = [(a, b, tokens // a // b) for a in sizes for b in sizes if tokens % (a * b) == 0]
+    return any((2 * a - 1) * (2 * b - 1) * (2 * c - 1) == rows for a, b, c in grids if max(a, b, c) < tokens)
 
 
 def _lost(subject: Subject, grads: Mapping[str, Tensor | None]) -> Iterator[Outcome]:

@@ -34,7 +34,7 @@ from unmasked_doctor._ask.leaves import (
 from unmasked_doctor._ask.promises import prepared
 from unmasked_doctor._asker import evaluated
 from unmasked_doctor._call import bound, parameters_of, paths, shapes_of
-from unmasked_doctor._form import Leaf, mapped
+from unmasked_doctor._form import Form, Leaf, mapped
 from unmasked_doctor._report import Pair
 from unmasked_doctor._tensors import floats, gaps
 
@@ -103,9 +103,26 @@ class UserCall:
             return run
         raise ValueError(f"{type(self.target).__name__} returns no floating tensor, of which something could be asked")
 
-    def fresh(self) -> Callable[..., list[Tensor]]:
-        """Another copy, that was never called."""
-        return self._of(self._make())
+    def fresh(self, *forms: Form) -> list[Callable[..., list[Tensor]]]:
+        """Another copy, that was never called: to be called as the user does, and then in other forms."""
+        made = self._make()
+        return [self._of(made, form) for form in (self.form, *forms)]
+
+    @cached_property
+    def numbered(self) -> dict[str, Form]:
+        """For each plain whole number of the call, such as an offset, the form in which it is one larger."""
+
+        def isinteger(value: Any) -> bool:
+            return isinstance(value, int) and not isinstance(value, bool)
+
+        form, found = self.form, {}
+        for n, (name, value) in enumerate(zip(parameters_of(self.target), form.args, strict=False)):
+            if isinteger(value):
+                found[name] = replace(form, args=(*form.args[:n], value + 1, *form.args[n + 1 :]))
+        for name, value in form.kwargs.items():
+            if isinteger(value):
+                found[name] = replace(form, kwargs={**form.kwargs, name: value + 1})
+        return found
 
     def _makers(self) -> Iterator[Callable[[], Any]]:
         """Ways to copy the target, the most exact first: with parameters drawn anew, or as it is."""
@@ -126,7 +143,8 @@ class UserCall:
         """Where PyTorch makes tensors if nobody says where, while the target runs."""
         return contextlib.nullcontext() if self.default is None else self.default
 
-    def _of(self, target: Any) -> Callable[..., list[Tensor]]:
+    def _of(self, target: Any, form: Form | None = None) -> Callable[..., list[Tensor]]:
+        form = form or self.form
         held = [*target.parameters(), *target.buffers()] if isinstance(target, nn.Module) else []
         device = next((x.device for x in held), torch.device("cpu"))
 
@@ -136,8 +154,8 @@ class UserCall:
             def made(_: Leaf) -> Tensor:
                 return self._cast(next(rest).clone().to(device))
 
-            args = tuple(mapped(value, made, copied=True) for value in self.form.args)
-            kwargs = {name: mapped(value, made, copied=True) for name, value in self.form.kwargs.items()}
+            args = tuple(mapped(value, made, copied=True) for value in form.args)
+            kwargs = {name: mapped(value, made, copied=True) for name, value in form.kwargs.items()}
             with torch.no_grad(), _generators.forked(), self._elsewhere():
                 torch.manual_seed(seed)
                 return [x.detach().to("cpu", torch.float64) for x in floats(target(*args, **kwargs))]

@@ -125,6 +125,11 @@ def _norms(made: Made) -> Iterator[Outcome]:
             yield view.wrong("norms", None, "queries and keys are normalized over the heads, not over the features")
             return
         if normed(same) or (len(x) < wide <= 520 and normed(view.run(view.case(wide, same=True)))):
+            value = same.call.value[:, :, 0]
+            latent = torch.equal(value, same.call.key[:, :, 0])  # of which both are made, behind and before
+            if made.affine["query"] and not made.affine["value"] and not latent and _on_ellipsoid(value):
+                yield view.wrong("norms", None, "keys and values are normalized, and queries are not")
+                return
             yield Given("norms of queries and keys")
         elif normed(view.run(changed(same.case, lambda x: 1e4 * x))):
             text = "the norm of queries and keys has so large an epsilon that it does not normalize"
