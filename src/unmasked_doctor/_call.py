@@ -217,7 +217,7 @@ def understood(
         query, key = reading.leaf("query"), reading.leaf("key")
         assert query is not None
         tokens = _count(query)
-        if _holds(run, reading, (3, tokens, _count(key) if key else tokens)):
+        if tokens > 1 and _holds(run, reading, (3, tokens, _count(key) if key else tokens)):
             settled, options = _told(run, reading)
             return settled, options | {"tokens": tokens}
     return (

@@ -16,7 +16,7 @@ from unmasked._private import uncompiled_module
 from unmasked_doctor._alone import NAMED, alone
 from unmasked_doctor._apart import Apart
 from unmasked_doctor._ask.promises import BREAK, NUMBERS
-from unmasked_doctor._asker import Asker, Given, other
+from unmasked_doctor._asker import Answers, Asker, Given, other
 from unmasked_doctor._defaults import emptied
 from unmasked_doctor._examined import PADDED
 from unmasked_doctor._later import Changed, with_other_later_tokens
@@ -28,6 +28,7 @@ from unmasked_doctor._report import Finding, Layer, ModelReport, Open
 from unmasked_doctor._subject import brief
 from unmasked_doctor._target import with_article
 from unmasked_doctor._unlike import FACTS, TURNED_ALIKE, Seen, may_be_a_mistake, odd_ones, step_of, tiled
+from unmasked_doctor._words import HIDES
 
 __all__ = ["diagnose_model"]
 
@@ -109,6 +110,11 @@ def _other_items(x: Tensor) -> Tensor:
     return other(x) if x.is_floating_point() else x.roll(1, 0)
 
 
+def _equal(before: Answers, after: Answers) -> bool:
+    """Whether two runs gave the same outputs."""
+    return all(x.shape == y.shape and torch.equal(x, y) for x, y in zip(before.outputs, after.outputs, strict=True))
+
+
 class _Examination(AskedForPadding):
     """One examination of a model: each method asks one question, and notes what it finds, passes or leaves open."""
 
@@ -128,6 +134,7 @@ class _Examination(AskedForPadding):
         self.items()
         self.numbers()
         self.unnoticed()
+        self.unread_masks()
         self.repeatable()
         self.unheard()
         self.mixing()
@@ -271,11 +278,24 @@ class _Examination(AskedForPadding):
             after = None if torch.equal(new, x) else self.asker.once(self.asker.given.with_({name: new}))
             if before is None or after is None or not before.outputs:
                 continue
-            if all(
-                y.shape == z.shape and torch.equal(y, z) for y, z in zip(before.outputs, after.outputs, strict=True)
-            ):
+            if _equal(before, after):
                 text = f"no output notices {name}"
                 self.find(None, "every argument counts", None, text, "other tokens in it move nothing", step="inputs")
+
+    def unread_masks(self) -> None:
+        """Find a mask that hides some tokens, and that no output notices."""
+        before = self.asker.run(self.asker.given)
+        asked = any(each.check == PADDED for each in self.findings)  # then it was named
+        for name, x in self.asker.given.tensors().items() if before is not None and not asked else ():
+            values = set(x.unique().tolist()) if HIDES.search(name) and x.dim() > 1 else set()
+            if values != {0, 1} or name in self.asker.given.content():
+                continue
+            after = self.asker.once(self.asker.given.with_({name: (x == 0).to(x.dtype)}))
+            if before is None or after is None or not before.outputs:
+                continue
+            if _equal(before, after):
+                text = f"no output notices {name}"
+                self.find(None, "every argument counts", None, text, "the mask turned moves nothing", step="inputs")
 
     def repeatable(self) -> None:
         """Call it again, after all the other calls, and ask whether it gives the same."""

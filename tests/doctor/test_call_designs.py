@@ -297,6 +297,61 @@ class Appended(Heads):
         return output[:, :-1], output[:, -1]
 
 
+class Videos(Heads):
+    """Rows are frames of videos, one after another; the slip repeats a video's context in another order."""
+
+    def forward(self, frames: Tensor, context: Tensor, num_frames: int) -> Tensor:
+        each = context.repeat(num_frames, 1, 1) if self.slip else context.repeat_interleave(num_frames, 0)
+        mean = frames.unflatten(0, (-1, num_frames)).mean(1).repeat_interleave(num_frames, 0)
+        (q, _, _), (_, k, v) = self.split(frames + mean), self.split(each)
+        return self.merge(q, k, v)
+
+
+class Borders(Heads):
+    """Sequences in one axis, by their borders; the slip multiplies scores instead of hiding them."""
+
+    def forward(self, x: Tensor, borders: list[int]) -> Tensor:
+        which = torch.bucketize(torch.arange(len(x)), torch.tensor(borders[1:]), right=True)
+        apart = which[:, None] != which
+        q, k, v = (y.transpose(1, 2) for y in self.split(x[None]))
+        scores = q @ k.mT / math.sqrt(DIM)
+        scores = scores * torch.where(apart, -1e6, 1.0) if self.slip else scores.masked_fill(apart, -math.inf)
+        output: Tensor = self.out((scores.softmax(-1) @ v).transpose(1, 2).flatten(2))[0]
+        return output
+
+
+class Filled(Heads):
+    """Sequences in one axis, filled up to the longest; the slip lets what fills them count."""
+
+    def forward(self, x: Tensor, cu_seqlens: Tensor) -> Tensor:
+        rows = x.split(torch.diff(cu_seqlens).tolist())
+        full = nn.utils.rnn.pad_sequence([*rows], batch_first=True)
+        real = torch.arange(full.size(1)) < torch.diff(cu_seqlens)[:, None]
+        q, k, v = (y * real[..., None, None] for y in self.split(full))
+        return self.merge(q, k, v, 0.0 if self.slip else (~real)[:, None, None] * -1e9)[real]
+
+
+class Page(Heads):
+    """Turned by rows and columns of a grid; the slip forgets the columns."""
+
+    def forward(self, x: Tensor, grid: tuple[int, int]) -> Tensor:
+        rows = torch.arange(grid[0]).repeat_interleave(grid[1]) * 1.0
+        columns = torch.arange(grid[1]).repeat(grid[0]) * (0.0 if self.slip else 7.0)
+        q, k, v = self.split(x)
+        return self.merge(turned(q, rows + columns), turned(k, rows + columns), v)
+
+
+class Neighbors(Heads):
+    """A node reads its neighbors; the slip lets the graphs' masks fall on the heads, where there are as many."""
+
+    def forward(self, x: Tensor, adj: Tensor) -> Tensor:
+        hidden = torch.where(adj, 0.0, -1e9)
+        return self.merge(*self.split(x), hidden if self.slip else hidden[:, None])
+
+
+ADJACENT = torch.eye(TOKENS).bool() | torch.rand(HEADS, TOKENS, TOKENS, generator=torch.Generator().manual_seed(2)).gt(
+    0.6
+)
 PADDED = torch.tensor([[0] * TOKENS, [0, 0, 0, 0, 1, 1, 1]]).bool()
 CASES: list[tuple[type[nn.Module], Callable[[], Any], dict[str, Any], str]] = [
     (Rotary, lambda: (drawn(2, TOKENS, WIDTH),), {"num_heads": HEADS, "causal": True}, "turned alike at every place"),
@@ -341,6 +396,11 @@ CASES: list[tuple[type[nn.Module], Callable[[], Any], dict[str, Any], str]] = [
     (Grid, lambda: (drawn(2, 8, WIDTH),), {}, "pairs of tokens at different offsets share rows of table"),
     (Normed, lambda: (drawn(2, TOKENS, WIDTH),), {}, "keys and values are normalized, and queries are not"),
     (Appended, lambda: (drawn(2, TOKENS, WIDTH),), {"causal": False}, f"its scores are scaled by 1/sqrt({WIDTH})"),
+    (Videos, lambda: (drawn(6, 5, WIDTH), drawn(2, 4, WIDTH), 3), {"causal": False}, "num_frames says which rows"),
+    (Borders, lambda: (drawn(9, WIDTH), [0, 4, 7, 9]), {"causal": False}, "borders says which rows belong"),
+    (Filled, lambda: (drawn(9, WIDTH), torch.tensor([0, 4, 7, 9])), {"causal": False}, "gives something else without"),
+    (Page, lambda: (drawn(2, 12, WIDTH), (3, 4)), {"causal": False}, "places along axis 1 of grid count for nothing"),
+    (Neighbors, lambda: (drawn(HEADS, TOKENS, WIDTH), ADJACENT), {"causal": False}, "what adj hides is seen"),
 ]  # fmt: skip
 
 
@@ -479,3 +539,37 @@ def test_names_go_where_any_name_is_taken() -> None:
 
     torch.manual_seed(7)
     assert diagnose(Open(), (drawn(2, TOKENS, WIDTH), {"mask": None, "output_attentions": True})).ok
+
+
+def test_one_query_is_a_call_like_any_other() -> None:
+    class Pool(Heads):
+        def forward(self, x: Tensor, context: Tensor) -> Tensor:
+            (q, _, _), (_, k, v) = self.split(x), self.split(context)
+            return self.merge(q, k, v)
+
+    torch.manual_seed(7)
+    report = diagnose(Pool(), (drawn(2, 1, WIDTH), drawn(2, 6, WIDTH)), causal=False)
+    assert not report.named, report
+    assert "batch items independent" in report.passed
+
+
+def test_an_adjacency_that_a_dense_layer_ignores_hides_nothing() -> None:
+    class Dense(Heads):
+        def forward(self, x: Tensor, adj: Tensor) -> Tensor:
+            return self.merge(*self.split(x)) + adj.to(x.dtype) @ x
+
+    torch.manual_seed(7)
+    assert diagnose(Dense(), (drawn(2, TOKENS, WIDTH), ADJACENT[:2]), causal=False).ok
+
+
+def test_a_mask_that_hides_and_changes_nothing_in_a_model_is_named() -> None:
+    class Reads(Heads):
+        def forward(self, x: Tensor, image_mask: Tensor) -> Tensor:
+            hidden = image_mask[:, None].logical_not() * -1e9
+            return self.merge(*self.split(x), 0.0 if self.slip else hidden)
+
+    torch.manual_seed(7)
+    call = (drawn(2, TOKENS, WIDTH), ADJACENT[:2])
+    assert not diagnose_model(Reads(), call).named
+    told = [each.told for each in diagnose_model(Reads(slip=True), call).differences]
+    assert told == ["no output notices image_mask"]

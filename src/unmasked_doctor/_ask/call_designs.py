@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,6 +13,7 @@ from torch import Tensor
 from unmasked._private import DispatchMode
 from unmasked_doctor._ask.leaves import is_mask
 from unmasked_doctor._ask.user_call import UserCall
+from unmasked_doctor._call import parameters_of
 from unmasked_doctor._form import Leaf
 from unmasked_doctor._listen.hear import Event, heard
 from unmasked_doctor._report import Finding, Outcome
@@ -30,6 +32,7 @@ def designs(asked: UserCall) -> Iterator[Outcome]:
     yield from _memory_boundary(asked)
     yield from _scores_of_a_third_token(asked)
     yield from _image(asked)
+    yield from _grid_axes(asked)
 
 
 # Positions
@@ -207,6 +210,34 @@ def _scores(asked: UserCall, tensors: list[Tensor], size: int) -> list[Tensor]:
 
 
 # Images
+
+
+def _grid_axes(asked: UserCall) -> Iterator[Outcome]:
+    """Find an axis of the grid that tokens lie in, by what is passed, whose places alone count for nothing."""
+    axis, placed = asked.of_tokens, asked.placed
+    passed = [*zip(parameters_of(asked.target), asked.form.args, strict=False), *asked.form.kwargs.items()]
+    if axis is None or placed is None:
+        return
+    count = asked.leaves[asked.main].given.size(axis)
+    for name, grid in passed:
+        plain = type(grid) in (list, tuple) and len(grid) in (2, 3) and all(type(n) is int and n > 1 for n in grid)
+        if not plain or math.prod(grid) != count:
+            continue
+        lost = []
+        for along in range(len(grid)):
+            order = torch.arange(count).view(*grid).roll(1, along).flatten()
+            made = asked.given
+            for n in asked.group(asked.main):
+                made[n] = made[n].index_select(axis, order)
+            after = asked.run(made)[0]
+            if after.shape != asked.output.shape:
+                return
+            moved = float(gaps(asked.output.index_select(placed, order), after).max())
+            lost += [along] if moved <= asked.share else []
+        if 0 < len(lost) < len(grid):
+            text = f"places along axis {lost[0]} of {name} count for nothing, and those along others do"
+            evidence = asked.evidence(f"tokens rolled along it give the same outputs, rolled; {name} is {tuple(grid)}")
+            yield Finding("positions", None, text, evidence, step="positions")
 
 
 def _image(asked: UserCall) -> Iterator[Outcome]:

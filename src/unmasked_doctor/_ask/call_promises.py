@@ -13,6 +13,7 @@ from unmasked_doctor._ask.call_designs import designs
 from unmasked_doctor._ask.hidings import Hiding, Reach, hidings
 from unmasked_doctor._ask.leaves import is_mask, mirrored, padding_id
 from unmasked_doctor._ask.promises import ALONE, CACHE, FUTURE, HIDDEN, MASK, NUMBERS, ORDER
+from unmasked_doctor._ask.sequences import sequences
 from unmasked_doctor._ask.user_call import UserCall
 from unmasked_doctor._defaults import emptied
 from unmasked_doctor._form import Leaf
@@ -24,6 +25,7 @@ from unmasked_doctor._words import HIDES, LENGTHS
 __all__ = ["promises"]
 
 _PLACE = re.compile(r"(?i)start|offset|(^|_)pos|past|shift")
+_SAYS_NEIGHBORS = re.compile(r"(?i)adj|neighbou?r|connect")  # who is seen in one layer, and by another need not be
 _SAYS_PADDING = re.compile(r"(?i)pad|valid|exist|alive|real|observed|length|lens?$")
 _SAYS_HIDDEN = re.compile(r"(?i)pad|blocked|ignore|banned")
 _SAYS_SHOWN = re.compile(r"(?i)valid|exist|real|alive|observed|keep|visible|allowed")
@@ -38,6 +40,7 @@ def promises(asked: UserCall, *, causal: bool | None, positions: bool | None) ->
     yield from _longer(asked)
     yield from _elements(asked)
     yield from _items(asked)
+    yield from sequences(asked)
     if causal:
         yield from _future(asked, hidden)
     elif causal is None:
@@ -132,7 +135,8 @@ def _masks(asked: UserCall, turned: UserCall | None) -> Iterator[Outcome]:
                 of_tokens = one.leaves[reach.leaf].given.dim() == one.leaves[one.main].given.dim()
                 for ways in hidings(one, at, reach) if of_tokens else ():
                     tried += [(way, _seen(reach, way), reach, one) for way in ways if _hides_some(reach, way)]
-        named = HIDES.search(leaf.name) or LENGTHS.search(leaf.name)
+        neighbors = _SAYS_NEIGHBORS.search(leaf.name) is not None
+        named = HIDES.search(leaf.name) or LENGTHS.search(leaf.name) or neighbors
         if not tried or not (named or leaf is asked.packed or asked.is_padded(at)):
             continue
         seen_as = {(way.told, reach.leaf): 0 for way, _, reach, _ in tried}
@@ -146,6 +150,8 @@ def _masks(asked: UserCall, turned: UserCall | None) -> Iterator[Outcome]:
         way, seen, reach, one = min(
             (each for each in tried if bool(each[1].any())), key=lambda each: seen_as[each[0].told, each[2].leaf]
         )
+        if neighbors and not bool((way.hidden & ~seen).any()):
+            continue  # all that it leaves out is seen: it says something else
         item, output, token = seen.nonzero()[0].tolist()
         cause = "padding-ignored" if bool((reach.moved | ~way.hidden).all()) else None
         if not bool(_shown(reach, way).any()):  # what it hides alone is seen
@@ -162,7 +168,12 @@ def _masks(asked: UserCall, turned: UserCall | None) -> Iterator[Outcome]:
         told = f"two calls differ only in token {reach.tokens[token]}, which {leaf.name} hides, and an output moves"
         pair = asked.pair(MASK, told, changed, (item, output)) if one is asked else None
         # A mask may be for something else than hiding, such as blocks: then only its name says that it hides.
-        sure = cause is not None or leaf is asked.packed or asked.is_padded(at) or _SAYS_PADDING.search(leaf.name)
+        sure = (
+            (cause is not None and not neighbors)
+            or leaf is asked.packed
+            or asked.is_padded(at)
+            or _SAYS_PADDING.search(leaf.name)
+        )
         step, pair = ("", pair) if sure else ("mask", None)
         yield Finding(MASK, cause, text, asked.evidence(evidence), pair=pair, step=step)
 

@@ -1,0 +1,85 @@
+"""Whether sequences that lie in one axis, one after another, reach each other."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from unmasked_doctor._ask.promises import ALONE
+from unmasked_doctor._ask.user_call import UserCall
+from unmasked_doctor._call import parameters_of
+from unmasked_doctor._report import Finding, Outcome
+from unmasked_doctor._tensors import gaps
+
+__all__ = ["sequences"]
+
+# What a number is called that says how many rows belong to one item.
+_FOLDED = re.compile(r"(?i)frames|views|beams|clips|crops|images|tiles|cameras")
+
+
+def sequences(asked: UserCall) -> Iterator[Outcome]:
+    """Change one of the sequences that rows belong to, and then pass one without the others."""
+    for name, readings in _readings(asked):
+        moved = [_others_moved(asked, which) for which in readings]
+        if moved and min(moved) > asked.share:
+            text = f"{name} says which rows belong together, and they reach others"
+            evidence = asked.evidence(f"with other rows of one, the others move by {min(moved):.2g} of the largest")
+            yield Finding(ALONE, None, text, evidence)
+            return
+    if asked.packed is not None and (gap := _alone(asked, asked.packed.given)) > asked.share:
+        text = f"a sequence that {asked.packed.name} parts gives something else without the others"
+        evidence = asked.evidence(f"passed by itself, its outputs differ by {gap:.2g} of the largest")
+        yield Finding(ALONE, None, text, evidence, step="mask")
+
+
+def _readings(asked: UserCall) -> Iterator[tuple[str, list[Tensor]]]:
+    """For each plain argument that parts rows, the ways to read it: of each row, the sequence that it belongs to."""
+    rows = asked.leaves[asked.main].given.size(0)
+    passed: dict[str, Any] = dict(zip(parameters_of(asked.target), asked.form.args, strict=False))
+    for name, value in (passed | dict(asked.form.kwargs)).items():
+        if type(value) in (list, tuple) and len(value) > 2 and all(type(n) is int for n in value):
+            if value[0] == 0 and value[-1] == rows and sorted(value) == list(value):
+                yield name, [torch.bucketize(torch.arange(rows), torch.tensor(value[1:]), right=True)]
+        elif type(value) is int and 1 < value < rows and rows % value == 0 and _FOLDED.search(name):
+            yield name, [torch.arange(rows) // value, torch.arange(rows) % (rows // value)]
+
+
+def _others_moved(asked: UserCall, which: Tensor) -> float:
+    """By how much outputs move of sequences that stay as they are, where the first or the last is another."""
+    rows, count, worst = len(which), int(which.max()) + 1, 0.0
+    if asked.output.size(0) != rows:
+        return 0.0
+    for at in (0, count - 1):
+        made = asked.given
+        for n in asked.content:
+            own = which == at if len(made[n]) == rows else torch.arange(count) == at if len(made[n]) == count else None
+            if own is not None:
+                made[n] = made[n].clone()
+                made[n][own] = asked.other(n, made[n][own])
+        after = asked.run(made)[0]
+        if after.shape != asked.output.shape or bool((which == at).all()):
+            return 0.0
+        worst = max(worst, float(gaps(asked.output, after)[which != at].max()))
+    return worst
+
+
+def _alone(asked: UserCall, offsets: Tensor) -> float:
+    """By how much the outputs of a sequence differ if it is passed alone."""
+    total, worst = int(offsets[-1]), 0.0
+    for start, end in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True):
+        made = [x[start:end] if len(x) == total else x for x in asked.given]
+        made = [torch.tensor([0, end - start]).to(x) if x.equal(offsets) else x for x in made]
+        try:
+            after = asked.run(made)[0]
+        except Exception:  # what else says how long they are does not fit
+            return 0.0
+        if start == end:
+            continue
+        if len(asked.output) != total or after.shape != asked.output[start:end].shape:
+            return 0.0
+        worst = max(worst, float((asked.output[start:end] - after).abs().max() / asked.output.abs().max()))
+    return worst
