@@ -39,7 +39,7 @@ plot.grid(pictures, rows=rows, columns=columns, allowed=filled, axes=axes)
 # Step through [Figure 1](#figure-1) until the model writes *six*, and watch what is filled. Without a cache it is the
 # whole text; with one, it is a single word after the first step. Yet both write the same song.
 #
-# A chat program does not write word by word for effect: the model can choose a word only after it has read the one
+# A chat program does not write word by word for effect: such a model can choose a word only after it has read the one
 # before.
 
 # %% tags=["claims"]

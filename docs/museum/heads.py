@@ -294,7 +294,7 @@ into_items(torch.empty(B, H, N, D), 0, draw(B, N, D))
 # ## `.T` on a batch { #batch-transposed }
 #
 # `.T` transposes a matrix, but in a batch it reverses *all* axes. PyTorch warns, and the product then raises an error,
-# unless there are as many items as tokens and features.
+# unless there are as many tokens as features, and as many items or a single one.
 
 
 # %% tags=["hide-input"]

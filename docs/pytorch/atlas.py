@@ -77,7 +77,7 @@ Counts(atlas, traps=True)
 # - HunYuan's queries are normed *after* they are turned, and OLMo 2<!--~ its name --> norms all heads together.
 # - The far layers of Command R7B<!--~ its name -->, which see everything, turn nothing, nor do Llama
 #   4's<!--~ its name -->.
-# - Falcon has one key head. ModernBERT's window is as wide to the right as to the left.
+# - Falcon has one key head, as its class is set. ModernBERT's window is as wide to the right as to the left.
 
 # %% tags=["claims"]
 assert atlas.share("packs", "decoder") > 0.5, (
@@ -123,7 +123,7 @@ assert atlas.has("cohere2", "some-nowhere") and (
 assert atlas.has("falcon", "one-key") and atlas.has(
     "modernbert", "both-sides"
 ), (
-    "Falcon has one key head. ModernBERT's window is as wide to the right as to the left"
+    "Falcon has one key head, as its class is set. ModernBERT's window is as wide to the right as to the left"
 )
 
 # %% [markdown]

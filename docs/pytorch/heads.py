@@ -569,9 +569,9 @@ assert torch.allclose(alone[0], bias_v[0], atol=1e-5), (
 # <!-- where: q, k, v, b = random("n d", "m d", "m d_v", "d_v");
 # o, a = attend(q, k, v, need_weights=True) -->
 #
-# That is the output of a layer with another bias at its end. (The key's part of `in_proj_bias` is such a shift: no
-# output depends on it, as [an exercise](from_scratch.py#exercises) shows.) A pair that is appended competes with the
-# others. Take twice the vector of *order* for both, and compare:
+# That is the output of a layer with another bias at its end. (The key's part of `in_proj_bias` is such a shift: where
+# no pair is appended, no output depends on it, as [an exercise](from_scratch.py#exercises) shows.) A pair that is
+# appended does not get that bias, and competes with the others. Take twice the vector of *order* for both, and compare:
 
 # %%
 factor = 2

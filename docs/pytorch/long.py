@@ -2,9 +2,9 @@
 # # Long contexts: windows, sinks, soft-cap
 #
 # **A window's width depends on who counts: a window of {{ W }} is {{ W }} keys in this library and in the decoders of
-# transformers, {{ W + 1 }} in FlashAttention's `window_size`, and {{ 2 * W + 1 }} in an encoder.** The text of
-# Mistral's paper counts as FlashAttention does. A sink is one more term in the softmax, and a soft-cap comes before the
-# mask.
+# transformers, {{ W + 1 }} in FlashAttention's `window_size`, and {{ 2 * W + 1 }} in an encoder such as ModernBERT.**
+# The text of Mistral's paper counts as FlashAttention does. A sink is one more term in the softmax, and a soft-cap
+# comes before the mask.
 #
 # {{ plot.table(["Who counts", "A token at i sees the keys j with", "Keys for W = 3"], rows).markdown() }}
 #
@@ -54,10 +54,12 @@ assert gallery["W keys before it"][-1].sum() == window[-1].sum() + 1, (
 #
 # A layer with a window lets each token see the nearest tokens before it, so its cache is no longer than the window,
 # however long the text. The library's `masks.sliding_window` counts the query's own key; so does `sliding_window` in
-# the causal layers of transformers. In its encoders, such as ModernBERT, the same number is counted to each side, and
-# ModernBERT first halves what its config calls `local_attention`. The project's tests confirm both. FlashAttention and
-# PyTorch's `varlen_attn` count only the keys *beside* the query's own: `window_size=(left, right)`. If you pass one
-# count where the other is meant, you are off by one key, as [transformers
+# the causal layers of transformers. In encoders such as ModernBERT the same number is counted to each side, and
+# ModernBERT first halves what its config calls `local_attention`. The project's tests confirm both. Others count both
+# sides together: in the encoder of T5Gemma 2<!--~ its name --> a window is as many keys as it says, and Gemma
+# 3<!--~ its name -->, made an encoder, gives half of its window to each side. FlashAttention and PyTorch's
+# `varlen_attn` count only the keys *beside* the query's own: `window_size=(left, right)`. If you pass one count where
+# the other is meant, you are off by one key, as [transformers
 # was](https://github.com/huggingface/transformers/issues/39408), with one kernel and [not with
 # another](https://github.com/huggingface/transformers/issues/29623).
 
@@ -72,7 +74,7 @@ rules = {
     "Mistral's paper, its figure": own,
     "Mistral's paper, its text": beside,
     "`window_size=(W, 0)`, as FlashAttention says": beside,
-    "`sliding_window=W` of transformers, in an encoder": both_ways,
+    "`sliding_window=W` of transformers, in ModernBERT": both_ways,
 }
 known = torch.linalg.matrix_power(window.double(), 3)[-1].count_nonzero()
 rows = [
@@ -101,7 +103,7 @@ assert [int(keys) for *_, keys in rows] == [
     2 * W + 1,
 ], (
     "a window of 3 is 3 keys in this library and in the decoders of transformers, 4 "
-    "in FlashAttention's window_size, and 7 in an encoder"
+    "in FlashAttention's window_size, and 7 in an encoder such as ModernBERT"
 )
 assert window.diagonal().all() and window.equal(own[1]), (
     "The library's masks.sliding_window counts the query's own key"

@@ -142,8 +142,9 @@ varlen_attn(query, keys, values, *ends, 1, int(used.max()), **read)
 # depends on the kernel behind it. FlashAttention 2<!--~ a name -->, as PyTorch builds it, wants a multiple of 256<!--~
 # its error message --> tokens, and a head_dim that is a multiple of 8<!--~ its error message -->. From PyTorch
 # 2.15<!--~ read in its varlen.py --> on, cuDNN is asked first on GPUs of compute capability 9<!--~ the same --> and
-# 10<!--~ the same -->, and wants a power of two. Where CUDA is available, this project's tests compare it with the
-# mask.
+# 10<!--~ the same -->. It takes pages whose length is a power of two, and steps only from its version 9.24<!--~ the
+# same --> on; what it does not take goes to FlashAttention. Where CUDA is available, this project's tests compare it
+# with the mask.
 #
 # ## Texts that begin alike
 #

@@ -1,8 +1,9 @@
 """Ask which attention kernels can run, which did, and at what cost; and when PyTorch's encoder takes its fast path.
 
 PyTorch leaves its fused kernels without a word. What makes it leave that of a CPU is dropout, a query that has not four
-axes (from PyTorch 2.14 on, three will do), an additive mask that requires grad, values of another width than the keys,
-and a last axis that is not contiguous. The math backend, which then runs, holds the scores of all heads.
+axes (from PyTorch 2.14 on, three will do), an additive mask that requires grad, a mask of one axis or three, values of
+another width than the keys, a batch or heads that only broadcasting makes equal, and a last axis that is not
+contiguous. The math backend, which then runs, holds the scores of all heads.
 `sdpa_backends` says it before a call, with the reason, and `kernels_of` after one, with the memory.
 """
 

@@ -232,3 +232,13 @@ def test_a_window_is_counted_to_each_side_in_an_encoder_and_with_the_query_in_a_
     assert [int(decoder(0, 0, places[8], each)) for each in places] == [0] * 6 + [1] * 3
     assert sum(int(encoder(0, 0, places[4], each)) for each in places) == 2 * 3 + 1
     assert transformers.ModernBertConfig(local_attention=128).sliding_window == 64
+
+
+def test_some_encoders_count_both_sides_of_a_window_together() -> None:
+    from transformers.models.t5gemma2 import modeling_t5gemma2
+
+    places = torch.arange(9)
+    seen = modeling_t5gemma2.sliding_window_mask_function(3, is_causal=False)
+    assert sum(int(seen(0, 0, places[4], each)) for each in places) == 3
+    made = transformers.Gemma3TextConfig(sliding_window=6, use_bidirectional_attention=True)
+    assert made.sliding_window - 1 == 6 // 2, "keys to each side, since its mask leaves the bound out"

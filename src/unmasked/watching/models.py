@@ -29,9 +29,10 @@ def watch(
 ) -> Iterator[AttentionCalls]:
     """Record every call of attention that a model makes, in any code that PyTorch lets be watched.
 
-    That is `torch.nn.functional.scaled_dot_product_attention`, as models of transformers call it by default,
-    nn.MultiheadAttention and the layers made of it, flex_attention, and this library's functions and modules. Compiled
-    models run uncompiled in the meantime. Nothing is patched, nothing stays behind, and only this thread is watched.
+    That is `torch.nn.functional.scaled_dot_product_attention`, as most models of transformers call it by default (those
+    that load with "eager" write attention out), nn.MultiheadAttention and the layers made of it, flex_attention, and
+    this library's functions and modules. Compiled models run uncompiled in the meantime. Nothing is patched, nothing
+    stays behind, and only this thread is watched.
 
     Attention that is written out (a product, a softmax, a product) cannot be seen, nor can kernels of other libraries
     such as FlashAttention's own, or scripted and exported code: where nothing is recorded, a warning says so.
