@@ -9,13 +9,14 @@
 import torch
 import torch.nn.functional as F
 
-from unmasked import attend, masks, plot
+from unmasked import CausalSelfAttention, attend, masks, plot
 from unmasked_lessons.experiments.linear import recalled
+from unmasked_lessons.figures.atlas import Atlas
 
 # %% [markdown]
 # **You should know** [what a cache keeps](cache.py), and what a matrix product is. **You will know** both rules in
-# twenty lines each, what such a memory can hold, and a test for your own: any way to cut a text into pieces must give
-# the same.
+# twenty lines each, what such a memory can hold, how a model that has both kinds of layers goes back in a text, and a
+# test for your own: any way to cut a text into pieces must give the same.
 #
 # ## The brackets, moved
 #
@@ -209,8 +210,90 @@ sizes = [
 #
 # What a mask did has to be done in another way. No mask hides padding from a state: nothing may be written there, and
 # nothing forgotten. Texts that are packed into one sequence need a fresh state each: a gate of zero makes one in the
-# loop, but in chunks its logarithm is minus infinity, and gives NaN. And a state cannot give back its last words, as a
-# cache can [when it is cropped](serving.py#what-was-refused-must-go).
+# loop, but in chunks its logarithm is minus infinity, and gives NaN.
+#
+# ## What a hybrid keeps, and how it goes back
+#
+# **A hybrid keeps a state and the window of its convolution, which have one size in a text of any length, and for each
+# word the keys and values of its few layers that attend. Keys can be cropped; a state cannot, so going back takes a
+# copy of it.** Here is a small one: a convolution over four words, the rule from above, and plain attention.
+
+# %%
+torch.set_grad_enabled(False)
+torch.manual_seed(3)
+taps, parts = torch.rand(4, 8).double(), torch.randn(8, 24).double() / 2
+attention = CausalSelfAttention(8, 8, num_heads=2, dtype=torch.double)
+
+
+def hybrid(x, window, state, keys):  # words features
+    wide = torch.cat([window, x])
+    mixed = sum(tap * wide[n : n + len(x)] for n, tap in enumerate(taps))
+    query, key, value = (mixed @ parts).split(8, dim=-1)
+    query, key = (F.normalize(each, dim=-1) for each in (query, key))
+    gates = mixed[:, :2].sigmoid().T
+    read, state = gated_delta(query, key, value, *gates, state=state)
+    x = x + read
+    return x + attention(x[None], cache=keys)[0], wide[len(x) :], state
+
+
+def nothing():  # is kept before the first word
+    window, state = (torch.zeros(n, 8).double() for n in (3, 8))
+    return window, state, attention.cache(1, max_tokens=64)
+
+
+# %% tags=["check"]
+torch.manual_seed(4)
+words = torch.randn(64, 8).double()
+text, draft, newest = words[:8], words[8:12], words[12:14]
+at_once, *_ = hybrid(words, *nothing())
+window, state, keys = nothing()
+sizes_kept, in_steps = {}, []
+for word in range(64):
+    made, window, state = hybrid(words[word : word + 1], window, state, keys)
+    in_steps.append(made)
+    counts = 2 * 8 * keys.length
+    sizes_kept[word + 1] = window.numel(), state.numel(), counts
+
+# %% tags=["hide-input"]
+#| caption: How many numbers the small hybrid keeps, part by part. The two parts of its first layer do not grow.
+plot.table(
+    ["Words", "Window", "State", "Keys and values"],
+    [[str(n), *map(str, sizes_kept[n])] for n in (1, 8, 64)],
+)
+
+# %% [markdown]
+# Now four words are drafted behind eight, and [two of them stay](serving.py#what-was-refused-must-go). The keys are
+# cropped. The window and the state of before the draft are still there, since `hybrid` makes new ones; code that writes
+# into its state has to clone it first. They are fed the two words once more, with keys that are cropped to eight:
+
+# %%
+window, state, keys = nothing()
+_, window, state = hybrid(text, window, state, keys)
+_, late_window, late_state = hybrid(draft, window, state, keys)
+
+keys.crop(8)
+_, window, state = hybrid(draft[:2], window, state, keys)
+goes_on, *_ = hybrid(newest, window, state, keys)
+right, *_ = hybrid(torch.cat([text, draft[:2], newest]), *nothing())
+torch.testing.assert_close(goes_on, right[-2:])
+
+# %% tags=["check"]
+own_window = torch.cat([text, draft[:2]])[-3:]
+gone_wrong = {}
+for name, parts_kept in {
+    "keys": (late_window, late_state),
+    "window": (own_window, late_state),
+}.items():
+    keys.crop(10)
+    found, *_ = hybrid(newest, *parts_kept, keys)
+    gone_wrong[name] = (found - right[-2:]).norm() / right[-2:].norm()
+
+# %% [markdown]
+# If the keys alone go back, the next words are {{ gone_wrong["keys"] :.0%}} off, and if the window goes back with them,
+# still {{ gone_wrong["window"] :.0%}}: no error is raised. The `crop` of transformers brings back these two, and not
+# the state; its cache says so by `is_croppable`, and [the atlas](atlas.py) measured it. To feed no word twice, vLLM
+# keeps a state for each drafted word, and goes on from that of the last that stays (read in its `gdn_attn.py`, not
+# tried). As a test, compare what is written behind a refused draft with the same text, read at once.
 #
 # ## Sparse attention: choose, then attend
 #
@@ -330,6 +413,14 @@ assert torch.allclose(
     "However a text is cut, the outputs must be the same"
 )
 assert sizes[0] < 1e3 < 1e9 < sizes[1], "and grows with every word"
+assert torch.allclose(torch.cat(in_steps), at_once) and all(
+    each[:2] == sizes_kept[1][:2] for each in sizes_kept.values()
+), "The two parts of its first layer do not grow"
+assert min(gone_wrong.values()) > 0.03, "no error is raised"
+assert all(
+    Atlas().has(name, "crop")
+    for name in ("qwen3_next", "kimi_linear", "mamba2", "jamba", "bamba")
+), "its cache says so by is_croppable, and the atlas measured it"
 assert torch.allclose(starts[6:], anew) and in_chunks[7:].isnan().any(), (
     "a gate of zero makes one in the loop, but in chunks its logarithm is minus infinity, and gives NaN"
 )

@@ -10,7 +10,8 @@
 # *Computed with torch {{ torch.__version__.split("+")[0] }} on the {{ x.device.type.upper() }}.*
 #
 # **You should know** [what a KV cache keeps](cache.py), and [what a mask is](masks.py). **You will know** how pages are
-# found, shared and copied, the mask of a tree, the rule by which a drafted word stays, and a test for all of it.
+# found, shared and copied, the mask of a tree, the rule by which a drafted word stays, what a draft can read of the
+# large model, and a test for all of it.
 
 # %% tags=["imports"]
 from itertools import takewhile
@@ -42,11 +43,15 @@ for weight in (p for layer in layers for p in layer.parameters()):
 vectors = torch.randn(17, 24) / 3  # one for each of 17 words
 
 
-def alone(words, depth=2):  # texts tokens
+def features(words, depth=2):  # texts tokens
     x = vectors[words]
     for layer in layers[:depth]:
         x = x + layer(x)
-    return x @ vectors.T  # a score for each word
+    return x
+
+
+def alone(words, depth=2):
+    return features(words, depth) @ vectors.T  # a score for each word
 
 
 # %% [markdown]
@@ -379,8 +384,8 @@ torch.testing.assert_close(goes_on, by_itself, rtol=0, atol=1e-4)
 # so; [elsewhere the keys were silently wrong](https://github.com/ml-explore/mlx-lm/pull/1486).
 # Keep a copy from before the draft, and feed it the words that stay. Or make the ring longer than the window, by the
 # length of a draft, and let a mask hide the rest. [What replaces the matrix](linear.py) in some layers of newer models,
-# a memory of fixed size, cannot go back either. Nor can a text begin there with another's pages, unless a copy of the
-# memory was kept from the place where these pages end.
+# a memory of fixed size, [cannot go back either](linear.py#what-a-hybrid-keeps-and-how-it-goes-back). Nor can a text
+# begin there with another's pages, unless a copy of the memory was kept from the place where these pages end.
 #
 # So servers of such hybrids keep copies of the state where a text may begin or go back to. vLLM has three ways for its
 # Mamba layers, by `mamba_cache_mode`: none, without shared prefixes; `align`, its default with them, keeps the state at
@@ -388,11 +393,6 @@ torch.testing.assert_close(goes_on, by_itself, rtol=0, atol=1e-4)
 # so vLLM makes the pages of the attending layers longer, until both need equally many bytes. (Read in its
 # `config/cache.py`, not tried.) A text then shares only what ends at a copy, in *all* of its layers.
 #
-# A draft need not come from a model of its own. EAGLE and the multi-token prediction of DeepSeek-V3<!--~ a name -->
-# have one more layer, which reads what the large model computed for the last word, its features before the scores,
-# beside the word that came of them. It needs those of words that stayed alone: features of a refused word go, as its
-# keys do. The small model of this page is of this kind, the large one's first layer, and `verify` did not ask: whatever
-# $q$ comes from, the text is that of the large model.
 
 # %% tags=["hide-output"]
 #| raises: ValueError: crop to 0, or make the cache without a window
@@ -400,6 +400,118 @@ ring = layers[0].cache(1, max_tokens=20, window=4)
 layers[0](vectors[text][None], cache=ring)
 layers[0](vectors[draft][None], cache=ring)
 ring.crop(8 + 1)
+
+# %% [markdown]
+# ## A draft that reads features
+#
+# **A draft that reads what the large model has computed guesses better than one that reads words alone, and none of its
+# mistakes shows in the text: fewer words stay.** So count them. EAGLE and the multi-token prediction of
+# DeepSeek-V3<!--~ a name --> draft in this way, by one more layer. Beside each word it reads the large model's
+# *features* of the word *before*, the numbers of which that word was chosen, and it guesses the features of the word
+# itself. (EAGLE-3<!--~ a name --> reads those of three layers.) Behind the words that it drafts itself there are no
+# features yet, so it reads its own guesses.
+#
+# `write` drafts three words, checks them in one pass, and goes on with those that stay. It takes only *their* features
+# over, for those of a refused word go, as its keys do. Words are drawn, and the noise of the draw is fixed for each
+# place, so the text is the same however it is written:
+
+# %%
+torch.manual_seed(5)
+noise = -torch.empty(51, 17).exponential_().log()
+
+
+def draws(seen, place):  # one word for each row of features
+    return (seen @ vectors.T + noise[place : place + len(seen)]).argmax(-1)
+
+
+def write(words, guess):
+    seen, passes = features(words[None])[0], 0
+    words = torch.cat([words, draws(seen[-1:], len(words))])
+    while len(words) < 48:
+        drafted = words
+        for _ in range(3):
+            newest = guess(seen[None], drafted[None])[0, -1:]
+            seen = torch.cat([seen, newest])
+            drafted = torch.cat([drafted, draws(newest, len(drafted))])
+        seen, passes = features(drafted[None])[0], passes + 1
+        right = draws(seen[len(words) - 1 :], len(words))
+        stays = right[:-1] == drafted[len(words) :]
+        words = torch.cat([words, right[: stays.cumprod(0).sum() + 1]])
+        seen = seen[: len(words) - 1]
+    return words, passes
+
+
+# %% [markdown] tags=["check"]
+# Both drafts have the same layers. They learn for a hundred steps to give the large model's features and its scores,
+# and the second one is given zeros in place of features.
+
+
+# %% tags=["check"]
+def learned(reads):
+    torch.manual_seed(4)
+    mix, own = torch.nn.Linear(48, 24), CausalSelfAttention(24, 24, **options)
+    parameters = [*mix.parameters(), *own.parameters()]
+    optimizer = torch.optim.Adam(parameters, lr=0.01)
+
+    def guess(seen, words):  # the features before each word, and the word
+        x = mix(torch.cat([reads * seen, vectors[words]], dim=-1))
+        return x + own(x)
+
+    for _ in range(100):
+        words = torch.randint(17, (32, 24))
+        seen = features(words)
+        with torch.enable_grad():
+            found = guess(seen[:, :-1], words[:, 1:])
+            pairs = (
+                (x @ vectors.T).log_softmax(-1) for x in (found, seen[:, 1:])
+            )
+            apart = F.kl_div(*pairs, log_target=True)
+            loss = F.mse_loss(found, seen[:, 1:]) + 17 * apart
+            optimizer.zero_grad()
+            loss.backward()
+        optimizer.step()
+    return guess
+
+
+by_features, by_words = learned(1), learned(0)
+guesses = {
+    "each word, and the features before it": (
+        lambda seen, words: by_features(seen, words[:, 1:])
+    ),
+    "words alone": lambda seen, words: by_words(seen, words[:, 1:]),
+    "each word, and its *own* features": (
+        lambda seen, words: by_features(seen, words[:, :-1])
+    ),
+}
+beginnings = torch.randint(17, (8, 8))
+written = {
+    name: [write(words, guess) for words in beginnings]
+    for name, guess in guesses.items()
+}
+one_by_one = []
+for words in beginnings:
+    for at in range(8, 48):
+        seen = features(words[None])[0, -1:]
+        words = torch.cat([words, draws(seen, at)])
+    one_by_one.append(words)
+a_pass = {
+    name: sum(len(words) - 9 for words, _ in each)
+    / sum(passes for _, passes in each)
+    for name, each in written.items()
+}
+most, middle, least = a_pass.values()
+
+# %% tags=["hide-input"]
+#| caption: How many words of a text one pass of the large model writes, of four at most, by what the draft reads.
+plot.table(
+    ["The draft reads", "Words a pass"],
+    [[name, f"{count:.1f}"] for name, count in a_pass.items()],
+)
+
+# %% [markdown]
+# All of them write the text that the large model writes alone, word by word. The last row is the same draft, fed
+# wrongly: each word comes with its own features, so the draft never reads the newest word. No test of the text finds
+# this slip. A test for a draft counts the words that stay, on a text that is known.
 
 # %% [markdown]
 # ## The check for your own tests
@@ -454,6 +566,16 @@ pairs = {
 rows = [[name, experiments.off(*pair)] for name, pair in pairs.items()]
 
 # %% tags=["claims"]
+assert all(
+    words[:48].equal(right)
+    for each in written.values()
+    for (words, _), right in zip(each, one_by_one)
+), (
+    "All of them write the text that the large model writes alone, word by word"
+)
+assert most > middle + 0.1 > least + 0.3, (
+    "A draft that reads what the large model has computed guesses better than one that reads words alone"
+)
 assert all(share > 0.02 for _, share in rows), (
     "The mistakes below raise no error"
 )
@@ -496,11 +618,13 @@ feedback
 #
 # ## References
 #
-# <!--~ 2023, 2024, 4.1, 4.4, 4.2, 2.3, 2: references -->
+# <!--~ 2023, 2024, 4.1, 4.4, 4.2, 2.3, 2, 3.1: references -->
 # - Kwon et al. (2023), *Efficient Memory Management for Large Language Model Serving with PagedAttention*: sections 4.1
 #   and 4.4, pages, and pages that are shared.
 # - Leviathan, Kalman and Matias (2023), *Fast Inference from Transformers via Speculative Decoding*: section 2.3, which
 #   words stay.
 # - Chen et al. (2023), *Accelerating Large Language Model Decoding with Speculative Sampling*: algorithm 2, the same.
+# - Li et al. (2024), *EAGLE: Speculative Sampling Requires Rethinking Feature Uncertainty*: section 3.1, a draft that
+#   reads features, each beside the word that was drawn of them.
 # - Miao et al. (2024), *SpecInfer: Accelerating Large Language Model Serving with Tree-based Speculative Inference and
 #   Verification*: section 4.2, the mask of a tree.
