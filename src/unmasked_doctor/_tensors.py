@@ -24,7 +24,7 @@ def tensors_in(value: Any, *, objects: bool = False) -> Iterator[Tensor]:
         held = list(value)
     elif hasattr(value, "__dataclass_fields__"):
         held = [getattr(value, name) for name in value.__dataclass_fields__]
-    elif objects and hasattr(value, "__dict__") and not isinstance(value, nn.Module):
+    elif objects and hasattr(value, "__dict__") and not isinstance(value, nn.Module | type):
         held = list(vars(value).values())
     for each in held:
         yield from tensors_in(each, objects=objects)

@@ -161,9 +161,10 @@ def told_by_source(kind: str) -> dict[str, Any]:
 
 def write(made: dict[str, Any], missing: dict[str, str]) -> None:
     """Write the record: a model a line, so that its history can be read."""
-    made = {kind: told_by_source(kind) | each for kind, each in made.items()}
-    lines = ",\n".join(f"  {json.dumps(kind)}: {json.dumps(each)}" for kind, each in sorted(made.items()))
-    reasons = ",\n".join(f"  {json.dumps(kind)}: {json.dumps(each)}" for kind, each in sorted(missing.items()))
+    lines, reasons = (
+        ",\n".join(f"  {json.dumps(kind)}: {json.dumps(each)}" for kind, each in sorted(every.items()))
+        for every in ({kind: told_by_source(kind) | each for kind, each in made.items()}, missing)
+    )
     head = json.dumps({"measured": time.strftime("%Y-%m-%d"), **versions()})[1:-1]
     RECORD.write_text(f'{{{head},\n "models": {{\n{lines}\n }},\n "missing": {{\n{reasons}\n }}\n}}\n', "utf-8")
 

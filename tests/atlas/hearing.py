@@ -89,12 +89,11 @@ class Hearing:
             ):
                 continue
             if first.size(-2) == queries and second.size(-1) == keys - sunk:
-                made = [self._four(x) for x in (first, second.mT, scores, weights)]
+                if name not in self.calls or self.context is not None:
+                    self._open = (name, weights.numel() // keys * (keys - sunk))
                 if name not in self.calls:
-                    self.calls[name] = Call(made[0], made[1], made[2][..., : keys - sunk], made[3][..., : keys - sunk])
-                    self._open = (name, weights.numel() // keys * (keys - sunk))
-                elif self.context is not None:
-                    self._open = (name, weights.numel() // keys * (keys - sunk))
+                    parts = first, second.mT, scores[..., : keys - sunk], weights[..., : keys - sunk]
+                    self.calls[name] = Call(*map(self._four, parts))
             break
         self._products = []
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
 
 import torch
@@ -22,25 +22,19 @@ def flat(x: Tensor) -> Tensor:
 
 
 @contextmanager
-def changed(model: nn.Module, *, least: int, most: int, how: Any) -> Iterator[None]:
-    """Change the parameters that have so many axes, and set them back."""
-    found = [x for x in model.parameters() if least <= x.dim() <= most and x.is_floating_point()]
+def jittered(model: nn.Module) -> Iterator[None]:
+    """Give the parameters of one axis, biases and the weights of norms, other numbers, and set them back."""
+    found = [x for x in model.parameters() if x.dim() == 1 and x.is_floating_point()]
     kept = [x.detach().clone() for x in found]
     draw = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for x in found:
-            x.copy_(how(x, draw))
-    try:
-        yield
-    finally:
-        with torch.no_grad():
+            x += torch.empty(x.shape).uniform_(0.2, 0.6, generator=draw).to(x.dtype)
+        try:
+            yield
+        finally:
             for x, before in zip(found, kept, strict=True):
                 x.copy_(before)
-
-
-def jittered(x: Tensor, draw: torch.Generator) -> Tensor:
-    """Other numbers near these."""
-    return x + torch.empty(x.shape).uniform_(0.2, 0.6, generator=draw).to(x.dtype)
 
 
 def layers(model: nn.Module, inputs: dict[str, Any], items: int) -> list[dict[str, Any]]:
@@ -49,15 +43,11 @@ def layers(model: nn.Module, inputs: dict[str, Any], items: int) -> list[dict[st
     names = tuple(heard.calls)
     crosses = {name: call.query.size(-2) != call.key.size(-2) for name, call in heard.calls.items()}
     runs: dict[str, Any] = {"plain": heard}
-    jitter: dict[str, Any] = {"least": 1, "most": 1, "how": jittered}
 
     def note(name: str, change: Any = None, jitters: bool = False, **options: Any) -> None:
-        try:
-            other = given(model, crosses, change) if change else nullcontext()
-            with other, changed(model, **jitter) if jitters else nullcontext():
-                runs[name] = hear(model, inputs, items, names, **options)
-        except Exception as error:
-            runs[name] = f"{type(error).__name__}: {str(error)[:80]}"
+        other = given(model, crosses, change) if change else nullcontext()
+        with suppress(Exception), other, jittered(model) if jitters else nullcontext():
+            runs[name] = hear(model, inputs, items, names, **options)
 
     note("flat", flat)
     note("jittered", jitters=True)
@@ -71,9 +61,9 @@ def layers(model: nn.Module, inputs: dict[str, Any], items: int) -> list[dict[st
     note("same, other", lambda x: -0.5 * x, jitters=True, context=torch.ones_like)
     kinds: dict[str, dict[str, Any]] = {}
     for name in names:
-        calls = {run: each.calls.get(name) for run, each in runs.items() if not isinstance(each, str)}
-        outputs = {run: each.outputs.get(name) for run, each in runs.items() if not isinstance(each, str)}
-        still = runs["flat"] if not isinstance(runs["flat"], str) else heard
+        calls = {run: each.calls.get(name) for run, each in runs.items()}
+        outputs = {run: each.outputs.get(name) for run, each in runs.items()}
+        still = runs.get("flat", heard)
         linear = [x for each, xs in still.made.items() if each.startswith(f"{name}.") for x in xs]
         earlier = [heard.calls[each] for each in names[: names.index(name)]]
         found = traits(calls, outputs, earlier, linear)
@@ -138,10 +128,8 @@ def sees(seen: Tensor) -> str:
     """Which keys a query sees, as counted in the first head."""
     seen = seen[:, 0]
     if not seen.eq(seen[:1]).all():
-        counts = seen.sum(-1)
-        return (
-            f"keys that the content chooses, at most {int(counts.max())}" if counts.max() < seen.size(-1) else "other"
-        )
+        most = int(seen.sum(-1).max())
+        return f"keys that the content chooses, at most {most}" if most < seen.size(-1) else "other"
     grid = seen[0]
     queries, count = grid.shape
     place = torch.arange(queries)[:, None] + (count - queries), torch.arange(count)[None]
@@ -167,20 +155,15 @@ def sees(seen: Tensor) -> str:
 
 def scores(call: Call, large: Call | None, before: float) -> dict[str, Any]:
     """The scale, what is added to scaled products, the cap and the sink."""
-    found: dict[str, Any] = {}
+    found: dict[str, Any] = {"scale": "not measured: items of queries and keys differ", "added": "not measured"}
     query, key = call.query.double(), call.key.double()
-    key = key.repeat_interleave(query.size(1) // key.size(1), 1) if key.size(1) != query.size(1) else key
+    key = key.repeat_interleave(query.size(1) // key.size(1), 1)
     if key.size(0) != query.size(0):
-        return {
-            "scale": "not measured: items of queries and keys differ",
-            "added": "not measured",
-            "cap": None,
-            "sink": None,
-        }
+        return found | {"cap": None, "sink": None}
     product, made = query @ key.mT, call.scores.double()
     allowed = seen_in(call)
     if made.shape != product.shape:
-        return {"scale": "not measured: another layout", "added": "not measured", "cap": None, "sink": None}
+        return found | {"scale": "not measured: another layout", "cap": None, "sink": None}
     # Between two items what is added by place is the same: only products differ. What a row has in common does nothing.
     both = allowed & allowed[:1]
     over, rise = (level((x - x[:1]).masked_fill(~both, torch.nan)) for x in (product, made))
@@ -192,12 +175,11 @@ def scores(call: Call, large: Call | None, before: float) -> dict[str, Any]:
             found["scale"] = "not measured: scores are more than scaled products"
             found["added"] = "what depends on the content"
         else:
+            rest = (made - slope * product).masked_fill(~allowed, torch.nan)
             found["scale"] = scale_of(slope * before, query.size(-1))
-            found["added"] = added(
-                (made - slope * product).masked_fill(~allowed, torch.nan)[0], made[allowed].abs().max()
-            )
+            found["added"] = added(rest[0], made[allowed].abs().max())
     else:
-        found["scale"], found["added"] = "not measured: a single item", "not measured: a single item"
+        found["scale"] = found["added"] = "not measured: a single item"
     total = call.weights.sum(-1)
     found["sink"] = bool((total[total > 0] < 1 - 1e-4).any())
     found["cap"] = "not measured: fused"
@@ -285,18 +267,14 @@ def turning(x: Tensor, places: Tensor | None = None) -> Any:
         return "something else is added or multiplied by place"
     at_first = torch.arange(x.size(-1)).expand(x.size(0), -1) if places is None else places
     steps = {int((at_first[:, j] - at_first[:, i]).abs().amax()) for i, j in pairs}  # as the layer before numbers them
-    told = {1: "interleaved"}.get(steps.copy().pop()) if len(steps) == 1 else None
-    if len(steps) == 1 and told is None:
-        (step,) = steps
-        told = "halves" if step in (len(pairs), x.size(-1) // 2) else f"{step} apart"
-    if len(pairs) == 1:
-        told = "one pair"
+    half = x.size(-1) // 2
+    known = {len(pairs): "halves", half: "halves", 1: "interleaved"}
+    told = known.get(min(steps), f"{min(steps)} apart") if len(steps) == 1 else "in blocks"
+    told = "one pair" if len(pairs) == 1 else told
     speeds = [speed(x, i, j) for i, j in pairs]
-    whole = (
-        x.size(-1) // 2 if steps == {x.size(-1) // 2} else len(pairs)
-    )  # pairs that do not turn have their powers too
+    whole = half if steps == {half} else len(pairs)  # pairs that do not turn have their powers too
     return {
-        "pairs": told or "in blocks",
+        "pairs": told,
         "share": round(len(at) / x.size(-1), 3),
         "where": "first" if at[0] == 0 else "last" if at[-1] == x.size(-1) - 1 else "middle",
         "base": base(speeds, whole),
@@ -351,9 +329,8 @@ def norm(x: Tensor, jittered: Call | None, flat_jittered: Call | None, turns: An
         return told | {"learned": "not measured"}
     told["learned"] = not any(lengths(getattr(jittered, role)))
     if told["learned"] and flat_jittered is not None and isinstance(turns, dict):
-        told["stands"] = (
-            "before turning" if isinstance(turning(getattr(flat_jittered, role)), dict) else "after turning"
-        )
+        still_turns = isinstance(turning(getattr(flat_jittered, role)), dict)
+        told["stands"] = "before turning" if still_turns else "after turning"
     return told
 
 

@@ -17,7 +17,7 @@ from unmasked_doctor._mixers import mixers
 from ..doctor.published import Case, quiet, running
 from .hearing import hear
 from .layers import layers
-from .trials import IDS, Trials, choose, examined, kernels, watched
+from .trials import IDS, Trials, choose, examined, kernels, tried, watched
 
 MOST = 45  # seconds of work that one model may take
 MEMORY = 8 * 2**30  # bytes of addresses
@@ -58,16 +58,16 @@ def measured(kind: str) -> dict[str, Any]:
             "inputs": list(inputs),
             "size": size,
             "default": config._attn_implementation,
-            "watch": tried(lambda: watched(model, inputs)),
-            "doctor": tried(lambda: examined(model, inputs)),
+            "watch": tried(watched, model, inputs),
+            "doctor": tried(examined, model, inputs),
         }
         for module in model.modules():
             if hasattr(module, "config") and hasattr(module.config, "_experts_implementation"):
                 module.config._experts_implementation = "eager"  # the faster one takes no float64
         record |= Trials(model, inputs).all()
         choose(model, "eager")
-        record["mixers"] = tried(lambda: mixing(model, inputs)) if "causal" in record else {}
-        record["layers"] = tried(lambda: attending(model, inputs))
+        record["mixers"] = tried(mixing, model, inputs) if "causal" in record else {}
+        record["layers"] = tried(attending, model, inputs)
     return {**record, "seconds": round(time.process_time() - begun, 1)}
 
 
@@ -89,17 +89,6 @@ def mixing(model: Any, inputs: dict[str, Any]) -> dict[str, int]:
         inputs = inputs | {"use_cache": False}  # what is kept of a run changes the next one
     found = mixers(model, modules, (), inputs, list(hear(model, inputs, 2).calls), (20, 24))
     return dict(Counter(type(modules[name]).__name__ for name in found))
-
-
-def tried(measure: Any) -> Any:
-    """What is measured, or why it is not."""
-    try:
-        return measure()
-    except TimeoutError:
-        raise
-    except Exception as error:
-        lines = str(error).strip().splitlines() or [""]
-        return f"not measured: {type(error).__name__}: {lines[0][:110]}"
 
 
 def begin() -> None:

@@ -22,7 +22,7 @@ from unmasked_lessons.figures.atlas import TRAITS, Atlas, Listing
 from . import __main__ as sweep
 from .hearing import Call
 from .layers import added, norm, origin, scores, sees, turning
-from .trials import flash, flash_varlen, flexible
+from .trials import flash, flexible
 
 ATLAS = Atlas()
 # Those that take less than a few seconds, for they are measured at each push.
@@ -198,7 +198,7 @@ def test_what_stands_for_flash_and_flex_computes_attention() -> None:
     near = F.scaled_dot_product_attention(q, k, v, attn_mask=masks.sliding_window(9, window=4), enable_gqa=True)
     torch.testing.assert_close(flash(*swapped, causal=True, window_size=(3, 3)), near.transpose(1, 2))
     ends = torch.tensor([0, 4, 9])
-    apart = flash_varlen(*[x[0] for x in swapped], ends, ends, causal=True)
+    apart = flash(*[x[0] for x in swapped], ends, ends, causal=True)
     torch.testing.assert_close(apart[:4], right[0, :4])
     torch.testing.assert_close(apart[4:], flash(*[x[:1, 4:] for x in swapped], causal=True)[0])
     free = F.scaled_dot_product_attention(q, k, v, enable_gqa=True)
