@@ -263,8 +263,8 @@ assert not probes.differs(halves(x, places).norm(dim=-1), x.norm(dim=-1)), (
 # %% [markdown]
 # ## Rotary angles in bfloat16 { #rope-in-bfloat16 }
 #
-# A model that is cast to bfloat16 as a whole casts its positions and frequencies, too. That format has
-# eight<!--= digits --> binary digits, so from 256<!--= last_exact --> on it skips whole positions.
+# A model that is cast to bfloat16 as a whole casts its frequencies, too, and with them positions that take their type.
+# That format has eight<!--= digits --> binary digits, so from 256<!--= last_exact --> on it skips whole positions.
 
 # %% tags=["hide-input"]
 digits = 1 - math.log2(torch.finfo(torch.bfloat16).eps)

@@ -324,8 +324,9 @@ plot.table(
 #   raised.
 #
 # vLLM's `kv_cache_dtype="fp8"` has one scale for all keys of a layer and one for its values, from the checkpoint, or
-# one; it also has `fp8_per_token_head` and `int8_per_token_head`. (Read in its `config/cache.py`, not tried.) To see
-# what your own model bears, put `float8` around what it stores, and compare logits.
+# else the number one; with FlashAttention a checkpoint may have a scale for each head. It also has `fp8_per_token_head`
+# and `int8_per_token_head`. (Read in its documentation and its `config/cache.py`, not tried.) To see what your own
+# model bears, put `float8` around what it stores, and compare logits.
 
 # %% tags=["check"]
 top = torch.tensor(500.0).to(torch.float8_e4m3fn).float()

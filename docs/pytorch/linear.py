@@ -3,7 +3,7 @@
 #
 # **A memory of fixed size, which each word reads and writes: linear attention adds to it, and the gated delta rule also
 # forgets and corrects.** Three layers of four in Qwen3-Next are of this kind. A memory of fixed size cannot hold
-# everything, so a few layers of plain attention stay.
+# everything, so in such *hybrids* a few layers of plain attention stay.
 
 # %% tags=["imports"]
 import torch

@@ -487,9 +487,9 @@ moved_by = (without - with_gradients).abs().max()
 
 # %% [markdown]
 # `without` equals `itself`, and is off by 0.79<!--= moved_by --> from the layer that is trained. Nothing warns you, but
-# you can ask: `takes_fast_path` is true here. Where it is false, it gives PyTorch's reason: training, gradients,
-# `batch_first=False` (the default), no biases, an odd number of heads, an activation other than relu or gelu, a hook,
-# or norms that differ in `eps`.
+# you can ask: `takes_fast_path` is true here. Where it is false, it gives PyTorch's reason, such as training,
+# gradients, `batch_first=False` (the default), no biases, an odd number of heads, an activation other than relu or
+# gelu, a hook, norms that differ in `eps`, a sequence without a batch, or autocast on a GPU.
 #
 # The remedy is one line for the whole program: `torch.backends.mha.set_fastpath_enabled(False)`. Where no weights are
 # asked for, it also turns the NaN of a row that allows nothing into zeros. Your own test can check that, without

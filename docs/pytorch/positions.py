@@ -197,9 +197,10 @@ print(which_pairing(as_deepseek_does, 64))
 #         return turn
 #     ```
 #
-#     The project's tests call it for a dozen models. Two of transformers' models differ: gpt-oss has a column for each
-#     pair, and Gemma 4<!--~ its name --> turns one tensor a call. For these take `unmasked.positions.apply_rotary`,
-#     which turns by a cosine and a sine for each pair.
+#     The project's tests call it for a dozen models. Some of transformers' models differ: gpt-oss has a column for each
+#     pair, Gemma 4<!--~ its name --> and GPT-J turn one tensor a call, and Llama 4<!--~ its name --> and
+#     DeepSeek-V2<!--~ its name --> multiply complex numbers. For these take `unmasked.positions.apply_rotary`, which
+#     turns by a cosine and a sine for each pair.
 #
 # Most decoders of transformers turn halves, {{ atlas.count("halves", "decoder") }} of the {{
 # len(atlas.asked("halves", "decoder")) }} in [the atlas](atlas.py), which counts pairs as a checkpoint's rows have
@@ -334,7 +335,7 @@ assert all(
 # %% [markdown]
 # ## Texts longer than the training
 #
-# Newer checkpoints are also *stretched*, so that a model can read longer texts than it was trained on. Let
+# Some newer checkpoints are also *stretched*, so that a model can read longer texts than it was trained on. Let
 # pair $i$ turn by $\theta_i$ from one place to the next. Fast pairs keep their speed, because they tell neighbors
 # apart. Slow ones turn $s$ times as slowly, so that no angle comes up that the model has never seen. With $\gamma_i$,
 # which falls from one for the fast pairs to zero for the slow ones, a pair then turns by

@@ -43,7 +43,7 @@ class CausalSelfAttention(nn.Module):
         rotary: turns queries and keys by their positions: ``rotary(x, positions)`` takes (batch, heads, tokens,
             head_dim) and positions, integers, (tokens,) or (batch, tokens), and returns x, turned.
         scale: the factor of the dot products; 1 / sqrt(head_dim) by default. Configs of Granite call it
-            attention_multiplier; Gemma's have its inverse square, query_pre_attn_scalar.
+            attention_multiplier; Gemma 2's and 3's have its inverse square, query_pre_attn_scalar.
         softcap: c > 0 bounds the scores, c * tanh(scores / c), as Gemma 2's attn_logit_softcapping. With it the layer
             leaves the fused kernel, and holds a matrix of (queries, keys) for each head.
         sinks: give each head a learned score more in its softmax, which belongs to no key, as gpt-oss has it: the
