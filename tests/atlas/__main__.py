@@ -108,22 +108,14 @@ def main() -> int:
     """Sweep, write the record, and say what changed."""
     parser = argparse.ArgumentParser(prog="python -m tests.atlas", description=__doc__.split("\n")[0])
     parser.add_argument("--only", default="", help="a pattern that the types of models match")
-    parser.add_argument(
-        "--workers", type=int, default=os.cpu_count() or 1, help="processes; as many as cores by default"
-    )
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes; by default one a core")
     parser.add_argument("--write", action="store_true", help="write the project's record, which pages quote")
     parser.add_argument("--show", action="store_true", help="print what was measured")
-    parser.add_argument("--fresh", action="store_true", help="measure again what a run before has kept")
     parser.add_argument("--kept", type=Path, default=ROOT / "build/atlas", help="the folder of what is kept of a run")
     options = parser.parse_args()
-    sources = b"".join(
-        path.read_bytes()
-        for path in [*(HERE / f"{each}.py" for each in MEASURING), HERE.parent / "doctor/published.py"]
-    )
-    name = sha256(sources + repr(versions()).encode()).hexdigest()[:12]
-    kept = options.kept / f"{name}.jsonl"
-    if options.fresh:
-        kept.unlink(missing_ok=True)
+    places = [*(HERE / f"{each}.py" for each in MEASURING), HERE.parent / "doctor/published.py"]
+    sources = b"".join(place.read_bytes() for place in places)
+    kept = options.kept / f"{sha256(sources + repr(versions()).encode()).hexdigest()[:12]}.jsonl"
     begun = time.perf_counter()
     chosen = [kind for kind in kinds() if re.search(options.only, kind)]
     found = swept(chosen, kept, options.workers)

@@ -101,11 +101,7 @@ class Hearing:
         query, key, value = (call.argument(n, name) for n, name in enumerate(("query", "key", "value")))
         name = self._owner(call.name)
         if name is not None and query.dim() > 2:
-            mask, causal, scale = (
-                call.argument(3, "attn_mask"),
-                call.argument(5, "is_causal", False),
-                call.kwargs.get("scale"),
-            )
+            mask, scale = call.argument(3, "attn_mask"), call.kwargs.get("scale")
             query, key, value = (self._four(x) for x in (query, key, value))
             keys = key.repeat_interleave(query.size(1) // key.size(1), 1)
             if query.size(-2) * keys.size(-2) * query.size(0) * query.size(1) > MOST:
@@ -113,18 +109,11 @@ class Hearing:
             scores = query @ keys.mT * (query.size(-1) ** -0.5 if scale is None else scale)
             if mask is not None:
                 scores = scores.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else scores + mask
-            if causal:
+            if call.argument(5, "is_causal", False):
                 scores = scores.masked_fill(torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1), -torch.inf)
             self.calls.setdefault(name, Call(query, key, scores, scores.softmax(-1).nan_to_num(), value, True))
         result = call.run()
         return result if self.context is None else self.context(result)
-
-
-def streams(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[tuple[int | str, Tensor]]:
-    """What a layer is given that may be tokens: tensors of numbers with three axes or more."""
-    for key, x in [*enumerate(args), *kwargs.items()]:
-        if isinstance(x, Tensor) and x.is_floating_point() and x.dim() > 2:
-            yield key, x
 
 
 @contextmanager
@@ -133,9 +122,10 @@ def given(model: nn.Module, names: dict[str, bool], change: Callable[[Tensor], T
 
     def enter(crosses: bool) -> Any:
         def changed(_: nn.Module, args: Any, kwargs: Any) -> Any:
-            found = [*streams(args, kwargs)]
-            both = [(key, x) for key, x in found if x.size(-1) == found[0][1].size(-1)][: 2 if crosses else 1]
-            new = {key: change(x) for key, x in both}
+            every = [*enumerate(args), *kwargs.items()]
+            found = [(n, x) for n, x in every if isinstance(x, Tensor) and x.is_floating_point() and x.dim() > 2]
+            both = [(n, x) for n, x in found if x.size(-1) == found[0][1].size(-1)][: 2 if crosses else 1]
+            new = {n: change(x) for n, x in both}
             return tuple(new.get(n, x) for n, x in enumerate(args)), {n: new.get(n, x) for n, x in kwargs.items()}
 
         return changed

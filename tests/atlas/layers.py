@@ -132,25 +132,23 @@ def sees(seen: Tensor) -> str:
         return f"keys that the content chooses, at most {most}" if most < seen.size(-1) else "other"
     grid = seen[0]
     queries, count = grid.shape
-    place = torch.arange(queries)[:, None] + (count - queries), torch.arange(count)[None]
     if grid.all():
         return "all" if queries == count else "all of another sequence"
     if queries != count:
         return "other keys"
-    back = (place[0] - place[1])[grid]
-    left, right = int(back.max()), int(-back.min())
-    if right == 0:
-        if left == count - 1 and grid.equal(place[1] <= place[0]):
-            return "all before"
-        if grid.equal((place[1] <= place[0]) & (place[0] - place[1] <= left)):
-            return f"{left + 1} keys: a window before"
-        if grid.equal((place[1] <= place[0]) & (place[0] // (left + 1) == place[1] // (left + 1))):
-            return f"{left + 1} keys: a chunk"
-    elif grid.equal((place[0] - place[1] <= left) & (place[1] - place[0] <= right)):
-        return f"{left + right + 1} keys: a window on both sides"
-    elif grid.equal(place[0] // (left + 1) == place[1] // (left + 1)):
-        return f"{left + 1} keys: a block"
-    return "other keys before" if right == 0 else "other keys"
+    place = torch.arange(count)
+    back = place[:, None] - place
+    left, right = int(back[grid].max()), int(-back[grid].min())
+    block = place[:, None] // (left + 1) == place // (left + 1)
+    known = {
+        "all before": back >= 0,
+        f"{left + 1} keys: a window before": (back >= 0) & (back <= left),
+        f"{left + 1} keys: a chunk": (back >= 0) & block,
+        f"{left + right + 1} keys: a window on both sides": (back <= left) & (-back <= right),
+        f"{left + 1} keys: a block": block,
+    }
+    other = "other keys before" if right == 0 else "other keys"
+    return next((told for told, mask in known.items() if grid.equal(mask)), other)
 
 
 def scores(call: Call, large: Call | None, before: float) -> dict[str, Any]:
