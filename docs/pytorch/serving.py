@@ -465,8 +465,8 @@ def learned(reads):
             pairs = (
                 (x @ vectors.T).log_softmax(-1) for x in (found, seen[:, 1:])
             )
-            apart = F.kl_div(*pairs, log_target=True)
-            loss = F.mse_loss(found, seen[:, 1:]) + 17 * apart
+            apart = F.kl_div(*pairs, reduction="batchmean", log_target=True)
+            loss = F.mse_loss(found, seen[:, 1:]) + apart / found.size(1)
             optimizer.zero_grad()
             loss.backward()
         optimizer.step()
