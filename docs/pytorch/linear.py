@@ -290,10 +290,11 @@ for name, parts_kept in {
 
 # %% [markdown]
 # If the keys alone go back, the next words are {{ gone_wrong["keys"] :.0%}} off, and if the window goes back with them,
-# still {{ gone_wrong["window"] :.0%}}: no error is raised. The `crop` of transformers brings back these two, and not
-# the state; its cache says so by `is_croppable`, and [the atlas](atlas.py) measured it. To feed no word twice, vLLM
-# keeps a state for each drafted word, and goes on from that of the last that stays (read in its `gdn_attn.py`, not
-# tried). As a test, compare what is written behind a refused draft with the same text, read at once.
+# still {{ gone_wrong["window"] :.0%}}: no error is raised. The `crop` of transformers brings back these two (the window
+# if `activate_past_recording` was called before the draft), and not the state; its cache says so by `is_croppable`, and
+# [the atlas](atlas.py) measured it. To feed no word twice, vLLM keeps a state for each drafted word, and goes on from
+# that of the last that stays (read in its `gdn_attn.py`, not tried). As a test, compare what is written behind a
+# refused draft with the same text, read at once.
 #
 # ## Sparse attention: choose, then attend
 #

@@ -3,9 +3,9 @@
 #
 # **Run the model under `unmasked.watch`: it records every call of attention that has a name in PyTorch, and computes
 # the weights of each head when you ask for them.** Nothing in the model is changed, and nothing is left behind.
-# Attention that is written out has no name. In transformers, gpt-oss and Gemma 2<!--~ a name --> load with such code:
-# there `watch` hears nothing, and warns. [A function of your own](#weights-from-transformers-itself) gives their
-# weights.
+# Attention that is written out has no name. Some models of transformers load with such code, gpt-oss and Gemma
+# 2<!--~ a name --> among them: there `watch` hears nothing, and warns. [A function of your
+# own](#weights-from-transformers-itself) gives their weights.
 
 # %% tags=["imports"]
 import copy
