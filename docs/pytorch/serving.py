@@ -458,7 +458,7 @@ def learned(reads):
         return x + own(x)
 
     for _ in range(100):
-        words = torch.randint(17, (32, 24))
+        words = torch.randint(17, (8, 24))
         seen = features(words)
         with torch.enable_grad():
             found = guess(seen[:, :-1], words[:, 1:])
@@ -483,7 +483,7 @@ guesses = {
         lambda seen, words: by_features(seen, words[:, :-1])
     ),
 }
-beginnings = torch.randint(17, (8, 8))
+beginnings = torch.randint(17, (5, 8))
 written = {
     name: [write(words, guess) for words in beginnings]
     for name, guess in guesses.items()
