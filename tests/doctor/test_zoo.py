@@ -31,7 +31,6 @@ UNSEEN = {
     "grouped-queries-viewed-the-other-way": "which heads share a key is a choice; only the checkpoint says which",
     "padding-broadcast-over-keys": "its mask is (batch, keys), which is seen as one of (queries, keys) too",
     "mla-absorbed-wrong-half": "each half of the up-projection is a projection: only the checkpoint says which",
-    "swin-rows-as-columns": "offsets may share a row of a table, whose other rows stay open",
     "half-for-the-kernel": "a cast to 16 bits inside may be meant, as for a kernel that takes nothing else",
     "strip-padding-visible": "its windows are padded inside, where no token is",
     "linear-epsilon-of-one": "attention that makes no table of weights is not looked into",
