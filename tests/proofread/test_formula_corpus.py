@@ -124,11 +124,6 @@ def online_blocks(s):
     return tops, torch.stack([(s[: b + 1] - tops[b]).exp().sum() for b in range(len(s))])
 
 
-def two_parts(q, k, v):
-    s = k @ q
-    return s.softmax(0) @ v, s[:4].softmax(0) @ v[:4], s[4:].softmax(0) @ v[4:], s[:4].logsumexp(0), s[4:].logsumexp(0)
-
-
 def shaw(x, w_q, w_k, r):
     n, (q, k) = len(x), (x @ w_q, x @ w_k)
     keys = k[None] + r[torch.arange(n)[None] - torch.arange(n)[:, None] + n - 1]
@@ -146,37 +141,21 @@ PAGE |= {
     "orthogonal": lambda size: torch.linalg.qr(torch.randn(size, size, dtype=torch.float64)).Q,
     "pairs": lambda n: n * (n + 1) // 2,
     "population_std": lambda x: x.std(correction=0),
-    "mean0": lambda x: x.mean(0),
     "rms": lambda x: x.square().mean().sqrt(),
     "angle": lambda q, k: torch.acos(F.cosine_similarity(q, k, dim=0)).item(),
     "sigmoid": lambda x: torch.sigmoid(torch.as_tensor(x, dtype=torch.float64)),
-    "slope": lambda f: lambda x: torch.autograd.functional.jacobian(f, torch.as_tensor(x, dtype=torch.float64)),
     "online_output": lambda s, v: torch.stack([s[: t + 1].softmax(0) @ v[: t + 1] for t in range(len(s))]),
-    "running_mean": lambda x: x.cumsum(0) / torch.arange(1, len(x) + 1)[:, None],
     "identity_of": lambda x: x.clone(),
     "merge": lambda o: o.transpose(-3, -2).flatten(-2),
-    "split": lambda x, h: x.unflatten(-1, (h, -1)).transpose(-3, -2),
-    "per_head": lambda x, w: torch.stack([x @ a.mT for a in w]),
     "permutation": lambda n: torch.eye(n).double().roll(1, 0),
     "turns": lambda theta, n: [blocks(theta, m) for m in range(1, n + 1)],
-    "frequencies": lambda d: 10000.0 ** (-torch.arange(0, d, 2).double() / d),
     "with_sink": lambda s, b: torch.cat([s, torch.full((len(s), 1), b).double()], 1).softmax(-1)[:, :-1],
     "top": lambda s: s.argmax(-1) + 1,
-    "causal_max": lambda s: s.masked_fill(torch.ones_like(s).triu(1).bool(), -torch.inf).amax(-1),
-    "divided": lambda a, b: a / b,
     "xavier": lambda a, b: math.sqrt(6 / (a + b)),
     "cosine_scores": lambda q, k, t: t * F.cosine_similarity(q[:, None], k[None], dim=-1),
-    "averaged": lambda a: a.mean(0),
     "triangle": lambda n: n * (n + 1) / 2,
-    "sharded": lambda o, w: sum(a @ b for a, b in zip(o, w, strict=True)),
-    "count_flops": lambda n, d: 4 * n * n * d + 8 * n * d * d,
-    "count_parameters": lambda d: 4 * d * d + 4 * d,
     "rollout": lambda a: torch.linalg.multi_dot(list(a)),
-    "halved": lambda a: (a + torch.eye(a.shape[-1])) / 2,
-    "largest": lambda s: s.max(),
-    "normal_cdf": lambda x: 0.5 * (1 + math.erf(x / 2**0.5)),
     "nll": lambda z, y: F.cross_entropy(z, torch.tensor(y - 1)),
-    "gelu": lambda x: F.gelu(torch.tensor(x)),
     "ffn": lambda x, a, b, c, d: F.linear(F.linear(x, a.mT, b).relu(), c.mT, d),
     "pair_sum": lambda x: (x.sum() ** 2 - x.square().sum()) / 2,
     "expected": lambda values: values[0] * (1 - values[2]) + values[1] * values[2],
@@ -188,7 +167,6 @@ PAGE |= {
     "softcap": lambda x, c: c * (x / c).tanh(),
     "window": lambda n, w: torch.ones(n, n).tril().triu(1 - w),
     "entropy": lambda p: torch.distributions.Categorical(p).entropy(),
-    "third": lambda x: x / 3,
 }
 PAGE |= {"torch": torch, "F": F, "i": 3, "n": 99, "h": 2}
 SECTIONS = re.findall(
