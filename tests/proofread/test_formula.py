@@ -364,6 +364,13 @@ def test_a_call_of_what_the_page_defines_proves_something(where):
     assert check(Formula("t = 2A", where=where), PAGE | {"layer": layer}) == []
 
 
+def test_what_a_page_defines_is_called_with_tensors_of_the_precision_that_they_had():
+    layer = torch.nn.Linear(3, 3)
+    page = PAGE | {"layer": layer, "u": PAGE["single"], "t": layer(PAGE["single"])}
+    assert check(Formula(r"t = \operatorname{layer}(u)", where=""), page) == []
+    assert "does not hold" in check(Formula(r"t = \operatorname{layer}(2u)", where=""), page)[0]
+
+
 def test_single_precision_is_compared_to_its_own_rounding():
     page = PAGE | {"u": PAGE["single"] * 3.1, "v": PAGE["single"]}
     assert check(Formula("u = 3.1v", where=""), page) == []
