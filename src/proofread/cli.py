@@ -214,17 +214,13 @@ def _parser() -> argparse.ArgumentParser:
     )
     command(
         _export,
-        "write the site for another generator, or its pages as Markdown",
+        "write the site for another generator",
         "Write a whole site, its pages run and checked, as a project that Zensical builds as it is:\n\n"
         "  proofread export mkdocs.yml --output moved\n"
-        "  cd moved && zensical build\n\n"
-        "Write the pages of a folder as plain Markdown, with outputs, and figures as files:\n\n"
-        "  proofread export docs --output plain",
-        _option("site", type=Path, metavar="SITE", help="the site's mkdocs.yml, or a folder that holds pages"),
+        "  cd moved && zensical build",
+        _option("site", type=Path, metavar="SITE", help="the site's mkdocs.yml"),
         _option("--output", type=Path, required=True, help="a folder that is not there, or was exported before"),
         _option("--anyway", action="store_true", help="whatever is found on the pages"),
-        _option("--tex", action="store_true", help="in plain Markdown, leave formulas as TeX instead of MathML"),
-        *settings,
     )
     command(
         _cache,
@@ -370,37 +366,18 @@ def _snippet(options: argparse.Namespace) -> int:
 
 
 def _export(options: argparse.Namespace) -> int:
-    from .publish.export import ExportError, export  # here alone: it imports what renders cells
-
-    if not options.site.exists():
-        raise UsageError(f"{options.site} does not exist; name the site's mkdocs.yml, or a folder that holds pages")
-    try:
-        if options.site.is_file():
-            return _export_site(options)
-        with contextlib.closing(shown(sys.stderr, len(find_pages([options.site])))) as progress:
-            how = _run_settings(options) | {"tex": options.tex, "anyway": options.anyway}
-            report = export(options.site, options.output, **how, progress=progress)
-    except ExportError as error:
-        raise UsageError(str(error)) from None
-    _tell(report.findings)
-    print(report, file=sys.stderr)
-    return 1 if report.findings and not options.anyway else 0
-
-
-def _export_site(options: argparse.Namespace) -> int:
-    for name in ("tex", "timeout", "memory", "workers", "no_cache"):
-        if getattr(options, name):
-            raise UsageError(
-                f"--{name.replace('_', '-')} is for a folder of pages; a site is built as its settings say"
-            )
+    if not options.site.is_file():
+        raise UsageError(f"{options.site} is no file; name the site's mkdocs.yml")
     demand()
-    from .publish.site import NotBuiltError, export_site
+    from .publish.site import ExportError, NotBuiltError, export_site  # here alone: it imports MkDocs
 
     logger = logging.getLogger("mkdocs")
     logger.addHandler(handler := logging.StreamHandler())
     logger.getChild("plugins.proofread").setLevel(logging.INFO)
     try:
         export_site(options.site, options.output, anyway=options.anyway)
+    except ExportError as error:
+        raise UsageError(str(error)) from None
     except NotBuiltError as error:
         print(f"{error} Nothing is exported.", file=sys.stderr)
         return 1

@@ -1,4 +1,4 @@
-"""Pages that show all that a page can: of sites, and of what is exported."""
+"""Pages that show all that a page can."""
 
 INDEX = """
 # Home

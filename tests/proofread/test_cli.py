@@ -177,19 +177,6 @@ def test_the_program_of_a_cell_is_printed_and_runs(docs: Path, command: Command)
         assert f"{place} {message}" in err
 
 
-def test_export_writes_plain_markdown(docs: Path, command: Command) -> None:
-    assert command("export", "docs", "--output", "plain")[0] == 0
-    assert "It is 3. That was 1999." in Path("plain/page.md").read_text()
-    refused = {
-        ("docs", "docs/plain"): "must not lie in docs",
-        ("nowhere", "plain"): "nowhere does not exist; name the site's mkdocs.yml, or a folder that holds pages",
-    }
-    for (site, target), message in refused.items():
-        code, _, err = command("export", site, "--output", target)
-        assert code == 2
-        assert message in err
-
-
 def test_the_cache_is_shown_and_pruned(docs: Path, command: Command) -> None:
     command("check", "docs")
     (docs / "data.txt").write_text("1")
@@ -211,6 +198,7 @@ def test_the_cache_is_shown_and_pruned(docs: Path, command: Command) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        ("export nowhere --output moved", "nowhere is no file; name the site's mkdocs.yml"),
         ("check nowhere", "nowhere does not exist; name pages, or folders that hold some"),
         ("check empty", "no pages in empty: neither .md nor .py with # %% cells"),
         ("check docs --timeout soon", "--timeout (soon) must be a positive number of seconds, such as 300"),

@@ -16,8 +16,7 @@ from mkdocs.structure.files import File
 from mkdocs.structure.pages import Page
 
 pytest.importorskip("zensical", reason="the generator that exported sites are built with; pip install zensical")
-from proofread.publish.export import ExportError
-from proofread.publish.site import _page, _plain, export_site
+from proofread.publish.site import ExportError, _page, _plain, export_site
 
 FOREIGN = Path(__file__).parent / "foreign"
 RICH = r"""
@@ -257,12 +256,6 @@ def test_a_site_without_proofread_is_named_with_the_remedy(tmp_path: Path) -> No
     with pytest.raises(ExportError, match=r"mkdocs\.yml is no configuration .* lack proofread, which stands before"):
         export_site(tmp_path / "mkdocs.yml", tmp_path / "moved")
     assert not (tmp_path / "moved").exists()
-
-
-def test_options_of_another_export_are_refused(tmp_path: Path) -> None:
-    (tmp_path / "mkdocs.yml").write_text("site_name: Plain\n")
-    told = run(tmp_path, "proofread", "export", "mkdocs.yml", "--output", "moved", "--tex", code=2)
-    assert "--tex is for a folder of pages; a site is built as its settings say" in told
 
 
 def test_a_page_whose_address_is_a_file_keeps_its_links() -> None:

@@ -126,85 +126,32 @@ A x = (x^\top A^\top)^\top
 A A^{-1} A = A
 A^{-1\top} = (A^\top)^{-1}, \quad a a^{-1} = 1
 (A^T)_{ij} = A_{ji}
-\sin^2 a + \cos^2 a = 1
-\log_2 a = \frac{\ln a}{\ln 2}
 e^{a+b} = e^a e^b
-\sqrt[3]{a} = a^{1/3}
 |a| |b| = |{a} b|
-\left\| x \right\|_1 = \sum_i |x_i|
-\lVert A \rVert_F^2 = \operatorname{tr}(A^\top A)
-\lVert x \rVert_\infty = \max_i |x_i|, \quad \lVert x x^\top \rVert_2 = \lVert x \rVert^2
-\sum_{i=1}^{3} x_i y_i = \langle x, y \rangle
-x_1 + \dots + x_3 = \sum_i x_i
-\sum_{i,j} A_{ij} = \sum_j \sum_i A_{ij}
 \prod_{i=0}^{2} x_i = x_0 x_1 x_2
 \max_i x_i \ge x_j
 \max(a, b) = b
 \sum_{j \ne i} x_j = \sum_j x_j - x_i
 f(x) = 2x
-\left(\langle x, y \rangle\right) = x^\top y
 a(b + c) = ab + ac
-\lfloor a \rfloor = 2
 a < b \le 4
-x \oslash y \odot y = x
-x, y \in \mathbb{R}^3
-A \in \mathbb R^{3 \times 3}
-a \in \{2.5, 3\}
-c \in (1, 1.7]
-\lceil a \rceil \in \mathbb{N}
-A_{i,:} = A_i + 0
-[x; y]_{4} = y_1
-[A, B]_{1,4} = B_{1,1}
-x_{2:3} = [x_2, x_3]
 x^{(2)} = 0 + x_2
-\begin{pmatrix} a & b \\ c & a \end{pmatrix}_{1,2} = b
-\begin{bmatrix} A & B \end{bmatrix}_{1,4} = B_{1,1}
 a \approx 2.5, \quad b \approx 3.5.
 10{,}000 = 10^4
-x_{i+1} - x_i = -(x_i - x_{i+1}) \quad \text{for all } i
 \begin{aligned} a + b &= 2.5 \\ &\quad + 3.5 \\ c &= 1.7 \end{aligned}
 \hat{x} = x / 2
 \lambda_1 = 2x_1
 \mathbf{W}^Q_{ij} = 2\mathbf{A}_{ij}
 x' = 2x
 \frac12 = a^{-1} \cdot 1.25
-\sum_{j'} x_{j'} = x_1 + \dots + x_3
 e^{\hat{x}_1} = e^{x_1/2}
 A^{\mathsf T} = A^{\mathrm{T}} + 0
-\forall i: x_i = x_i + 0
 x_{\pi_i} = x_{4-i}
 A_{ij} + 0 = A_{ij}, \quad \sum_j A_{ij} = \sum_k A_{ik}
 \mathit{PE} = 2A
-PE = 2A
-\sum_{i,j=1}^{3} A_{ij} = \sum_{i,j} A_{ij} + 0
 A x + x = x + A x
 x A (y B + x)^\top = x^\top A (y^\top B + x^\top)^\top
-\mathbb{1}[a < b] = 1 = [a < b < 4]
-\sum_{j \in \{1, 3\}} x_j = x_1 + x_3
-\{ j : 1 < j \le 3 \} = \{2, 3\}
-|\{ j \mid 0 \le j < 3 \}| = 3
-\sum_{1 < j \le 3} x_j = x_2 + x_3
-\sum_{\substack{j = 1 \\ j \ne i}}^3 x_j = \sum_j x_j - x_i
-x_i = \begin{cases} x_1 & i \ne 2 \text{ and } i < 3 \\ x_i & \text{otherwise} \end{cases}
-\arg\max_j u_j = 2, \quad u_{\arg\max_j u_j} = \max_j u_j
-\operatorname{softmax}_j(A_{ij}) = \operatorname{softmax}(A)_{ij}
 \max(0, x)_i = \max(0, x_i)
-A_{i, 7 \bmod 4} = A_{i3}
-A \in [-9, 9]^{3 \times 3}, \quad a \notin \{1, 2\}
-a \ll 10^2, \quad 10^2 \gg b
-\mathbb{E}_i[x_i] = \frac{1}{3} \sum_i x_i
-\mathbb{E}_{i}[(x_i - a)^2] = \frac{1}{3} \sum_i (x_i - a)^2
-\mathbb{E}_{i \le 2}[x_i] = \frac{x_1 + x_2}{2}, \quad \mathbb{E}_{i=2}^{3}(x_i) \, a = a \frac{x_2 + x_3}{2}
-x = (x_1, x_2, \dots, x_3)^\top = (x_1, x_2, x_3)
-[x, y]_{i2} = y_i
-\begin{pmatrix} x_1 \\ \vdots \\ x_3 \end{pmatrix} = x
-\begin{pmatrix} A & 0 \\ 0 & B \end{pmatrix}_{4,4} = B_{1,1}
-\underbrace{A}_{3 \times 3} \overbrace{x}^{\text{a column}} = A x
-g_{2} = 4
-D(x \| y) = x - y
-\frac{1}{3} \approx 33\%
-x_i \ne x_j \quad \text{if } i \ne j
-x_i \ne x_j, \quad i < j
 A^{(i)\top} x = x \cdot A_i
 """
 
@@ -223,14 +170,11 @@ def test_what_holds_is_accepted(latex, kind):
     [
         (r"a = b", "`a = b` does not hold: a is 2.5, b is 3.5"),
         (r"x_i = x_{i-1}", "`x_i = x_{i-1}` does not hold for i = 2: x_i is "),
-        (r"A^T = A", "A^T is a tensor of shape (3, 3) ("),
+        (r"A^T = A", "A^T is an array of shape (3, 3) ("),
         (r"a = 2.5 = b", "`2.5 = b` does not hold"),
         (r"c \approx 1.8", "c is 1.7, 1.8 is 1.8"),
-        (r"a \in (2.5, 3]", "does not hold: it is 2.5"),
-        (r"S \in \mathbb{R}^{5 \times 4}", "its shape is (4, 5), not (5, 4)"),
-        (r"a \in \mathbb{Z}", "`a \\in \\mathbb{Z}` does not hold: it is 2.5"),
         (r"a = b \quad c = 1.7", "`a = b` does not hold"),
-        (r"x = 2a", "x is a tensor of shape (3,)"),
+        (r"x = 2a", "x is an array of shape (3,)"),
         (r"a/bc = a", "character 2 (/bc = a): `a / b c` can be read in two ways: write \\frac or parentheses"),
         (r"10\,000 = a", "a number after a factor can be read in two ways: write \\cdot between them"),
         (r"{a+b}c = a", "expected } as readers do not see braces: use parentheses"),
@@ -241,29 +185,26 @@ def test_what_holds_is_accepted(latex, kind):
         (r"A_{i j+1} = a", "these indices can be read in two ways: separate them with a comma"),
         (r"a^10 = a", "TeX takes only 1 into the script: use braces"),
         (r"\sqrt12 = a", "TeX takes only 1 as the operand: use braces"),
-        (r"\tanh(A)^2 = \tanh^2(A)", "does not hold"),
         (r"a^b^c = a", "a second ^ can be read in two ways: use parentheses"),
         (r"\mathbf{x} = 2x - x", "x is written in two ways here: one symbol, one spelling"),
         (r"a = b \\ + c = a", "Begin a line that goes on with &"),
         (r"x_j = \sum_j x_j", "j is the index of a sum and free as well: rename one of them"),
         (r"a? = b", "character 2 (? = b): expected a relation"),
-        (r"\sin^{-1} a = a", "for the inverse write \\arcsin"),
+        (r"\sin^{-1} a = a", "sin takes nothing below or above it: write it around what it is of, as in (sin x)^2"),
         (r"f a = 2a", "f is a function: call it, as in f(x)"),
         (r"f = a", "f is a function: call it, as in f(x)"),
         (r"\sum_{2 \le 3} a = b", "under a sum stands an index, as in `j`, `j = 1` or `j \\le i`"),
-        (r"\sum_{j \in x} x_j = b", "`x`: is a tensor of shape (3,), not a set"),
         (r"\sum^3 a = b", "expected the index under \\sum"),
         (r"\sum_{j=1} x_j = a", "\\sum needs both limits, or an index alone"),
-        (r"\tanh_2 a = b", "tanh takes no subscript here"),
-        (r"x \ne a", "`x \\ne a` does not hold: x is a tensor of shape (3,)"),
-        (r"x \le S", "`x \\le S` does not hold: x is a tensor of shape (3,)"),
+        (r"\tanh_2 a = b", "tanh takes nothing below or above it"),
+        (r"x \ne a", "`x \\ne a` does not hold: x is an array of shape (3,)"),
+        (r"x \le S", "`x \\le S` does not hold: x is an array of shape (3,)"),
         (r"q = 3", "q is not bound: bind it in `where`, or use it as a subscript"),
         (r"W_Q = A", "neither W_Q nor W is bound: bind it in `where`"),
         (r"\foo a = a", "\\foo is not in the grammar: rewrite it, or add `<!-- unchecked: reason -->`"),
         (r"a b", "`a b` states nothing: add a relation, or `<!-- unchecked: reason -->`"),
         (r"a = ", "character 5 (the end): expected an expression"),
         (r"(a = b", "expected )"),
-        (r"\text{if } a = b", "`if` must follow what it qualifies"),
         (r"(a, b) c = c", "a list has no value here"),
         (r"\begin{aligned} a = b", "\\begin and \\end do not match"),
         (r"xy = a", "a product of two columns: write x^\\top y, x \\cdot y or x \\odot y"),
@@ -271,12 +212,15 @@ def test_what_holds_is_accepted(latex, kind):
         (r"S S = S", "shapes (4, 5) and (4, 5) do not multiply"),
         (r"S + A = S", "shapes (4, 5) and (3, 3) do not fit"),
         (r"A \times B = A", "\\times multiplies numbers: write \\cdot or \\odot"),
-        (r"A / B = A", "divides by a tensor of shape (3, 3): write \\oslash to divide entry by entry"),
-        (r"e^A = A", "a tensor of shape (3, 3) as a power: functions of entries are written \\exp(x) or x \\odot x"),
-        (r"|x| = a", "|x| is for numbers, this is a tensor of shape (3,): write \\lVert x \\rVert"),
-        (r"\lVert A \rVert = a", "say which norm of a tensor of shape (3, 3): _F or _2 of a matrix, |x| of a number"),
+        (r"A / B = A", "divides by an array of shape (3, 3): divide entry by entry, with subscripts"),
+        (r"e^A = A", "an array of shape (3, 3) as a power: functions of entries are written \\exp(x) or x \\odot x"),
+        (r"|x| = a", "|x| is for numbers, this is an array of shape (3,): write \\lVert x \\rVert"),
+        (
+            r"\lVert A \rVert = a",
+            "the norm is of an array with one axis, |x| of a number, and this is an array of shape",
+        ),
         (r"\sum_{i=1}^4 x_i = a", "`x_i`: subscript 1 is outside 1..3 where i = 4"),
-        (r"x_{ij} = a", "has no subscript 2: x is a tensor of shape (3,)"),
+        (r"x_{ij} = a", "has no subscript 2: x is an array of shape (3,)"),
         (r"\sum_j S_{ij} x_j = a", "j runs over 5 values in `S_{ij}`, but over 3 in `x_j`"),
         (r"\sum_j a = b", "nothing says which values j takes: write limits"),
         (
@@ -285,43 +229,32 @@ def test_what_holds_is_accepted(latex, kind):
         ),
         (
             r"\frac{\partial}{\partial x} f(x) = a",
-            r"first derivatives of what follows it, \frac{\partial a}{\partial b}",
+            r"first derivatives of one symbol by another alone, as in \frac{\partial a_i}{\partial b_j}",
         ),
-        (r"\frac{\partial^2 a}{\partial b^2} = a", r"\partial stands in first derivatives of what follows it"),
+        (r"\frac{\partial^2 a}{\partial b^2} = a", r"\partial stands in first derivatives of one symbol"),
         (r"\frac{d}{da} f(a) = 2", r"d over d can be read as a derivative: write \partial, or cancel the d"),
         (r"\frac{\mathrm{d}}{\mathrm{d}a} f(a) = 2", "d over d can be read as a derivative"),
         (r"\frac{d^2}{da^2} f(a) = 2", "d over d can be read as a derivative"),
         ("f'(a) = 2", "f_prime is not bound: bind it in `where`"),
         ("n! = 362880", "! is not in the grammar: rewrite it, or add `<!-- unchecked: reason -->`"),
         (r"\frac{n!}{2} = a", "! is not in the grammar"),
-        (r"x_i = a \quad \text{if } i \text{ is even}", "a condition is a comparison"),
-        (r"x_i = \begin{cases} a & i \text{ odd} \\ b & \text{else} \end{cases}", "a condition is a comparison"),
         (r"a \propto b^2", r"\propto is not in the grammar"),
         (r"x_1 = x_2 = \dots = x_3", r"\dots is not in the grammar"),
         (r"\mathcal{O}(a^2)", r"`\mathcal{O}(a^2)` states nothing: add a relation, or `<!-- unchecked: reason -->`"),
-        (r"\underbrace{a}_{b + 1} = 2", r"its label is words, \text{...}, or a shape"),
         (r"a = \frac{dL}{ds}", r"d over d can be read as a derivative: write \partial, or cancel the d"),
-        (r"a = b + b \bmod 2", r"what \bmod is of can be read in two ways: use parentheses"),
         (r"A_{ij,k} = a", "these indices can be read in two ways: separate them with a comma"),
         (r"A_{(ij, k)} = a", "these indices can be read in two ways: separate them with a comma"),
-        (r"a = \{ j : j > b \}", "nothing says between which values j lies"),
-        (r"x_i = a \quad \text{if } i > 9", "no value of its indices is within range"),
-        (r"x = (x_1, x_3, \dots, x_5)", "the items before the dots must count up by one"),
-        (r"\arg\max_i 0 \cdot x_i = 1", "no single i has the largest value"),
-        (r"\sum_{m=1}^\infty \frac{1}{m^2} = 1.6", "`\\infty`: a limit, an index or a size is an integer, not inf"),
-        (r"\mathbb{E}[x] = a", "expected the index under E, or bind E to a function"),
-        (r"\mathbb{E}_i[x_i]^2 = a", "(^2 = a): expected a relation"),
-        (r"\lVert x \rVert_3 = a", r"of norms, _1, _2, _\infty and _F are in the grammar"),
+        (r"f(x_1, x_3, \dots, x_5) = a", "the items before the dots must count up by one"),
+        (r"\sum_{m=1}^\infty \frac{1}{m^2} = 1.6", "`\\infty`: a limit or an index is an integer, not inf"),
         (r"A^{-\top} = A", "expected an expression"),
         (r"a = a", "has the same on both sides: it proves nothing"),
         (r"\frac{a}{b} = a / b", "has the same on both sides: it proves nothing"),
     ],
 )
 def test_what_does_not_hold_or_can_be_misread_says_where_and_what_to_do(latex, error):
-    (message,) = check(Formula(latex, where="k = 2"), PAGE)[:1]
-    assert error in message
-    (message,) = check(Formula(latex, where="k = 2"), PAGE.of("numpy"))[:1]
-    assert error in message.replace("an array", "a tensor")
+    for kind in ("torch", "numpy"):
+        (message,) = check(Formula(latex, where="k = 2"), PAGE.of(kind))[:1]
+        assert error in message
 
 
 SEPARATED = "write name = value, with a semicolon and no comma between two"
@@ -332,10 +265,8 @@ TRACKED = "s = double(x).requires_grad_(); L = (s**3).sum(); u = s**2"
     ("latex", "wrong"),
     [
         (r"\frac{\partial L}{\partial s_i} = 3 s_i^2", "-3 s_i^2"),
-        (r"\nabla_s L = 3 s \odot s", r"-3 s \odot s"),
-        (r"\nabla_s (s^\top s) = 2 s", "-2 s"),
+        (r"\frac{\partial L}{\partial s} = 3 s \odot s", r"-3 s \odot s"),
         (r"\frac{\partial u_i}{\partial s_j} = 2 s_j [i = j]", "-2 s_j [i = j]"),
-        (r"\frac{\partial u}{\partial s} = \operatorname{diag}(2 s)", r"-\operatorname{diag}(2 s)"),
     ],
 )
 def test_derivatives_are_autograds(latex, wrong):
@@ -354,7 +285,8 @@ def test_a_quotient_of_sizes_is_no_derivative():
 
 
 def test_only_a_number_is_differentiated_by_a_matrix():
-    (message,) = check(Formula(r"\nabla_S (S a) = S", where="S = double(S).requires_grad_()"), PAGE)
+    where = "S = double(S).requires_grad_(); T = 3 * S"
+    (message,) = check(Formula(r"\frac{\partial T}{\partial S} = S", where=where), PAGE)
     assert "only a number is differentiated: index it" in message
 
 
@@ -377,11 +309,8 @@ def test_only_a_number_is_differentiated_by_a_matrix():
         (r"\alpha = 2", "alpha = np.float64(2)", "types alpha itself"),
         (r"2 = \alpha", "alpha = np.array(2.0).item()", "types alpha itself"),
         (r"\alpha = 2n", "n = 3; alpha = 6", "types alpha, n itself"),
-        (r"u = (2, 3)", "u = np.array([2.0, 3.0])", "types u itself"),
-        (r"u = (2, 3)", "u = [2, 3]", "types u itself"),
         (r"m = 3", "u = random('m')", "types m itself"),
         (r"\alpha = ab", "alpha = a * b", "its `where` computes alpha itself"),
-        (r"u = (2, 3)^\top", "u = torch.tensor([2.0, 3.0])", "types u itself"),
         ("Q = K", 'Q = K = random("n d")', "has the same on both sides"),
         (r"\theta a = 2.5", "theta = 1", "theta = 1 hides factors and powers: bind it to what tells mistakes apart"),
         (r"a u = a u + 0", "u = torch.zeros(4)", "u with all entries 0 hides mistakes"),
@@ -435,6 +364,13 @@ def test_a_call_of_what_the_page_defines_proves_something(where):
     assert check(Formula("t = 2A", where=where), PAGE | {"layer": layer}) == []
 
 
+def test_what_a_page_defines_is_called_with_tensors_of_the_precision_that_they_had():
+    layer = torch.nn.Linear(3, 3)
+    page = PAGE | {"layer": layer, "u": PAGE["single"], "t": layer(PAGE["single"])}
+    assert check(Formula(r"t = \operatorname{layer}(u)", where=""), page) == []
+    assert "does not hold" in check(Formula(r"t = \operatorname{layer}(2u)", where=""), page)[0]
+
+
 def test_single_precision_is_compared_to_its_own_rounding():
     page = PAGE | {"u": PAGE["single"] * 3.1, "v": PAGE["single"]}
     assert check(Formula("u = 3.1v", where=""), page) == []
@@ -444,7 +380,7 @@ def test_single_precision_is_compared_to_its_own_rounding():
 def test_random_gives_each_axis_its_own_size_and_leaves_the_pages_random_state_alone():
     state = torch.get_rng_state()
     where = 'u, v = random("p q", "q r*s"); k = torch.randn(3); t = double(u) @ v'
-    assert check(Formula(r"t = 2uv \in \mathbb{R}^{p \times r s}", where=where), PAGE) == []
+    assert check(Formula("t = 2uv", where=where), PAGE) == []
     assert check(Formula("t = 2u", where="u = random('p q');\n    t = double(u);"), PAGE) == []
     assert check(Formula(r"pqrs = 3 \cdot 5 \cdot 4 \cdot 7", where='u = double(random("p q r s"))'), PAGE) == []
     assert torch.equal(torch.get_rng_state(), state)
@@ -472,9 +408,8 @@ def test_every_kind_of_mistake_is_made():
 PIECES = r"""
 ! {} ^ _ & ( ) [ ] | , . : ; = < + - / ' 2 12 a b x A f i j * \\ {a} x_i (x)
 \binom \mathbb{E} \infty \frac{d}{da} \sqrt \frac \sum_ \max \in \dots \top \langle \rangle \hat
-\mathbf{x} \cdot \quad \partial \exp \text{for} \text{if} \text{even} \mathbb{R} \mathbb{1}[ \{ \}
-\vdots \bmod \otimes \arg\max_ \underbrace{ \substack{ \operatorname{softmax}_i \%
-\begin{cases} \end{cases} \begin{pmatrix} \end{pmatrix} \begin{aligned} \end{aligned}
+\mathbf{x} \cdot \quad \partial \exp \text{for} \text{if} \mathbb{1}[ \{ \} \operatorname{softmax} \%
+\begin{cases} \end{cases} \begin{aligned} \end{aligned} \frac{\partial
 """
 
 
@@ -520,12 +455,7 @@ OPERATIONS = [
     ("number", ("number",), POWER, r"\cos {0:4}", torch.cos),
     ("number", ("number",), ATOM, r"\lvert {0} \rvert", torch.abs),
     ("number", ("number", "number"), ATOM, r"\max({0}, {1})", torch.maximum),
-    ("number", ("number", "number"), ATOM, r"\mathbb{{1}}[{0} < {1}]", lambda p, q: (p < q).double()),
-    (
-        *("number", ("number", "number", "number"), ATOM),
-        r"\begin{{cases}} {0} & \text{{if }} {1} \ge {2} \\ {2} & \text{{otherwise}} \end{{cases}}",
-        lambda p, q, r: torch.where(q >= r, p, r),
-    ),
+    ("number", ("number", "number"), ATOM, r"[{0} < {1}]", lambda p, q: (p < q).double()),
     ("number", ("column", "column"), PRODUCT, r"{0:4}^\top {1:4}", torch.dot),
     ("number", ("column", "column"), PRODUCT, r"{0:4} \cdot {1:4}", torch.dot),
     ("number", ("column",), ATOM, r"\lVert {0} \rVert", torch.norm),
@@ -570,14 +500,13 @@ def test_an_expression_has_the_value_that_torch_gives_it(tree):
         ("x = q'", "q_prime is not bound: bind it in `where`"),
         (r"x = \bar{q}", "q_bar is not bound: bind it in `where`"),
         ("x = q^{-1}", r"and what inverts x is x_{\text{inv}}"),
-        ("x = f^{-1}(q)", r"has a name of its own: write f_{\text{inv}}(x), and bind f_inv in `where`"),
     ],
 )
 def test_what_has_a_name_of_its_own_is_told_by_that_name(latex, said):
     page = {"x": torch.ones(4), "q": torch.arange(4.0), "f": double}
     assert said in check(Formula(latex, where=""), page)[0]
-    given = page | {name: torch.ones(4) for name in ("q_prime", "q_bar", "q_inv")} | {"f_inv": lambda q: q / q}
-    said_so = latex.replace("q^{-1}", r"q_{\text{inv}}").replace("f^{-1}", r"f_{\text{inv}}")
+    given = page | {name: torch.ones(4) for name in ("q_prime", "q_bar", "q_inv")}
+    said_so = latex.replace("q^{-1}", r"q_{\text{inv}}")
     given["q"] = torch.full((4,), 2.0)
     assert check(Formula(said_so, where=""), given) == []
 

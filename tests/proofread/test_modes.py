@@ -9,7 +9,6 @@ import pytest
 from proofread.checks.check import check
 from proofread.checks.checked import Report
 from proofread.pages.page import find_pages
-from proofread.publish.export import export
 from proofread.settings import Settings, SettingsError
 
 from .conftest import Project
@@ -164,18 +163,6 @@ def test_a_file_that_is_off_need_be_nothing_that_is_read(project: Adopting) -> N
     (project.root / "docs/log.md").write_bytes(b"\xff\xfe \\tag{1}")
     project.page("book.md", "# Book\n")
     assert project.checked(whole=True).findings == []
-
-
-def test_an_export_takes_what_is_off_as_it_is(project: Adopting) -> None:
-    project.modes(**{"docs/log.md": "off", "docs/tours": "run"})
-    project.page("book.md", "# Book\n\nSee [the tour](tours/one.md) and [the untouched](tours/untouched.py).\n")
-    project.page("tours/untouched.py", "# ---\n# proofread: off\n# ---\n# %%\n1 / 0\n")
-    report = export(project.root / "docs", project.root / "plain", root=project.root)
-    assert report.findings == []
-    assert (project.root / "plain/log.md").read_text() == LOG
-    assert (project.root / "plain/tours/untouched.py").exists()
-    assert "(tours/untouched.py)" in (project.root / "plain/book.md").read_text()
-    assert "$\\nonsense{$" in (project.root / "plain/tours/one.md").read_text()
 
 
 def test_the_tests_of_a_page_are_those_of_its_mode(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:

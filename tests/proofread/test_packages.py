@@ -223,7 +223,6 @@ def test_without_its_extra_proofread_checks_tests_and_mends_a_page_with_formulas
         ["check", "docs", "--machine", "far"],
         ["run", "docs"],
         ["snippet", "docs/page.py:7"],
-        ["export", "docs", "--output", "plain", "--tex"],
         ["cache", "show"],
     ],
     ids=" ".join,
@@ -240,9 +239,8 @@ def test_what_sets_formulas_says_what_to_install_and_begins_nothing(
     extra = [each.name for each in required(wheels["proofread_docs"]) if "mkdocs" in str(each.marker)]
     missing = f"publishing takes what is not installed: {', '.join(extra)}; install proofread with its extra, [mkdocs]"
     missing = missing.replace("pypandoc_binary", "pypandoc-binary")  # as the wheel spells it
-    for site, otherwise in [("docs", ", or leave formulas as TeX (--tex)"), ("mkdocs.yml", "")]:
-        said = told(bare, halves, "-m", "proofread", "export", site, "--output", "moved", code=3)[1]
-        assert said == f"proofread: {missing}{otherwise}\n"
+    said = told(bare, halves, "-m", "proofread", "export", "mkdocs.yml", "--output", "moved", code=3)[1]
+    assert said == f"proofread: {missing}\n"
     assert sorted(path.name for path in halves.iterdir()) == ["docs", "mkdocs.yml", "pyproject.toml"]
 
     # MkDocs may be there, and the rest not.

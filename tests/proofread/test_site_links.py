@@ -1,4 +1,4 @@
-"""Links of captions, of what cells show, of downloads and of exports lead where those of the prose do."""
+"""Links of captions, of what cells show, and of downloads lead where those of the prose do."""
 
 import json
 import re
@@ -6,8 +6,6 @@ from pathlib import Path
 from urllib.parse import urljoin
 
 import pytest
-
-from proofread.publish.export import export
 
 from .test_mkdocs_plugin import Ended, build_site, ended, small
 
@@ -128,13 +126,3 @@ def test_downloads_lead_to_the_pages_of_the_site(tmp_path: Path, address: str | 
     own = {True: "page/", False: "page.html"}[directories]
     beside = {True: "index.html", False: "../page.html"}[directories]
     assert f"[more]({address + own if address else beside}#more-of-it)" in texts[0]
-
-
-def test_an_exported_page_leads_to_what_its_pages_become(tmp_path: Path) -> None:
-    root = project(tmp_path)
-    assert export(root / "docs", root / "plain", root=root).findings == []
-    text = (root / "plain/page.md").read_text()
-    assert "**Figure 1.** As [its *part*](sub/other.md#its-part) has it, not `[x](y.py)`; " in text
-    assert "Shown by a cell: [other](sub/other.md), [out](https://example.org/a.py)." in text
-    assert '<a class="x" href="sub/other.md#its-part">' in text
-    assert "![a line, as in the other](page/figure-1.svg)" in text

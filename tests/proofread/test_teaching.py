@@ -9,7 +9,6 @@ import pytest
 from proofread.checks.check import check
 from proofread.checks.checked import Checked
 from proofread.publish import figures, layout
-from proofread.publish.export import page as export
 from proofread.publish.notebook import as_notebook, as_script
 from proofread.publish.render import render
 from proofread.settings import Settings
@@ -129,12 +128,8 @@ def test_each_section_folds_its_checks_at_its_end_in_their_order(tmp_path: Path)
     assert laid[1][2].endswith("# no heading\n```\n\n")
 
 
-def test_an_exported_page_and_downloads_keep_what_is_folded(tmp_path: Path) -> None:
+def test_downloads_keep_what_is_folded(tmp_path: Path) -> None:
     page = looked_at(tmp_path, SECTIONS)
-    exported, _ = export(page, "page")
-    fold = r'<details markdown="1">\n<summary>How this is checked</summary>\n\n'
-    assert re.search(rf"Before\..*{fold}```python\na = 1\n```\n\n</details>\n\n## Second", exported, re.DOTALL)
-    assert re.search(rf"{fold}Why:\n\n```python\nb = 2\n```\n\n</details>\n\Z", exported)
     assert all(f"{name} = " in as_script(page) for name in "abcde")
     cells = json.loads(as_notebook(page))["cells"]
     assert [cell["source"] for cell in cells if cell["cell_type"] == "code"][:2] == [["a = 1"], ["b = 2"]]
@@ -197,16 +192,13 @@ def test_captions_are_numbered_through_the_page(tmp_path: Path) -> None:
     assert "<figure><table></table><figcaption>" in cells[2]
 
 
-def test_captions_are_text_of_downloads_and_of_exported_pages(tmp_path: Path) -> None:
+def test_captions_are_text_of_downloads(tmp_path: Path) -> None:
     page = looked_at(tmp_path, CAPTIONED)
     cells = json.loads(as_notebook(page))["cells"]
     below = '<a id="figure-1"></a><a id="figure-2"></a>**Figure 1.** *One* of 4.\n\n**Figure 2.** The other.'
     assert "".join(cells[2]["source"]) == below
     assert "".join(cells[4]["source"]) == '<a id="figure-3"></a>**Figure 3.** A table, on two lines.'
     assert "# **Figure 2.** The other." in as_script(page)
-    exported, _ = export(page, "page")
-    assert "![one](page/figure-2.png)\n\n**Figure 1.** *One* of 4.\n\n" in exported
-    assert '<a id="figure-3"></a>\n\n<div>\n<table></table>\n</div>\n\n**Figure 3.** A table, on two lines.' in exported
 
 
 @pytest.mark.parametrize("said", ["Figure 2", "[Figure 2](#figure-3)", "[Figure 2](#other-2)", "[2](#figure-2)"])

@@ -32,35 +32,30 @@ an axis may also be a product (``"n h*d"``), or a number: ``random("4")`` has fo
 
 How LaTeX is read
 -----------------
+The grammar is what pages state: what is equal, or larger, with sums, fractions, indices and functions. Sets, cases,
+matrices and words of conditions are not in it; a formula that needs one says why it is unchecked.
+
 * **Names.** ``d_k``, ``d_{\text{model}}``, ``\alpha``, ``\mathbf{x}``, ``\hat{y}``, ``m'``, ``s^*``, ``W^Q`` are, in
   Python, ``d_k``, ``d_model``, ``alpha``, ``x``, ``y_hat``, ``m_prime``, ``s_star``, ``W_Q``; ``\lambda`` is
-  ``lambda_``, ``\mathbf{1}`` is ``one``. The longest name that is bound is taken; a run of plain letters is one name
-  only if ``where`` binds it. One symbol has one spelling in a formula. ``f(x)`` is a call if ``f`` is callable, a
-  product otherwise; of a callable ``R``, ``R_m`` is one of a family. ``D(p \| q)`` has two arguments.
+  ``lambda_``, ``\mathbf{1}`` is ``one``. The longest name that is bound is taken. One symbol has one spelling in a
+  formula. ``f(x)`` is a call if ``f`` is callable, a product otherwise; ``f(x_1, \dots, x_n)`` has n arguments.
 * **Indices.** A subscript letter that ``where`` does not bind is an index. An index that no sum binds is free: the
   formula must hold for each of its values, all those that are within range, or those of ``i = 1, \dots, n`` after a
   comma. Indices count from 1, and from 0 if the formula says so: a sum, a list or a subscript that starts at 0.
-  ``x_{1:t}`` includes t, and ``x^{(t)}`` is an index too. ``a_{ij}`` has two indices, ``x_{2i}`` and ``x_{h d_k + j}``
-  have one.
-* **Values** are numbers, arrays of numpy, tensors of torch, and lists of numbers, which count as arrays; one formula
-  may have all of them. A list, or a Python set, may also stand for a set.
+  ``x^{(t)}`` is an index too. ``a_{ij}`` has two indices, ``x_{2i}`` and ``x_{h d_k + j}`` have one.
+* **Values** are numbers, arrays of numpy, tensors of torch, and lists of numbers or of what has one shape, which count
+  as arrays; one formula may have all of them. What the page defines is called with tensors, if the page uses torch.
 * **Products.** Juxtaposition and ``\cdot`` multiply as types demand, ``\odot`` entry by entry. A 1-D array is a
   column: ``x^\top y`` is a number, ``x y^\top`` a matrix. ``x W`` reads it as a row, whose transpose is a column. A sum
-  takes in what is multiplied after it. ``[x, y]`` stands side by side, ``[x; y]`` below each other.
-* **Functions** act entry by entry; ``\operatorname{softmax}`` along the last axis, with a subscript over that index.
-  Without parentheses, as in ``\cos m \theta_i``, they take in the names and numbers that follow. ``+`` adds a vector to
-  each row.
-* **Derivatives**, ``\frac{\partial L}{\partial s_{ij}}`` or ``\nabla_{s} L``, are autograd's: ``where`` makes ``s`` a
-  tensor with ``.requires_grad_()`` and computes ``L`` from it. Of a column by a column, a row stands for each entry of
-  the first.
-* **Means**: ``\mathbb{E}_i[x_i]`` is the mean over an index.
-* **Conditions** stand in ``cases``, in ``[j \le i]`` or ``\mathbb{1}[j \le i]``, under sums, in
-  ``\{j : 1 \le j \le i\}``, and after what holds under them: ``\text{if } j > i``, or a comma. Words join them:
-  ``\text{and}``, ``\text{or}``.
+  takes in what is multiplied after it.
+* **Functions** act entry by entry, ``\operatorname{softmax}`` along the last axis. Without parentheses, as in
+  ``\cos m \theta_i``, they take in the names and numbers that follow. ``+`` adds a vector to each row.
+* **Sums** run from a limit to another, or over all values that are within range, ``\sum_j``, under a condition,
+  ``\sum_{j \le i}``; so do products, maxima and minima. ``[j \le i]`` is one where it holds, and else zero.
+* **Derivatives**, ``\frac{\partial L}{\partial s_{ij}}``, are autograd's: ``where`` makes ``s`` a tensor with
+  ``.requires_grad_()`` and computes ``L`` from it.
 * **Relations** hold in chains (``a = b \le c``), over lines of ``aligned``, after commas. ``=`` compares to the square
-  root of the dtype's precision, ``\approx`` to the digits written, or to 5 % if none are; ``\ll`` means a tenth at
-  most. ``\in`` knows ``\mathbb{R}^{n \times d}``, intervals and sets, with sizes too: ``\{0, 1\}^{n \times n}``. The
-  label of ``\underbrace`` is words, or a shape, which is compared.
+  root of the dtype's precision, ``\approx`` to the digits written, or to 5 % if none are.
 * What the grammar does not know, or could be read in two ways, is an error that says at which character.
 
 What proves nothing is refused: two sides that are the same, a symbol that ``where`` types as the formula does

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from .arrays import describe, entries, is_array, is_list, is_real, numbers, shape
+from .arrays import array, describe, is_real, numbers, shape
 from .evaluate import Evaluator
 from .finding import Formula
 from .grammar import parse
@@ -84,11 +84,10 @@ def holds_in(latex: str, scope: Scope) -> bool:
 def sides(latex: str, parsed: Parsed, scope: Scope) -> Iterator[tuple[Node, Assignment, list[Any], Evaluator]]:
     """Yield each statement for each value of its free indices, with the values of its sides."""
     evaluator = Evaluator(latex, parsed, scope)
-    for statement, condition in zip(parsed.statements, parsed.given, strict=True):
+    for statement in parsed.statements:
         at = None
-        for at in evaluator.assignments(statement, condition):
-            values = [kid if kid.kind == "sized" else evaluator(kid, at) for kid in statement.kids]
-            yield statement, at, values, evaluator
+        for at in evaluator.assignments(statement):
+            yield statement, at, [evaluator(kid, at) for kid in statement.kids], evaluator
         if at is None:
             raise FormulaError(f"`{evaluator.text(statement)}` says nothing: no value of its indices is within range")
 
@@ -101,12 +100,7 @@ def _fails(latex: str, parsed: Parsed, scope: Scope) -> Iterator[str]:
             left, right = statement.kids[i : i + 2]
             if (id(statement), i) in failed:
                 continue
-            if relation in "∈∉":
-                fault = evaluator.outside(values[i], right, at)
-                fault = fault if relation == "∈" else "it is one of them" * (not fault)
-            else:
-                fault = _differs(relation, left, right, values[i], values[i + 1], evaluator)
-            if fault:
+            if fault := _differs(relation, left, right, values[i], values[i + 1], evaluator):
                 failed.add((id(statement), i))
                 where = ", ".join(f"{name} = {value}" for name, value in at.items())
                 text = latex[left.span[0] : right.span[1]]
@@ -114,24 +108,16 @@ def _fails(latex: str, parsed: Parsed, scope: Scope) -> Iterator[str]:
 
 
 def _differs(relation: str, left: Node, right: Node, one: Any, other: Any, evaluator: Evaluator) -> str:
-    sets_alone = is_list(one) and is_list(other) and {left.kind, right.kind} & {"builder", "members"}
-    if not sets_alone:
-        one, other = (entries(side, evaluator.scope.library) for side in (one, other))
-    if is_list(one) and is_list(other) and relation == "=":
-        sets = [sorted({float(member) for member in side}) for side in (one, other)]
-        return "" if sets[0] == sets[1] else f"{evaluator.text(left)} is {one}, {evaluator.text(right)} is {other}"
-    if is_list(one) or is_list(other):
-        return "a list has no value: index it"
     zero = Node("number", value="0")
-    if left == zero and is_array(other):
+    if left == zero and shape(other):
         one = np.zeros(shape(other))
-    if right == zero and is_array(one):
+    if right == zero and shape(one):
         other = np.zeros(shape(one))
     tolerance = math.sqrt(evaluator.precision)
     if relation == "≈":
         number = next((node for node in (right, left) if node.kind == "number"), None)
         tolerance = 0.05
-        if number is not None and not is_array(one) and not is_array(other):
+        if number is not None and not shape(one) and not shape(other):
             digits = len(number.value.partition(".")[2])
             size = max(abs(one), abs(other))
             tolerance = 0.5 * 10.0**-digits * (1 + 1e-9) / size if size else 0.0
@@ -157,7 +143,7 @@ def _hides(formula: Formula, parsed: Parsed, scope: Scope) -> Iterator[str]:
     """Yield the values that `where` binds and that hide mistakes."""
     remedy = "bind it to what tells mistakes apart, such as random(...)"
     for name in sorted(name for name in parsed.names & scope.where.keys() if not name.startswith(("one", "zero"))):
-        value = entries(scope.where[name], np)
+        value = array(scope.where[name])
         if isinstance(value, int | float) and value in (0, 1):
             yield f"`{formula.latex}`: {name} = {value:g} hides factors and powers: {remedy}"
         if 0 in shape(value):

@@ -1,22 +1,37 @@
-"""What a formula's tree says, computed with numpy or torch."""
+"""What a formula's tree says, computed with numpy."""
 
 import functools
 import math
+import operator
+import sys
 from collections.abc import Callable
 from typing import Any
 
-from .arrays import Array, alike, arrays, describe, is_array, is_list, is_tensor, library, matmul, shape, softmax
+import numpy as np
+
+from .arrays import describe, is_tensor, shape
 from .ranges import Assignment, Indexed
 from .tree import Node
 
-_FUNCTIONS: dict[str, Callable[[Array], Array]] = {  # the others go by the names that numpy and torch have for them
-    "det": lambda x: library(x).linalg.det(x),
-    "ln": lambda x: library(x).log(x),
-    "softmax": softmax,
-    "tr": lambda x: library(x).trace(x),
+
+def _softmax(value: np.ndarray) -> Any:
+    raised = np.exp(value - value.max(-1, keepdims=True))
+    return raised / raised.sum(-1, keepdims=True)
+
+
+_FUNCTIONS: dict[str, Callable[[Any], Any]] = {  # the others go by the names that numpy has for them
+    "det": np.linalg.det,
+    "ln": np.log,
+    "softmax": _softmax,
+    "tr": np.trace,
 }
-_FAST = {"exp": math.exp, "log": math.log, "ln": math.log, "sin": math.sin, "cos": math.cos, "tanh": math.tanh}
 _WHOLE = {"softmax", "det", "tr", "diag"}
+_COMBINED: dict[str, Callable[[Any, Any], Any]] = {
+    "max": max,
+    "min": min,
+    "prod": lambda one, other: one @ other if shape(one) and shape(other) else one * other,
+    "sum": operator.add,
+}
 
 
 class Evaluator(Indexed):
@@ -32,13 +47,16 @@ class Evaluator(Indexed):
         if node.value in at:
             return at[node.value]
         value = self._plain(self.scope.value(node.value))
-        if not (isinstance(value, int | float) or is_array(value) or is_list(value)):
+        if not isinstance(value, int | float | np.ndarray):
             raise self.fail(node, f"is {describe(value)}, not a number or an array")
         return value
 
     def _of_call(self, node: Node, *values: Any) -> Any:
+        if self.scope.library is not np:
+            torch = self.scope.library
+            values = tuple(torch.tensor(value) if isinstance(value, np.ndarray) else value for value in values)
         value = self._plain(self.scope.value(node.value)(*values))
-        if not (isinstance(value, int | float) or is_array(value) or is_list(value)):
+        if not isinstance(value, int | float | np.ndarray):
             raise self.fail(
                 node, f"returns {describe(value)}: bind a function that returns a number or an array in `where`"
             )
@@ -60,14 +78,14 @@ class Evaluator(Indexed):
         if one.ndim == other.ndim == 1:
             rows = [self._is_row(kid, at) for kid in node.kids]
             if rows == [True, False]:
-                return self._plain(matmul(one, other))
+                return self._plain(one @ other)
             remedy = "rows: transpose the second" if rows[0] else r"columns: write x^\top y, x \cdot y or x \odot y"
             raise self.fail(node, f"a product of two {remedy}")
         if one.ndim == 1 and other.ndim == 2 and other.shape[0] == 1:
-            return self._plain(matmul(one[:, None], other))
+            return self._plain(one[:, None] @ other)
         if one.shape[-1] != other.shape[-2 if other.ndim > 1 else 0]:
             raise self.fail(node, f"shapes {shape(one)} and {shape(other)} do not multiply")
-        return self._plain(matmul(one, other))
+        return self._plain(one @ other)
 
     def _is_row(self, node: Node, at: Assignment) -> bool:
         """Tell whether a 1-D array stands for a row, as ``x W`` does."""
@@ -85,10 +103,8 @@ class Evaluator(Indexed):
     def _dot(self, node: Node, at: Assignment) -> Any:
         one, other = self._kids(node, at)
         if len(shape(one)) == len(shape(other)) == 1:
-            return self._plain(matmul(one, other))
+            return self._plain(one @ other)
         return self._juxtaposed(node, at)
-
-    _inner = _dot
 
     def _of_times(self, node: Node, one: Any, other: Any) -> Any:
         if shape(one) and shape(other):
@@ -103,26 +119,18 @@ class Evaluator(Indexed):
         one, other = self._kids(node, at)
         if shape(one) != shape(other):
             raise self.fail(node, f"shapes {shape(one)} and {shape(other)} differ")
-        return one * other if node.kind == "odot" else one / other
-
-    _oslash = _odot
-
-    def _mod(self, node: Node, at: Assignment) -> Any:
-        one, other = (self.integer(kid, at) for kid in node.kids)
-        return one % other
+        return one * other
 
     def _of_fraction(self, node: Node, one: Any, other: Any) -> Any:
         if shape(other):
-            raise self.fail(node, rf"divides by {describe(other)}: write \oslash to divide entry by entry")
-        if is_array(one) or is_array(other) or other != 0:
-            return one / other
-        return one * math.inf
+            raise self.fail(node, f"divides by {describe(other)}: divide entry by entry, with subscripts")
+        return one / other if shape(one) or other != 0 else one * math.inf
 
     def _of_power(self, node: Node, base: Any, power: Any) -> Any:
-        if shape(power) or (shape(base) and node.value != "of entries"):
+        if shape(power) or shape(base):
             square = len(shape(base)) >= 2 and base.shape[-1] == base.shape[-2]
             if square and isinstance(power, int):
-                return library(base).linalg.matrix_power(base, power)
+                return np.linalg.matrix_power(base, power)
             operation = f"{describe(power)} as a power" if shape(power) else f"a power of {describe(base)}"
             remedy = r"functions of entries are written \exp(x) or x \odot x, and what inverts x is x_{\text{inv}}"
             raise self.fail(node, f"{operation}: {remedy}")
@@ -140,83 +148,45 @@ class Evaluator(Indexed):
             return value
         if value.ndim == 2 and value.shape[0] == 1:
             return value[0]
-        return value[None, :] if value.ndim == 1 else library(value).swapaxes(value, -1, -2)
+        return value[None, :] if value.ndim == 1 else value.swapaxes(-1, -2)
 
-    def _of_sqrt(self, node: Node, value: Any, *root: float) -> Any:
+    def _of_sqrt(self, node: Node, value: Any) -> Any:
         if shape(value):
             raise self.fail(node, f"the root of {describe(value)}")
-        return value ** (1 / (root[0] if root else 2)) if is_array(value) or value >= 0 else math.nan
+        return math.sqrt(value) if value >= 0 else math.nan
 
     def _of_apply(self, node: Node, *values: Any) -> Any:
-        name = node.value
+        name, (value, *others) = node.value, values
         if name in ("max", "min"):
-            if len(values) == 1 and is_array(values[0]):
-                return self._plain(getattr(values[0], name)())
-            shapes = {shape(value) for value in values} - {()}
+            if not others and shape(value):
+                return self._plain(getattr(value, name)())
+            shapes = {shape(each) for each in values} - {()}
             if len(shapes) > 1:
                 raise self.fail(node, f"{name} of arrays whose shapes {' and '.join(map(str, sorted(shapes)))} differ")
-            if shapes:
-                return functools.reduce(getattr(library(*values), f"{name}imum"), arrays(values, self.scope.library))
-            return max(values) if name == "max" else min(values)
-        value, *base = values
+            return self._plain(functools.reduce(getattr(np, f"{name}imum"), values))
         if name in _WHOLE and not shape(value):
             if name == "softmax":
                 return 1.0  # of the one number there is, as for the first token
             raise self.fail(node, f"{name} of a number")
-        try:
-            fast = name in _FAST and not is_array(value)
-            result = _FAST[name](value) if fast else self._function(name, value)
-        except (ValueError, OverflowError):
-            result = self._function(name, value)
-        return result / math.log(base[0]) if base else result
-
-    def _function(self, name: str, value: Any) -> Any:
-        (array,) = arrays([value], self.scope.library)
-        return self._plain((_FUNCTIONS.get(name) or getattr(library(array), name))(array))
-
-    def _softmax(self, node: Node, at: Assignment) -> Any:
-        (body,) = node.kids
-        values = self._range(node.value, body, {name: value for name, value in at.items() if name != node.value})
-        if not values or at[node.value] not in values:
-            raise self.fail(node, f"nothing says which values {node.value} takes: index by it")
-        scores = [self(body, {**at, node.value: value}) for value in values]
-        if any(shape(score) for score in scores):
-            raise self.fail(node, f"softmax over {node.value} is of numbers: index what it is of")
-        stacked = library(*scores).stack(arrays(scores, library(*scores)))
-        return self._plain(softmax(stacked)[values.index(at[node.value])])
+        return self._plain((_FUNCTIONS.get(name) or getattr(np, name))(np.asarray(value, np.float64)))
 
     def _big(self, node: Node, at: Assignment) -> Any:
         kind, index = node.value.split()
         body, *domains = node.kids
-        domain = domains[0] if domains else Node("condition")
-        exact = any(part.kind == "limits" or "∈" in part.value for part in domain.walk())
-        values = None if exact else self._range(index, body, at)
-        if values is None:
-            values = self._bounded(index, domain, at)
+        domain = domains[0] if domains else None
+        values: list[int] | range | None
+        if domain is not None and domain.kind == "limits":
+            low, high = (self.integer(kid, at) for kid in domain.kids)
+            values, domain = range(low, high + 1), None
+        else:
+            values = self._range(index, body, at)
         if values is None:
             raise self.fail(node, f"nothing says which values {index} takes: write limits")
-        values = [value for value in values if self(domain, {**at, index: value})]
-        terms = alike([self(body, {**at, index: value}) for value in values])
-        if kind.endswith(("max", "min")):
-            if not terms or any(shape(term) for term in terms):
-                raise self.fail(node, f"the {kind} of {'arrays' if terms else 'nothing'}")
-            best = max(terms) if kind.endswith("max") else min(terms)
-            if kind in ("max", "min"):
-                return best
-            if terms.count(best) != 1:
-                which = "largest" if kind == "argmax" else "smallest"
-                raise self.fail(node, f"no single {index} has the {which} value")
-            return values[terms.index(best)]
-        if kind == "mean" and not terms:
-            raise self.fail(node, "the mean of nothing")
-        if kind == "mean":
-            return sum(terms[1:], terms[0]) / len(terms)
-        if kind == "sum":
-            return sum(terms[1:], terms[0]) if terms else 0
-        product: Any = terms[0] if terms else 1
-        for term in terms[1:]:
-            product = matmul(product, term) if shape(product) and shape(term) else product * term
-        return product
+        places = ({**at, index: value} for value in values)
+        terms = [self(body, place) for place in places if domain is None or self(domain, place)]
+        if kind in ("max", "min") and (not terms or any(map(shape, terms))):
+            raise self.fail(node, f"the {kind} of {'arrays' if terms else 'nothing'}")
+        return functools.reduce(_COMBINED[kind], terms) if terms else int(kind == "prod")
 
     def _derivative(self, node: Node, at: Assignment) -> Any:
         top, by = node.kids
@@ -226,76 +196,38 @@ class Evaluator(Indexed):
         if gradient is None:
             gradient = self._gradient(node, variable, at)
         if by is variable:
-            return gradient
+            return self._plain(gradient)
         self(by, at)  # its subscripts are within range
-        return self._plain(gradient[tuple(self.integer(kid, at) - self.parsed.origin for kid in by.kids[1:])])
+        return self._plain(gradient[self._places(by, at)])
 
-    def _gradient(self, node: Node, variable: Node, at: Assignment) -> Array:
-        top, by = node.kids
-        leaf = self.scope.value(variable.value)
-        self._tracks = True
-        value = self(top, at)
-        self._tracks = False
+    def _places(self, node: Node, at: Assignment) -> tuple[int, ...]:
+        return tuple(self.integer(kid, at) - self.parsed.origin for kid in node.kids[1:])
+
+    def _gradient(self, node: Node, variable: Node, at: Assignment) -> Any:
+        """The gradient that autograd gives, of a number by an array."""
+        top = node.kids[0]
+        name = top.kids[0] if top.kind == "index" else top
+        leaf, value = self.scope.value(variable.value), self.scope.value(name.value)
         if not all(is_tensor(each) and each.requires_grad for each in (leaf, value)):
-            one, other = self.text(top), self.text(variable)
+            one, other = self.text(name), self.text(variable)
             remedy = f"in `where`, bind {other} to a tensor with .requires_grad_(), and compute {one} from it"
             raise self.fail(node, f"nothing tracks how {one} depends on {other}: {remedy}")
-        torch = library(leaf)
-        if value.ndim == leaf.ndim == 1 and by is variable:
-            # A row for each entry of what is differentiated.
-            return torch.stack([torch.autograd.grad(v, leaf, retain_graph=True)[0] for v in value])
+        if top is not name:
+            self(top, at)  # its subscripts are within range
+            value = value[self._places(top, at)]
         if value.ndim:
             raise self.fail(node, "only a number is differentiated: index it")
-        return torch.autograd.grad(value, leaf, retain_graph=True, materialize_grads=True)[0]
+        grad = sys.modules["torch"].autograd.grad
+        return grad(value, leaf, retain_graph=True, materialize_grads=True)[0].detach()
 
     def _of_norm(self, node: Node, value: Any) -> Any:
-        order = {"1": 1, "F": "fro", "\\infty": math.inf}.get(node.value, 2)
-        dims = len(shape(value))
-        if dims not in (1, 2) or (dims == 2 and not node.value) or (dims == 1 and node.value == "F"):
-            raise self.fail(node, f"say which norm of {describe(value)}: _F or _2 of a matrix, |x| of a number")
-        return self._plain(library(value).linalg.norm(value, ord=order))
+        if len(shape(value)) != 1:
+            raise self.fail(
+                node, f"the norm is of an array with one axis, |x| of a number, and this is {describe(value)}"
+            )
+        return self._plain(np.linalg.norm(value))
 
     def _of_abs(self, node: Node, value: Any) -> Any:
-        if is_list(value):
-            return len(value)
         if shape(value):
             raise self.fail(node, rf"|x| is for numbers, this is {describe(value)}: write \lVert x \rVert")
         return abs(value)
-
-    def _of_concat(self, node: Node, *kids: Any) -> Any:
-        values = arrays(kids, self.scope.library)
-        xp, axis, most = library(*values), int(node.value), max(value.ndim for value in values)
-        if most == 0 or (most == 1 and axis and node.kind == "concat" and {v.ndim for v in values} == {1}):
-            return xp.stack(values, -1)  # numbers make a column, and columns a matrix
-        if axis and any(value.ndim < most for value in values):
-            raise self.fail(node, "numbers beside arrays: write [a; b] to put them below each other")
-        return xp.concatenate([value[None] if value.ndim < most else value for value in values], axis)
-
-    def _of_vector(self, node: Node, *values: Any) -> Any:
-        if any(shape(value) for value in values):
-            raise self.fail(node, "a list in parentheses is of numbers: write [a; b] to put arrays below each other")
-        items = arrays(values, self.scope.library)
-        return library(*items).stack(items)
-
-    def _labelled(self, node: Node, at: Assignment) -> Any:
-        value, sizes = self(node.kids[0], at), tuple(self.integer(kid, at) for kid in node.kids[1:])
-        if shape(value) != sizes:
-            raise self.fail(node, f"is labelled {sizes}, but is {describe(value)}")
-        return value
-
-    def _of_matrix(self, node: Node, *kids: Any) -> Any:
-        values = arrays(kids, self.scope.library)
-        xp = library(*values)
-        width = len(values) // (int(node.value) or len(values))  # of one column where its rows are dots
-        if any(value.ndim for value in values):
-            blocks = [value if value.ndim > 1 else value.reshape(-1, 1) for value in values]
-            rows = [blocks[i : i + width] for i in range(0, len(blocks), width)]
-            heights = [max(block.shape[0] for block in row) for row in rows]
-            widths = [max(block.shape[1] for block in column) for column in zip(*rows, strict=True)]
-            for row, height in zip(rows, heights, strict=True):
-                for i, block in enumerate(row):
-                    if math.prod(block.shape) == 1 and not block.any():
-                        row[i] = xp.broadcast_to(block, (height, widths[i]))  # 0 is a block of zeros
-            return xp.concatenate([xp.concatenate(row, -1) for row in rows], -2)
-        stacked = xp.stack(values)
-        return stacked if width == 1 else stacked.reshape(-1, width)

@@ -5,9 +5,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from .finding import is_marked, spans
 from .tokens import DOTS, FRACTIONS, RELATIONS, tokenize
 
-_RELATED = RELATIONS | {name: name for name in (r"\propto", r"\sim", r"\subset", r"\subseteq", r"\leftarrow")}
+_UNREAD = (r"\in", r"\notin", r"\ll", r"\gg", r"\propto", r"\sim", r"\subset", r"\subseteq", r"\leftarrow")
+_RELATED = RELATIONS | {name: name for name in _UNREAD}
 _PLAIN = _RELATED | dict.fromkeys(FRACTIONS, r"\frac") | dict.fromkeys(DOTS, r"\dots")
-_PARTS = {*_RELATED.values(), ",", ";", ".", ":", "{}", r"\\", r"\forall"}  # end what a relation relates
+_PARTS = {*_RELATED.values(), ",", ";", ".", ":", r"\\", r"\forall"}  # end what a relation relates
 _OPENING, _CLOSING = {"(", "[", "{", r"\{"}, {")", "]", "}", r"\}"}
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from .agreement import check, holds_in
-from .arrays import is_array, is_rounded, shape
+from .arrays import array, is_rounded, shape
 from .finding import Formula
 from .grammar import parse
 from .sameness import redrawn, say_the_same
@@ -23,9 +23,8 @@ from .tree import FormulaError, Node, Parsed, Place
 _PAIRS = [(r"\sum", r"\prod"), (r"\max", r"\min"), (r"\sin", r"\cos"), (r"\le", r"\ge"), (r"\leq", r"\geq")]
 _PAIRS += [("<", ">"), (r"\lt", r"\gt")]
 _OPPOSITES = dict(_PAIRS) | {other: one for one, other in _PAIRS}
-_WIDENED = {"<": (r"\le", ">"), "≤": (r"\ge",), ">": (r"\ge", "<"), "≥": (r"\le",)}
-_CHANGED = _WIDENED | {"≤": ("<", r"\ge"), "≥": (">", r"\le"), "≠": ("=",), "=": (r"\ne",)}
-_CHANGED |= {"∈": (r"\notin",), "∉": (r"\in",)}
+_CHANGED: dict[str, tuple[str, ...]] = {"<": (r"\le", ">"), "≤": ("<", r"\ge"), ">": (r"\ge", "<"), "≥": (">", r"\le")}
+_CHANGED |= {"≠": ("=",), "=": (r"\ne",)}
 _Edit = tuple[int, int, str, str]  # where in the LaTeX, what shall stand there, and what that changes
 
 
@@ -127,10 +126,11 @@ def _bound_otherwise(formula: Formula, namespace: Mapping[str, object]) -> Itera
 
 def _others(value: Any, scope: Scope) -> Iterator[str]:
     """Yield other values to which a symbol could be bound."""
-    if is_array(value) and is_rounded(value):
+    value = array(value)
+    if is_rounded(value) and shape(value):
         axes = {size: name for name, size in reversed(scope.where.items()) if type(size) is int}
         yield f'random("{" ".join(str(axes.get(size, size)) for size in shape(value))}")'
-    elif isinstance(value, float | np.floating):
+    elif isinstance(value, float) or is_rounded(value):
         yield 'random("")'
     elif type(value) is int:
         yield from (str(value + 1), str(value + 2))
@@ -185,17 +185,13 @@ class _Source:
 
 def _edits(source: _Source) -> Iterator[_Edit]:
     """Yield edits of a formula's LaTeX."""
-    # What holds under a condition holds under a narrower one.
-    conditions = [(node, _WIDENED) for tree in source.parsed.given if tree for node in tree.walk()]
-    for node, changes in [*((node, _CHANGED) for node in source.parsed.walk()), *conditions]:
+    for node in source.parsed.walk():
         if node.kind == "condition":
             for mark, relation in zip(node.marks, node.value.split(), strict=True):
-                yield from ((*mark, instead + " ", "condition changed") for instead in changes.get(relation, ()))
+                yield from ((*mark, instead + " ", "condition changed") for instead in _CHANGED.get(relation, ()))
     for statement in source.parsed.statements:
         relations = set(statement.value.split())
-        if relations == {"∈"}:
-            continue
-        if relations <= {"=", "≈", "∈"}:
+        if relations <= {"=", "≈"}:
             for node in statement.walk():
                 yield from _EDITS.get(node.kind, _no_edits)(source, node)
             continue
@@ -281,14 +277,14 @@ def _of_number(source: _Source, node: Node) -> Iterator[_Edit]:
 def _of_name(source: _Source, node: Node) -> Iterator[_Edit]:
     if source.is_index(node) or node.value.startswith("#"):
         return
-    value, nodes = source.scope.value(node.value), [*source.parsed.walk()]
+    value, nodes = array(source.scope.value(node.value)), [*source.parsed.walk()]
     # An entry of a transposed tensor is what swapped indices give.
     is_entry = any(each.kind == "index" and len(each.kids) > 2 and each.kids[0] is node for each in nodes)
     if len(shape(value)) >= 2 and not is_entry:
         yield *node.span, rf"{{{source.text(node)}^\top}}", "transposition added"
     names = {source.text(each): each.value for each in nodes if each.kind == "name" and not source.is_index(each)}
     for written, name in names.items():
-        if name != node.value and _alike(value, source.scope.value(name)):
+        if name != node.value and _alike(value, array(source.scope.value(name))):
             yield *node.span, f"{{{written}}}", "symbol replaced"
 
 
@@ -301,12 +297,12 @@ _EDITS: dict[str, Callable[[_Source, Node], Iterator[_Edit]]] = {
     **dict.fromkeys(("juxtaposed", "dot", "times", "odot"), _of_product),
     "index": _of_index,
     "big": _of_big,
-    **dict.fromkeys(("call", "apply", "inner", "concat"), _of_arguments),
+    **dict.fromkeys(("call", "apply"), _of_arguments),
     "number": _of_number,
     "name": _of_name,
 }
 
 
 def _alike(one: Any, other: Any) -> bool:
-    plain = isinstance(one, int | float | np.number) and isinstance(other, int | float | np.number)
-    return plain or (is_array(one) and is_array(other) and shape(one) == shape(other))
+    plain = isinstance(one, int | float) and isinstance(other, int | float)
+    return plain or (isinstance(one, np.ndarray) and isinstance(other, np.ndarray) and shape(one) == shape(other))

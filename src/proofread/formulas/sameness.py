@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from .agreement import sides
-from .arrays import is_array, is_list, is_rounded, like, numbers, shape
+from .arrays import array, is_rounded, numbers, shape
 from .grammar import parse
 from .scope import Scope
-from .tree import FormulaError, Node
+from .tree import FormulaError
 
 # The sides of statements: which statement, the values of its indices, which side.
 Sides = dict[tuple[int, tuple[tuple[str, int], ...], int], np.ndarray]
@@ -29,29 +29,26 @@ class Fresh(Scope):
         if name not in self._drawn:
             # By name, as two formulas may mention theirs in different orders.
             generator = np.random.default_rng(zlib.crc32(name.encode()))
-            self._drawn[name] = self._redraw(super().value(name), generator)
+            self._drawn[name] = self._redraw(array(super().value(name)), generator)
         return self._drawn[name]
 
     def derivative(self, key: object, leaf: Any) -> Any:
         """Return a random value to stand for a derivative, the same for the same key."""
-        return like(np.random.default_rng(zlib.crc32(repr(key).encode())).standard_normal(shape(leaf)), leaf)
+        return np.random.default_rng(zlib.crc32(repr(key).encode())).standard_normal(shape(leaf))
 
     def _redraw(self, value: Any, generator: np.random.Generator) -> Any:
-        if is_list(value):
-            return [self._redraw(item, generator) for item in value]
-        if not is_array(value):
-            if not isinstance(value, float | np.floating):
-                return value
+        if isinstance(value, float):
             number = generator.standard_normal()
             return abs(number) + 0.1 if self._positive else number
-        if "bool" in str(value.dtype):
-            return like(generator.random(shape(value)) < 0.5, value)
-        if not is_rounded(value) or (
-            shape(value)[1:] and np.array_equal(numbers(value), np.eye(shape(value)[-2], shape(value)[-1]))
-        ):
+        if not isinstance(value, np.ndarray):
+            return value
+        if value.dtype == bool:
+            return generator.random(shape(value)) < 0.5
+        is_identity = shape(value)[1:] and np.array_equal(value, np.eye(shape(value)[-2], shape(value)[-1]))
+        if not is_rounded(value) or is_identity:
             return value  # the identity is a constant, not a variable
-        drawn = generator.standard_normal(shape(value))
-        return like(np.abs(drawn) + 0.1 if self._positive else drawn, value)
+        drawn = generator.standard_normal(shape(value)).astype(value.dtype)
+        return np.abs(drawn) + value.dtype.type(0.1) if self._positive else drawn
 
 
 def redrawn(scope: Scope) -> list[Fresh]:
@@ -84,9 +81,8 @@ def _sides(latex: str, scope: Scope) -> Sides | None:
         parsed = parse(latex, scope)
         for statement, at, values, _ in sides(latex, parsed, scope):
             for place, value in enumerate(values):
-                if not (isinstance(value, Node) or is_list(value)):
-                    key = parsed.statements.index(statement), tuple(sorted(at.items())), place
-                    by_place[key] = numbers(value)
+                key = parsed.statements.index(statement), tuple(sorted(at.items())), place
+                by_place[key] = numbers(value)
     except FormulaError:
         return None
     return by_place

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..syntax import module
-from .arrays import is_array, is_list, shape
+from .arrays import array, is_list, is_tensor, shape
 from .libraries import LIBRARIES, used
 from .tree import FormulaError
 
@@ -98,13 +98,13 @@ class Scope:
     def _is_data(self, name: str) -> bool:
         """Tell whether a name is bound to an array, or to a number or a list that `where` does not type."""
         value = self._globals.get(name)
-        return is_array(value) or (name not in self.typed and (is_list(value) or isinstance(value, float | np.number)))
+        is_array = isinstance(value, np.ndarray) or is_tensor(value)
+        return is_array or (name not in self.typed and (is_list(value) or isinstance(value, float | np.number)))
 
     def _random(self, *shapes: str) -> Any:
         """``random`` in a `where`: see the package's conventions."""
         sizes = [[math.prod(map(self._size, axis.split("*"))) for axis in axes.split()] for axes in shapes]
-        drawn = [self._normal(each) for each in sizes]
-        values = [value if shape(value) else float(value) for value in drawn]
+        values = [self._normal(each) if each else float(self._normal(each)) for each in sizes]
         return values[0] if len(values) == 1 else values
 
     def _normal(self, sizes: list[int]) -> Any:
@@ -148,8 +148,7 @@ class Scope:
 
     def indexable(self, name: str) -> bool:
         """Tell whether the name is bound to what has entries."""
-        value = self.value(name)
-        return is_list(value) or bool(shape(value))
+        return bool(shape(array(self.value(name))))
 
     def derivative(self, key: object, leaf: Any) -> Any:
         """Return a value to stand for a derivative, where it cannot be computed."""

@@ -8,7 +8,6 @@ from abc import ABC, abstractmethod
 from .tokens import DOTS, STARS, Cursor
 from .tree import Node, Place
 
-_SEPARATORS = (r"\|", r"\parallel", r"\Vert", r"\mid", "|", r"\middle|")
 _TRANSPOSED = {r"\top", r"\intercal"}
 
 
@@ -25,15 +24,15 @@ class Symbols(Cursor, ABC):
 
     # Lists
 
-    def items(self, *closers: str, separator: str = "") -> tuple[Node, ...]:
+    def items(self, closer: str) -> tuple[Node, ...]:
         """Read what commas part, up to what closes the list."""
-        self.closers.append(separator)
+        self.closers.append("")
         items = [self.argument()]
-        while self.take(",", separator):
+        while self.take(","):
             items.append(self.argument())
         self.closers.pop()
-        if not self.take(*closers):
-            self.unknown(f"expected {closers[0]}")
+        if not self.take(closer):
+            self.unknown(f"expected {closer}")
         return self.expand(items)
 
     def only(self, closer: str) -> Node:
@@ -46,7 +45,7 @@ class Symbols(Cursor, ABC):
 
     def argument(self) -> Node:
         """Read an item, which may be dots."""
-        if token := self.take(*DOTS, "\\vdots"):
+        if token := self.take(*DOTS):
             return Node("dots", span=token.span)
         return self.expression()
 
@@ -111,27 +110,15 @@ class Symbols(Cursor, ABC):
                 self.unbound.append((name, first))
         elif name not in (*self.locals, *self.free) and self.names.callable(name):
             opening = self.take("(", "[")
-            if opening is None and below:  # one of a family, such as R_m
-                family = self.subscripts(below)
-                call = Node("call", family, name, (first.start, self.extent(below)[1]))
-                return self.attach(call, first.start, None, above, turned)
-            if above and self.texts(above) == ["-", "1"]:
-                inverse = rf"{spelled}_{{\text{{inv}}}}(x), and bind {name}_inv in `where`"
-                self.fail(f"the inverse of a function has a name of its own: write {inverse}", first.start)
             if opening is None or above:
                 self.fail(f"{name} is a function: call it, as in {name}(x)", first.start)
-            kids = self.items(")" if opening.text == "(" else "]", separator=self.separator())
+            kids = self.items(")" if opening.text == "(" else "]")
             call = self.attach(self.node("call", first.start, *kids, value=name), first.start, below, None)
             return self.scripted(call, first.start)
         return self.attach(Node("name", (), name, (first.start, end)), first.start, below, above, turned)
 
-    def separator(self) -> str:
-        r"""Return what parts the arguments of a call, as in ``D(p \| q)``: what stands there just once."""
-        separators = [token.text for token in self.level() if token.text in _SEPARATORS]
-        return separators[0] if len(separators) == 1 else ""
-
     def accented(self) -> str:
-        """Take a letter, a run of letters that `where` binds, or what a font command holds, with accents and primes."""
+        """Take a letter, or what a font command holds, with accents and primes."""
         token = self.next
         if token.kind == "command":
             self.at += 1
@@ -141,23 +128,11 @@ class Symbols(Cursor, ABC):
                 self.expect("}", f"after what {token.text} goes over")
         elif token.is_name:
             self.at += 1
-            name = self.run(token.text) if token.kind == "letter" else token.text
+            name = token.text
         else:
             self.fail("expected a letter")
         while self.take("'"):
             name += "_prime"
-        return name
-
-    def run(self, name: str) -> str:
-        """Return the longest name that `where` binds and that adjacent letters spell."""
-        end = self.at
-        while self.tokens[end].kind == "letter" and self.tokens[end].start == self.tokens[end - 1].end:
-            end += 1
-        for stop in range(min(end, self.limit), self.at, -1):
-            run = name + "".join(self.texts(range(self.at, stop)))
-            if self.names.bound(run, by_where=True):
-                self.at = stop
-                return run
         return name
 
     # Scripts
@@ -220,8 +195,6 @@ class Symbols(Cursor, ABC):
         if len(texts) == 1 and texts[0] in (*_TRANSPOSED, "T"):
             if texts[0] == "T" and self.names.bound("T", by_where=True):
                 self.fail("T is bound, so ^T could be a power: write ^\\top, or rename T", mark[0])
-            if node.kind == "vector":
-                return node  # a list has no direction
             if node.kind == "transpose":
                 return dataclasses.replace(node.kids[0], span=(start, end))
             return Node("transpose", (node,), "", (start, end), (mark,))
@@ -243,16 +216,12 @@ class Symbols(Cursor, ABC):
         outer, self.commas = self.commas, self.ahead(",") == ","
         items: list[Node] = []
         while self.next.kind != "end":
-            start = self.next.start
-            item = Node("missing") if self.peek(":") else self.expression()
-            if self.take(":"):
-                high = Node("missing") if self.next.kind == "end" or self.peek(",") else self.expression()
-                item = self.node("slice", start, item, high)
+            item = self.expression()
             items.append(item)
             self.starts_at(item)
             if not self.take(",") and self.next.kind != "end":
                 after = self.tokens[min(self.at + 1, self.limit - 1)].text
-                alone = item.kind in ("name", "number") and after not in ("+", "-", "/", ":")
+                alone = item.kind in ("name", "number") and after not in ("+", "-", "/")
                 if self.commas or not alone or not self.starts_factor():
                     self.fail("these indices can be read in two ways: separate them with a comma")
         self.commas = outer

@@ -6,7 +6,6 @@ import contextlib
 import re
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
-from decimal import Decimal
 from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 from .tree import FormulaError, Node, Place
@@ -20,19 +19,18 @@ DOTS = (r"\dots", r"\ldots", r"\cdots")
 STARS = {"*": "star", r"\ast": "star", r"\star": "star"}
 
 RELATIONS = {
-    **{"=": "=", ":=": "=", r"\coloneqq": "=", r"\equiv": "=", r"\approx": "≈", r"\simeq": "≈", r"\in": "∈"},
-    **{r"\notin": "∉", r"\ll": "≪", r"\gg": "≫"},
+    **{"=": "=", ":=": "=", r"\coloneqq": "=", r"\equiv": "=", r"\approx": "≈", r"\simeq": "≈"},
     **{r"\ne": "≠", r"\neq": "≠", "<": "<", r"\lt": "<", ">": ">", r"\gt": ">"},
     **{r"\le": "≤", r"\leq": "≤", r"\leqslant": "≤", r"\ge": "≥", r"\geq": "≥", r"\geqslant": "≥"},
 }
 FUNCTIONS = {
     *("exp", "log", "ln", "sin", "cos", "tan", "sinh", "cosh", "tanh", "arcsin", "arccos", "arctan"),
-    *("softmax", "max", "min", "det", "tr", "diag", "sign", "concat", "Concat"),
+    *("softmax", "max", "min", "det", "tr", "diag", "sign"),
 }
 ACCENTS = {"hat", "widehat", "tilde", "widetilde", "bar", "overline", "vec", "dot", "ddot"}
 FRACTIONS = {r"\frac", r"\dfrac", r"\tfrac"}
-_CLOSING = {"(": ")", "[": "]", "{": "}", r"\{": r"\}"}
-_WORDS = "if|for|for all|whenever|and|or|where|with|otherwise|else"
+_CLOSING = {"(": ")", "[": "]", "{": "}"}
+_WORDS = "for|and|where|with"  # part statements
 _FONTS = r"text|textbf|textit|mathrm|mathbf|mathit|mathsf|mathtt|mathcal|mathbb|boldsymbol|bm|operatorname\*?"
 _GREEK = (
     r"(?:var)?(?:epsilon|theta|rho|phi)|alpha|beta|[gG]amma|[dD]elta|zeta|eta|Theta|iota|kappa|[lL]ambda|mu|nu|[xX]i|Pi"
@@ -43,8 +41,7 @@ _GREEK = (
 _TOKEN = re.compile(
     rf"(?P<quad>\\q?quad(?![a-zA-Z]))|(?P<space>\s+|\\[,;:!> ]|~|%[^\n]*"
     rf"|\\(?:left|right|[bB]igg?[lrm]?|displaystyle|textstyle|limits|nolimits|nonumber)(?![a-zA-Z]))"
-    rf"|(?P<word>\\text(?:rm)?\{{\s*(?:{_WORDS})[\s:]*\}}|\\land|\\lor)"
-    r"|(?P<argument>\\(?:operatorname\*?\{arg(?:\s|\\[,;: ])*(?:max|min)\}|arg\s*\\(?:max|min)))"
+    rf"|(?P<word>\\text(?:rm)?\{{\s*(?:{_WORDS})[\s:]*\}})"
     rf"|(?P<font>\\(?:{_FONTS})\s*\{{\s*(?:\\[a-zA-Z]+|[\w\s.\-]+?)\s*\}}"
     rf"|\\math(?:bb|bf|cal|it|rm|sf|tt)\s+[A-Za-z]|\\(?:{_GREEK})(?![a-zA-Z]))"
     rf"|(?P<environment>\\(?:begin|end)\s*\{{[a-z]+\*?\}})"
@@ -85,35 +82,25 @@ class Token:
 def tokenize(latex: str) -> list[Token]:
     """Cut LaTeX into tokens, of which the last is the end; spaces and what only changes sizes are dropped."""
     tokens: list[Token] = []
-    inside = 0  # matrices and cases
     for match in _TOKEN.finditer(latex):
         kind, text = str(match.lastgroup), match[0]
         if kind == "quad":
-            # Between statements it separates; after a sign that asks for more, and in a cell, it is only a space.
+            # Between statements it separates; after a sign that asks for more it is only a space.
             asks = not tokens or tokens[-1].kind == "break" or tokens[-1].text in {*RELATIONS, ",", "&", "+", "-"}
-            kind, text = "space" if asks or inside else "word", "{}"
+            kind = "space" if asks else "word"
         if kind == "space":
             continue
         if kind == "font":
             text = re.sub(r"\\math[a-z]+(?!\{)\s*(?=\w$)|[^{]*\{(.*)\}", r"\1", text, flags=re.S)
             text = re.sub(r"[\s.\-]+", "_", text.strip().removeprefix("\\"))
             text = _DIGITS.get(text, text)
-        elif kind == "word" and text != "{}":
-            text = {"\\land": "and", "\\lor": "or"}.get(text) or text[text.index("{") + 1 : -1].strip(" :")
-        elif kind == "argument":
-            kind, text = "command", "\\argmax" if "max" in text else "\\argmin"
         elif kind == "environment":
             text = re.sub(r"\s|\*", "", text)
-            inside += (("begin" in text) - ("end" in text)) * text.endswith(("matrix}", "cases}"))
         elif kind == "number":
             text = text.replace("{,}", "")
             if tokens and tokens[-1].text in FRACTIONS:  # \frac12 is a half
                 tokens += [Token(kind, digit, match.start() + i, match.start() + i + 1) for i, digit in enumerate(text)]
                 continue
-        elif text == "\\%" and tokens and tokens[-1].kind == "number":
-            number = tokens.pop()
-            tokens.append(Token("number", str(Decimal(number.text).scaleb(-2)), number.start, match.end()))
-            continue
         tokens.append(Token(kind, text, match.start(), match.end()))
     return [*tokens, Token("end", "", len(latex), len(latex))]
 
@@ -163,19 +150,9 @@ class Cursor:
         self.at += 1
         return self.last
 
-    def word(self, *texts: str) -> bool:
-        """Take one of some words, if it comes next."""
-        is_next = self.next.kind == "word" and self.next.text in texts
-        self.at += is_next
-        return is_next
-
     def expect(self, text: str, why: str) -> Token:
         """Take a sign or command that must come next."""
         return self.take(text) or self.fail(f"expected {text} {why}")
-
-    def close(self, opening: Token, why: str) -> None:
-        """Take what closes a bracket."""
-        self.expect(_CLOSING[opening.text], why)
 
     def fail(self, message: str, at: int | None = None) -> NoReturn:
         """Refuse the formula, at a character."""
@@ -185,7 +162,7 @@ class Cursor:
 
     def unknown(self, expected: str) -> NoReturn:
         """Refuse what comes next."""
-        operators = {*RELATIONS, "\\cdot", "\\times", "\\odot", "\\oslash"}
+        operators = {*RELATIONS, "\\cdot", "\\times", "\\odot"}
         if (self.next.kind in ("command", "environment") and self.next.text not in operators) or self.peek("!"):
             self.fail(f"{self.next.text} is not in the grammar: rewrite it, or add `<!-- unchecked: reason -->`")
         self.fail(expected)
@@ -219,7 +196,7 @@ class Cursor:
 
     def related(self) -> bool:
         """Tell whether a relation stands within the bracket that was just opened."""
-        return any(token.says(RELATIONS) or token.kind == "word" for token in self.level())
+        return any(token.says(RELATIONS) for token in self.level())
 
     def script(self, mark: str) -> range | None:
         """Skip a script; return which tokens it holds."""
@@ -256,15 +233,14 @@ class Cursor:
         return [token.text for token in self.tokens[tokens.start : tokens.stop]]
 
     @contextlib.contextmanager
-    def local(self, *indices: str) -> Iterator[None]:
-        """Let indices have a meaning of their own in what is read meanwhile."""
-        for index in indices:
-            if index in self.locals or self.names.bound(index, by_where=True):
-                self.fail(f"{index} has a value already: sum over another letter")
-            self.summed[index] = None
-        self.locals += indices
+    def local(self, index: str) -> Iterator[None]:
+        """Let an index have a meaning of its own in what is read meanwhile."""
+        if index in self.locals or self.names.bound(index, by_where=True):
+            self.fail(f"{index} has a value already: sum over another letter")
+        self.summed[index] = None
+        self.locals.append(index)
         yield
-        del self.locals[-len(indices) :]
+        self.locals.pop()
 
     def starts_at(self, low: Node) -> None:
         """Count indices from 0 if a range, a list or a subscript does."""

@@ -44,13 +44,9 @@ class Node:
 
 @dataclass(frozen=True)
 class Parsed:
-    """A formula: its statements (chains of relations), its free indices in order, and those whose range it lists.
-
-    Each statement has the condition under which it holds, or None.
-    """
+    """A formula: its statements (chains of relations), its free indices in order, and those whose range it lists."""
 
     statements: tuple[Node, ...]
-    given: tuple[Node | None, ...]
     free: tuple[str, ...]
     ranges: dict[str, tuple[Node, Node]]
     origin: int

@@ -12,11 +12,8 @@ class MissingError(RuntimeError):
     """Something of the extra is not installed."""
 
 
-def demand(remedy: str = "") -> None:
+def demand() -> None:
     """Refuse to begin what could not be ended.
-
-    Args:
-        remedy: An alternative to installing it.
 
     Raises:
         MissingError: Something of the extra is not installed; says what, and how to install it.
@@ -24,4 +21,4 @@ def demand(remedy: str = "") -> None:
     named = filter(None, map(_NAME.match, metadata.requires("proofread-docs") or []))
     if missing := [found[1] for found in named if normal(found[1]) not in distributions()]:
         message = f"publishing takes what is not installed: {', '.join(missing)}"
-        raise MissingError(f"{message}; install proofread with its extra, [mkdocs]" + (remedy and f", or {remedy}"))
+        raise MissingError(f"{message}; install proofread with its extra, [mkdocs]")

@@ -5,6 +5,7 @@ leaves to a theme is the other generator's: the frame around the pages, navigati
 a Markdown file that holds HTML, in which only the headings are Markdown's: from these come contents and search.
 """
 
+import contextlib
 import posixpath
 import re
 import shutil
@@ -34,7 +35,6 @@ from mkdocs.structure.toc import AnchorLink
 from mkdocs.utils.yaml import yaml_load
 
 from . import figures
-from .export import ExportError, replacing
 from .mkdocs_plugin import ProofreadConfig, ProofreadPlugin
 
 # The settings that the other generator gets as MkDocs had them. Nobody is to edit an export.
@@ -42,6 +42,8 @@ _SAME = (
     *("site_name", "site_url", "site_description", "site_author", "copyright", "repo_url", "repo_name", "strict"),
     *("use_directory_urls", "extra", "extra_css"),
 )
+# The file that marks a folder as made here, which may be made anew. MkDocs leaves hidden files alone.
+_MARK = ".proofread-export"
 _FRAME = '<!doctype html><html lang="en"><head><meta charset="utf-8"><title></title></head><body>{{ page.content }}'
 _HEADINGS = ("h1", "h2", "h3", "h4", "h5", "h6")
 _AROUND = ("article", "aside", "blockquote", "details", "div", "main", "section")  # a heading may stand in
@@ -49,6 +51,10 @@ _AROUND = ("article", "aside", "blockquote", "details", "div", "main", "section"
 _BLANK = re.compile(
     r"(?s)(<(?:script|style)\b.*?</(?:script|style)>|<[^>]*>|^/{3,}[^\n]*)|\t|\[|(?<=\n) (?= *\n)", re.M
 )
+
+
+class ExportError(ValueError):
+    """A site cannot be exported to where it should."""
 
 
 class NotBuiltError(RuntimeError):
@@ -69,7 +75,7 @@ def export_site(config_file: Path, target: Path, *, anyway: bool = False) -> Non
     try:
         with config_file.open("rb") as file:
             source = yaml_load(file)
-        with replacing(target, config_file.parent / source.get("docs_dir", "docs")) as folder:
+        with _replacing(target, config_file.parent / source.get("docs_dir", "docs")) as folder:
             config, kept = _built(config_file, folder / "docs", anyway)
             for name, text in kept.pages.items():
                 (page := folder / "docs" / name).parent.mkdir(parents=True, exist_ok=True)
@@ -81,6 +87,34 @@ def export_site(config_file: Path, target: Path, *, anyway: bool = False) -> Non
             (folder / "mkdocs.yml").write_text(_yaml(settings), encoding="utf-8")
     except ConfigurationError as error:
         raise ExportError(f"{config_file} is no configuration of a site that can be exported: {error}") from None
+
+
+@contextlib.contextmanager
+def _replacing(target: Path, docs: Path) -> Iterator[Path]:
+    """A folder to write into; it takes the place of the target once it is whole, and never if anything goes wrong.
+
+    Raises:
+        ExportError: The target holds something that was not exported, or lies in the docs.
+    """
+    docs, target = docs.resolve(), target.resolve()
+    _free(target, docs)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}-") as made:
+        folder = Path(made, "new")
+        folder.mkdir()
+        (folder / _MARK).write_text("Written by `proofread export`, which may write it anew.\n", encoding="utf-8")
+        yield folder
+        if target.exists():
+            target.rename(Path(made, "old"))
+        folder.rename(target)
+
+
+def _free(target: Path, docs: Path) -> None:
+    if target.is_relative_to(docs) or docs.is_relative_to(target):
+        raise ExportError(f"target ({target}) must not lie in docs ({docs}), nor docs in it; choose a folder beside it")
+    if target.exists() and not (target / _MARK).exists() and (not target.is_dir() or any(target.iterdir())):
+        what = "holds something that was not exported"
+        raise ExportError(f"target ({target}) {what}; remove it or choose another folder")
 
 
 class _Kept(BasePlugin[ProofreadConfig]):
