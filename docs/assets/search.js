@@ -8,7 +8,7 @@ const [READY, QUERY, RESULT] = [1, 2, 3] // the theme's messages
 
 const IDLE = new Set(
   ("a an and are as at be but by can could do does for from get has have how i if in into is it its me my no not of on or " +
-    "should so than that the then there this to vs was what when where which who why will with you your").split(" "))
+    "should so than that the then there this to vs was what when where use used using which who why will with you your s t").split(" "))
 
 const WORD = /[\p{L}\p{N}_]+/gu
 const JOINT = /_+|(?<=[a-z\d])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|(?<=\p{L})(?=\d)|(?<=\d)(?=\p{L})/u
