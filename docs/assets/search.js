@@ -12,6 +12,7 @@ const IDLE = new Set(
 
 const WORD = /[\p{L}\p{N}_]+/gu
 const JOINT = /_+|(?<=[a-z\d])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|(?<=\p{L})(?=\d)|(?<=\d)(?=\p{L})/u
+const PART = 0.25 // how surely a part of a name is meant by it: it is not marked
 const SIGNS = { amp: "&", lt: "<", gt: ">", quot: '"' }
 
 const plain = (html) => html.replace(/<\/?(?:code|su[bp])>/g, "").replace(/<[^>]+>/g, " ").replace(/&(\w+);/g, (all, name) => SIGNS[name] ?? all)
@@ -72,9 +73,12 @@ function read({ docs, same }) {
       weigh(section.errors, 3)
       weigh(section.text, short(size, (mean * sections.length) / pages.size))
     }
-    for (const word of page.weights.keys()) add(on.pages, word, 1)
     page.names = (page.doc.tags ?? []).map((name) => [...tally(name).keys()].filter((word) => !IDLE.has(word)))
-    for (const word of page.names.flat()) if (!on.sections.has(word)) on.sections.set(word, 1)
+    for (const word of page.names.flat()) {
+      add(page.weights, word, 0)
+      if (!on.sections.has(word)) on.sections.set(word, 1)
+    }
+    for (const word of page.weights.keys()) add(on.pages, word, 1)
   }
   return { pages: [...pages.values()], count: sections.length, on, telling, same }
 }
@@ -91,7 +95,7 @@ function meant(query, { on, same }) {
     const known = means.size
     for (const each of place === words.length - 1 || !known ? on.sections.keys() : [])
       if (low.length > 2 && each.startsWith(low)) mean(each, 0.6) // it is still being typed
-    if (known) for (const part of parts) if (!IDLE.has(part)) mean(part, 0.25)
+    if (known) for (const part of parts) if (!IDLE.has(part)) mean(part, PART)
     if (means.size || !parts.length) return { word, means }
     return parts.filter((part) => !IDLE.has(part)).map((part) => {
       return { word: part, means: new Map(on.sections.has(part) ? [[part, 0.8]] : []) }
@@ -136,14 +140,14 @@ function ask(query, index) {
     const has = counts(word)
     return (sure * rarity(word) * has) / (has + half)
   }))
-  const rare = known.filter(({ means }) => [...means].some(([word, sure]) =>
-    sure > 0.5 && on.pages.get(word) <= 2 && (telling.has(word) || /[_\d]/.test(word))))
+  const rare = known.flatMap(({ means }) => [...means].filter(([word, sure]) =>
+    sure > 0.6 && on.pages.get(word) <= 2 && (telling.has(word) || /[_\d]/.test(word))).map(([word]) => word))
   const sure = new Map()
-  for (const { means } of known) for (const [word, each] of means) sure.set(word, Math.max(each, sure.get(word) ?? 0))
+  for (const [word, each] of known.flatMap(({ means }) => [...means])) sure.set(word, Math.max(each, sure.get(word) ?? 0))
   const values = new Map()
   const value = (word) => {
     if (!values.has(word))
-      values.set(word, Math.max(...stems(word).map((each) => (sure.has(each) ? sure.get(each) * rarity(each) : 0))))
+      values.set(word, Math.max(...stems(word).map((each) => (sure.get(each) > PART ? sure.get(each) * rarity(each) : 0))))
     return values.get(word)
   }
   const results = pages.map((page) => {
@@ -160,7 +164,7 @@ function ask(query, index) {
       return (asked * asked) / all
     })
     const score = sum(parts) + 0.8 * items[0].score + Math.max(0, ...named)
-    const decides = rare.some((term) => parts[known.indexOf(term)])
+    const decides = rare.some((word) => page.weights.has(word))
     return { page, items, decides, score: /^reference\//.test(page.doc.location) ? 0.7 * score : score }
   }).filter(({ score }) => score).sort((a, b) => b.decides - a.decides || b.score - a.score)
   // What has little of what the best has is left out.
@@ -182,8 +186,8 @@ async function load() {
 addEventListener("message", async ({ data: { type, data } }) => {
   if (type !== QUERY) return
   try {
-    const found = ask(data, await (index ??= load()))
-    postMessage({ type: RESULT, data: { items: found } })
+    const items = data.match(WORD) ? ask(data, await (index ??= load())) : []
+    postMessage({ type: RESULT, data: { items } })
   } catch (error) {
     index = undefined // the page tells that the index did not come
   }
