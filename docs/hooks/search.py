@@ -5,6 +5,7 @@ import re
 import tomllib
 from html import unescape
 from pathlib import Path
+from textwrap import shorten
 from typing import Any
 
 from markdown.extensions.toc import slugify
@@ -52,7 +53,8 @@ def raised(notebook: dict[str, Any]) -> list[tuple[str, str]]:
             for heading in _HEADING.findall("".join(cell["source"])):
                 above = slugify(re.sub(r"[`*$]|\[|\]\(.*?\)", "", heading), "-")
         errors = [output for output in cell.get("outputs", []) if output["output_type"] == "error"]
-        found += [(above, f"{error['ename']}: {error['evalue']}") for error in errors]
+        # PyTorch goes on for pages about each of its backends, and people type the beginning.
+        found += [(above, shorten(f"{error['ename']}: {error['evalue']}", 160)) for error in errors]
     return found
 
 
