@@ -1,21 +1,23 @@
 /* The search: a worker that speaks to the theme's page as the theme's own does, whose place it takes. It has no operators:
-   ~mask, -inf, a*b and x:y are looked for. A page is found by what it says: its title and address, its headings, the errors
-   that its cells raise, its first sentence, its text. Each word counts by how rare it is. A name or a word of a heading that
-   stands on one or two pages decides: no page without it is above one that has it. What people say and no page does is in
-   search.toml. The index is more than all else that a visit loads: it comes with the first query. */
+   ~mask, -inf, a*b and x:y are looked for. A page is found by what it says: its title and address, its headings, the
+   errors that its cells raise, its first sentence, its text. Each word counts by how rare it is. A name or a word of a
+   heading that stands on one or two pages decides: no page without it is above one that has it. What people say and no
+   page does is in search.toml. The index is more than all else that a visit loads: it comes with the first query. */
 
 const [READY, QUERY, RESULT] = [1, 2, 3] // the theme's messages
 
 const IDLE = new Set(
-  ("a an and are as at be but by can could do does for from get has have how i if in into is it its me my no not of on or " +
-    "should so than that the then there this to vs was what when where use used using which who why will with you your s t").split(" "))
+  ("a an and are as at be but by can could do does for from get has have how i if in into is it its me my no not of on " +
+    "or s should so t than that the then there this to use used using vs was what when where which who why will with you " +
+    "your").split(" "))
 
 const WORD = /[\p{L}\p{N}_]+/gu
 const JOINT = /_+|(?<=[a-z\d])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|(?<=\p{L})(?=\d)|(?<=\d)(?=\p{L})/u
 const PART = 0.25 // how surely a part of a name is meant by it: it is not marked
-const SIGNS = { amp: "&", lt: "<", gt: ">", quot: '"' }
+const SIGNS = new Map([["amp", "&"], ["lt", "<"], ["gt", ">"], ["quot", '"']])
 
-const plain = (html) => html.replace(/<\/?(?:code|su[bp])>/g, "").replace(/<[^>]+>/g, " ").replace(/&(\w+);/g, (all, name) => SIGNS[name] ?? all)
+const bare = (html) => html.replace(/<\/?(?:code|su[bp])>/g, "").replace(/<[^>]+>/g, " ")
+const plain = (html) => bare(html).replace(/&(\w+);/g, (all, name) => SIGNS.get(name) ?? all)
 const escaped = (text) => text.replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;")
 const sum = (numbers) => numbers.reduce((all, each) => all + each, 0)
 const add = (counts, word, count) => counts.set(word, (counts.get(word) ?? 0) + count)
@@ -46,7 +48,8 @@ function tally(text) {
 }
 
 function read({ docs, same }) {
-  const pages = new Map(), sections = [], on = { sections: new Map(), pages: new Map() }, telling = new Set()
+  const pages = new Map(), sections = [], on = { sections: new Map(), pages: new Map() }
+  const telling = new Set(), titles = new Map()
   for (const doc of docs) {
     const [title, text] = [doc.title, doc.text].map((html) => tally(plain(html)))
     const errors = tally((doc.errors ?? []).join(" "))
@@ -56,6 +59,7 @@ function read({ docs, same }) {
     pages.get(address).sections.push(section)
     sections.push(section)
     for (const word of [...title.keys(), ...errors.keys()]) telling.add(word)
+    for (const [word] of plain(doc.title).matchAll(WORD)) add(titles, word, 1)
     for (const word of new Set([title, text, errors].flatMap((counts) => [...counts.keys()]))) add(on.sections, word, 1)
   }
   const mean = sum(sections.map(({ size }) => size)) / sections.length
@@ -73,14 +77,16 @@ function read({ docs, same }) {
       weigh(section.errors, 3)
       weigh(section.text, short(size, (mean * sections.length) / pages.size))
     }
-    page.names = (page.doc.tags ?? []).map((name) => [...tally(name).keys()].filter((word) => !IDLE.has(word)))
+    const names = (page.doc.tags ?? []).map((name) => [...tally(name).keys()].filter((word) => !IDLE.has(word)))
+    page.names = names.filter((name) => name.length)
     for (const word of page.names.flat()) {
       add(page.weights, word, 0)
       if (!on.sections.has(word)) on.sections.set(word, 1)
     }
     for (const word of page.weights.keys()) add(on.pages, word, 1)
   }
-  return { pages: [...pages.values()], count: sections.length, on, telling, same }
+  const count = sections.length
+  return { pages: [...pages.values()], count, on, telling, titles, same: new Map(Object.entries(same)) }
 }
 
 // Each word of a query, with the words of pages that it may mean, and how surely.
@@ -91,7 +97,7 @@ function meant(query, { on, same }) {
     const [whole, ...parts] = stems(word), low = word.toLowerCase(), means = new Map()
     const mean = (each, sure) => on.sections.has(each) && !(means.get(each) >= sure) && means.set(each, sure)
     mean(whole, 1)
-    if (same[low]) mean(stem(same[low]), 0.9)
+    if (same.has(low)) mean(stem(same.get(low).toLowerCase()), 0.9)
     const known = means.size
     for (const each of place === words.length - 1 || !known ? on.sections.keys() : [])
       if (low.length > 2 && each.startsWith(low)) mean(each, 0.6) // it is still being typed
@@ -107,7 +113,8 @@ function meant(query, { on, same }) {
 function cut(html) {
   return html.split(/<\/?(?:p|ul|ol|li)>|\uE001|(?=<pre>)|(?<=<\/pre>)/).flatMap((piece) => {
     const text = plain(piece).replace(/\uE000/g, " · ")
-    return /^<pre>/.test(piece) ? text.split("\n").map((line) => [line.trimEnd(), "pre"]) : [[text.replace(/\s+/g, " ").replace(/ · $|^ · /g, "").trim(), "p"]]
+    if (/^<pre>/.test(piece)) return text.split("\n").map((line) => [line.trimEnd(), "pre"])
+    return [[text.replace(/\s+/g, " ").replace(/ · $|^ · /g, "").trim(), "p"]]
   })
 }
 
@@ -133,7 +140,7 @@ function teaser(pieces, value) {
 }
 
 function ask(query, index) {
-  const { pages, on, telling, count } = index
+  const { pages, on, telling, titles, count } = index
   const terms = meant(query, index), known = terms.filter(({ means }) => means.size)
   const rarity = (word) => Math.log(1 + count / on.sections.get(word))
   const worth = (means, counts, half) => Math.max(0, ...[...means].map(([word, sure]) => {
@@ -143,39 +150,43 @@ function ask(query, index) {
   const rare = known.flatMap(({ means }) => [...means].filter(([word, sure]) =>
     sure > 0.6 && on.pages.get(word) <= 2 && (telling.has(word) || /[_\d]/.test(word))).map(([word]) => word))
   const sure = new Map()
-  for (const [word, each] of known.flatMap(({ means }) => [...means])) sure.set(word, Math.max(each, sure.get(word) ?? 0))
+  for (const [word, each] of known.flatMap(({ means }) => [...means]))
+    sure.set(word, Math.max(each, sure.get(word) ?? 0))
   const values = new Map()
+  const asked = (word) => (sure.get(word) > PART ? sure.get(word) * rarity(word) : 0)
   const value = (word) => {
-    if (!values.has(word))
-      values.set(word, Math.max(...stems(word).map((each) => (sure.get(each) > PART ? sure.get(each) * rarity(each) : 0))))
+    if (!values.has(word)) values.set(word, Math.max(...stems(word).map(asked)))
     return values.get(word)
   }
   const results = pages.map((page) => {
     const parts = known.map(({ means }) => worth(means, (word) => page.weights.get(word) ?? 0, 8))
     const items = page.sections.map((section) => {
-      const has = (word) =>
-        3 * ((section.title.get(word) ?? 0) + (section.errors.get(word) ?? 0)) + section.short * (section.text.get(word) ?? 0)
+      const above = (word) => (section.title.get(word) ?? 0) + (section.errors.get(word) ?? 0)
+      const has = (word) => 3 * above(word) + section.short * (section.text.get(word) ?? 0)
       const found = known.map(({ means }) => worth(means, has, 3))
       const told = terms.map((term) => [term.word, (found[known.indexOf(term)] ?? 0) > 0])
       return { section, score: sum(found), terms: Object.fromEntries(told) }
     }).sort((a, b) => b.score - a.score)
     const named = page.names.map((name) => {
-      const all = sum(name.map(rarity)), asked = sum(name.map((word) => rarity(word) * (sure.get(word) ?? 0)))
-      return (asked * asked) / all
+      return sum(name.map((word) => rarity(word) * (sure.get(word) ?? 0))) ** 2 / sum(name.map(rarity))
     })
     const score = sum(parts) + 0.8 * items[0].score + Math.max(0, ...named)
     const decides = rare.some((word) => page.weights.has(word))
     return { page, items, decides, score: /^reference\//.test(page.doc.location) ? 0.7 * score : score }
   }).filter(({ score }) => score).sort((a, b) => b.decides - a.decides || b.score - a.score)
+  // How the word that is being typed may end: as most titles have it.
+  const typing = /[\p{L}\p{N}_]+$/u.exec(query)?.[0]
+  const ends = [...titles].filter(([word]) => typing && word.startsWith(typing)).sort(([, a], [, b]) => a - b)
   // What has little of what the best has is left out.
   const best = Math.max(...results.map(({ score }) => score))
-  return results.filter(({ score, decides }) => decides || score > best / 4).map(({ page, items }) => {
+  const items = results.filter(({ score, decides }) => decides || score > best / 4).map(({ page, items }) => {
     const shown = items.filter(({ section, score }) => score > items[0].score / 4 || section.doc === page.doc)
     return shown.map(({ section, score, terms }) => {
       const { location, title, text } = section.doc
       return { location, title, score, terms, text: score ? teaser((section.pieces ??= cut(text)), value) : "" }
     })
   })
+  return { items, suggest: ends.map(([word]) => word) }
 }
 
 let index
@@ -185,11 +196,12 @@ async function load() {
 
 addEventListener("message", async ({ data: { type, data } }) => {
   if (type !== QUERY) return
+  if (!data.match(WORD)) return postMessage({ type: RESULT, data: { items: [] } })
   try {
-    const items = data.match(WORD) ? ask(data, await (index ??= load())) : []
-    postMessage({ type: RESULT, data: { items } })
-  } catch (error) {
-    index = undefined // the page tells that the index did not come
+    await (index ??= load())
+  } catch {
+    return (index = undefined) // the page tells that the index did not come
   }
+  postMessage({ type: RESULT, data: ask(data, await index) })
 })
 postMessage({ type: READY })

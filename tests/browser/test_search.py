@@ -112,6 +112,22 @@ def test_a_sign_of_code_is_no_operator_of_the_search(tab: Page, address: str):
     assert [answers[sign] for sign in asked[-7:]] == [[]] * 7
 
 
+@pytest.mark.parametrize("word", ["constructor", "__proto__", "toString hasOwnProperty", "&amp; &lt;", "[(" * 200, "é ∑ 面"])
+def test_no_word_is_more_than_a_word(tab: Page, address: str, word: str):
+    tab.goto(address)
+    alone, beside = tab.evaluate(ASK, [word, f"attn_mask {word}"])
+    assert len(alone) < len(beside)
+
+
+def test_the_word_that_is_being_typed_is_completed(opened: Open):
+    page = opened("learn/masks/")
+    page.keyboard.press("/")
+    page.keyboard.type("causal cac")
+    page.locator(".md-search__suggest").filter(has_text="causal cache").wait_for()
+    page.keyboard.press("ArrowRight")
+    assert page.locator(".md-search__input").input_value() == "causal cache"
+
+
 def test_no_page_without_a_rare_name_stands_above_the_one_that_has_it(tab: Page, address: str, site: Path):
     on: dict[str, set[str]] = {}
     for entry in json.loads((site / "search/search_index.json").read_text(encoding="utf-8"))["docs"]:
