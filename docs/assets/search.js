@@ -1,5 +1,5 @@
-/* The search: a worker that speaks to the theme's page as the theme's own does, whose place it takes. It has no operators:
-   ~mask, -inf, a*b and x:y are looked for. A page is found by what it says: its title and address, its headings, the
+/* The search: a worker that speaks to the theme's page as the theme's own does, whose place it takes. It has no
+   operators: ~mask, -inf, a*b and x:y are looked for. A page is found by what it says: its title and address, its headings, the
    errors that its cells raise, its first sentence, its text. Each word counts by how rare it is. A name or a word of a
    heading that stands on one or two pages decides: no page without it is above one that has it. What people say and no
    page does is in search.toml. The index is more than all else that a visit loads: it comes with the first query. */
@@ -53,7 +53,8 @@ function read({ docs, same }) {
   for (const doc of docs) {
     const [title, text] = [doc.title, doc.text].map((html) => tally(plain(html)))
     const errors = tally((doc.errors ?? []).join(" "))
-    const section = { doc, title, text, errors, size: sum([...text.values()]) }
+    const answers = /#(references|what-to-read-next)$/.test(doc.location) ? 0.4 : 1 // a list of works says little
+    const section = { doc, title, text, errors, answers, size: sum([...text.values()]) }
     const [address] = doc.location.split("#")
     if (!pages.has(address)) pages.set(address, { doc, sections: [], weights: new Map() })
     pages.get(address).sections.push(section)
@@ -113,8 +114,8 @@ function meant(query, { on, same }) {
 function cut(html) {
   return html.split(/<\/?(?:p|ul|ol|li)>|\uE001|(?=<pre>)|(?<=<\/pre>)/).flatMap((piece) => {
     const text = plain(piece).replace(/\uE000/g, " · ")
-    if (/^<pre>/.test(piece)) return text.split("\n").map((line) => [line.trimEnd(), "pre"])
-    return [[text.replace(/\s+/g, " ").replace(/ · $|^ · /g, "").trim(), "p"]]
+    if (/^<pre>/.test(piece)) return text.split("\n").map((line) => [line.trim(), "code"])
+    return [[text.replace(/\s+/g, " ").replace(/ · $|^ · /g, "").trim(), "text"]]
   })
 }
 
@@ -123,7 +124,7 @@ function teaser(pieces, value) {
   const found = pieces.map(([text, kind], place) => {
     const words = [...text.matchAll(WORD)].map((match) => [match, value(match[0])]).filter(([, worth]) => worth)
     const worth = sum([...new Map(words.map(([[word], worth]) => [word.toLowerCase(), worth])).values()])
-    return { text, kind, place, words, worth: kind === "p" ? worth : worth / 2 }
+    return { text, kind, place, words, worth: kind === "text" ? worth : worth / 2 }
   }).filter(({ words }) => words.length).sort((a, b) => b.worth - a.worth).slice(0, 2).sort((a, b) => a.place - b.place)
   return found.map(({ text, kind, words }) => {
     const start = text.length > 240 ? text.lastIndexOf(" ", Math.max(0, words[0][0].index - 60)) + 1 : 0
@@ -135,7 +136,7 @@ function teaser(pieces, value) {
       last = match.index + match[0].length
     }
     marked += escaped(text.slice(last, end)) + (end < text.length ? " …" : "")
-    return kind === "p" ? `<p>${marked}</p>` : `<pre><code>${marked}</code></pre>`
+    return kind === "text" ? `<p>${marked}</p>` : `<p><code>${marked}</code></p>`
   }).join("")
 }
 
@@ -165,7 +166,7 @@ function ask(query, index) {
       const has = (word) => 3 * above(word) + section.short * (section.text.get(word) ?? 0)
       const found = known.map(({ means }) => worth(means, has, 3))
       const told = terms.map((term) => [term.word, (found[known.indexOf(term)] ?? 0) > 0])
-      return { section, score: sum(found), terms: Object.fromEntries(told) }
+      return { section, score: section.answers * sum(found), terms: Object.fromEntries(told) }
     }).sort((a, b) => b.score - a.score)
     const named = page.names.map((name) => {
       return sum(name.map((word) => rarity(word) * (sure.get(word) ?? 0))) ** 2 / sum(name.map(rarity))
