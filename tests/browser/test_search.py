@@ -112,7 +112,9 @@ def test_a_sign_of_code_is_no_operator_of_the_search(tab: Page, address: str):
     assert [answers[sign] for sign in asked[-7:]] == [[]] * 7
 
 
-@pytest.mark.parametrize("word", ["constructor", "__proto__", "toString hasOwnProperty", "&amp; &lt;", "[(" * 200, "é ∑ 面"])
+@pytest.mark.parametrize(
+    "word", ["constructor", "__proto__", "toString hasOwnProperty", "&amp; &lt;", "[(" * 200, "é ∑ 面"]
+)
 def test_no_word_is_more_than_a_word(tab: Page, address: str, word: str):
     tab.goto(address)
     alone, beside = tab.evaluate(ASK, [word, f"attn_mask {word}"])
