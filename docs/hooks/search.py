@@ -1,66 +1,83 @@
-"""A hook of the site: pages are found by what people call things, and by the error messages that lead to them."""
+"""A hook of the site: pages are found by what they say, the errors that they show, and what people call things."""
 
 import json
 import re
 import tomllib
+from html import unescape
 from pathlib import Path
+from textwrap import shorten
 from typing import Any
 
+from markdown.extensions.toc import slugify
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.exceptions import PluginError
+from mkdocs.plugins import event_priority
 from mkdocs.structure.files import Files
+from mkdocs.structure.pages import Page
 
-ALIASES, INDEX, WORKER = "search.toml", "search/search_index.json", "assets/search.js"
+NAMES, INDEX, TABLES = "search.toml", "search/search_index.json", ("same", "pages")
 _FORM = '<form class="md-search__form" name="search">'
 _WORKER = re.compile(r'("search": ?"[^"]*?assets/)javascripts/workers/[\w.]+\.js"')
-_PLACE = "THEMES_WORKER"
+_CELL, _ROW = "\ue000", "\ue001"  # where they end; the theme's index has a table as one text
+_HEADING = re.compile(r"(?m)^#+ (.*)$")
 
 
-def aliases(text: str, urls: dict[str, str]) -> dict[str, list[str]]:
-    """Return the other names of each page, by its address.
+def names(text: str, urls: dict[str, str]) -> dict[str, dict[str, Any]]:
+    """Return one word for another, and what else people call each page, by its address.
 
     Args:
-        text: The data, with a list for each page.
+        text: The data, with these two tables.
         urls: The addresses of the pages, by their names.
 
     Raises:
         PluginError: It cannot be read, or names what is no page.
     """
     try:
-        called = tomllib.loads(text)
+        read = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise PluginError(f"{ALIASES} is not TOML: {error}") from None
-    if unknown := sorted(called.keys() - urls.keys()):
+        raise PluginError(f"{NAMES} is not TOML: {error}") from None
+    if odd := sorted(read.keys() - {*TABLES}):
+        raise PluginError(f"{NAMES} has {', '.join(odd)}; give it the tables {' and '.join(TABLES)}, and nothing else")
+    pages = read.get("pages", {})
+    if unknown := sorted(pages.keys() - urls.keys()):
         remedy = "give each the name that its file has now, or take its line out"
-        raise PluginError(f"{ALIASES} names what is no page: {', '.join(unknown)}; {remedy}")
-    return {urls[name]: words for name, words in called.items()}
+        raise PluginError(f"{NAMES} names what is no page: {', '.join(unknown)}; {remedy}")
+    return {"same": read.get("same", {}), "pages": {urls[name]: words for name, words in pages.items()}}
 
 
-def named(index: dict[str, Any], called: dict[str, list[str]]) -> None:
-    """Give each page its other names, and its sections none. A name weighs as much as a title.
-
-    More, and pages with few names would be found by none of their words.
-    """
-    fields = index["config"]["fields"]
-    fields["tags"] = fields["title"]
-    for entry in index["docs"]:
-        if entry["location"] in called:
-            entry["tags"] = called[entry["location"]]
+def raised(notebook: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return the errors that the cells of a page raise, each with the heading above it as an anchor is made of it."""
+    above, found = "", list[tuple[str, str]]()
+    for cell in notebook["cells"]:
+        if cell["cell_type"] == "markdown":
+            for heading in _HEADING.findall("".join(cell["source"])):
+                above = slugify(re.sub(r"[`*$]|\[|\]\(.*?\)", "", heading), "-")
+        errors = [output for output in cell.get("outputs", []) if output["output_type"] == "error"]
+        # PyTorch goes on for pages about each of its backends, and people type the beginning.
+        found += [(above, shorten(f"{error['ename']}: {error['evalue']}", 160)) for error in errors]
+    return found
 
 
 def on_files(files: Files, *, config: MkDocsConfig) -> Files:
-    """Read the other names of pages, for the index: `config.extra["aliases"]`."""
-    urls = {file.src_uri: file.url for file in files.documentation_pages()}
-    text = Path(config.docs_dir, ALIASES).read_text(encoding="utf-8")
-    config.extra["aliases"] = aliases(text, {name: url.removeprefix("./") for name, url in urls.items()})
+    """Read what else people call things, for the index."""
+    urls = {file.src_uri: file.url.removeprefix("./") for file in files.documentation_pages()}
+    config.extra["names"] = names(Path(config.docs_dir, NAMES).read_text(encoding="utf-8"), urls)
     return files
 
 
-def on_post_page(output: str, **_: Any) -> str:
-    """Let the search ask a worker of the site's own, which asks the theme's.
+@event_priority(100)  # before the theme's search reads it
+def on_page_context(context: dict[str, Any], *, page: Page, **_: Any) -> dict[str, Any]:
+    """Mark where the cells and rows of tables end, until the page is written."""
+    page.content = re.sub("(?=</t[dh]>)", _CELL, page.content or "").replace("</tr>", f"{_ROW}</tr>")
+    return context
 
-    That worker loads the index. The theme would load it on every page that has a form of this name.
+
+def on_post_page(output: str, **_: Any) -> str:
+    """Let the search ask the site's own worker, which loads the index once somebody searches.
+
+    The theme would load it on every page that has a form of this name.
     """
+    output = output.replace(_CELL, "").replace(_ROW, "")
     return _WORKER.sub(r'\1search.js"', output).replace(_FORM, _FORM.replace(' name="search"', ""))
 
 
@@ -69,26 +86,21 @@ def on_post_template(output_content: str, **_: Any) -> str:
     return on_post_page(output_content)
 
 
-def asking(script: str, names: list[str]) -> str:
-    """The site's worker, with the name of the theme's: it runs that and no other, whatever its address says.
-
-    Raises:
-        PluginError: The theme has none, or several.
-    """
-    if len(names) != 1 or _PLACE not in script:
-        raise PluginError(f"{WORKER} runs the worker of the theme's search at {_PLACE}, and there is {names}")
-    return script.replace(_PLACE, names[0])
-
-
 def on_post_build(*, config: MkDocsConfig) -> None:
-    """Put it into the index, once the search has written it, and what the search runs into its worker."""
-    worker = Path(config.site_dir, WORKER)
-    names = [
-        file.relative_to(worker.parent).as_posix() for file in worker.parent.glob("javascripts/workers/search.*.js")
-    ]
-    script = Path(config.docs_dir, WORKER).read_text(encoding="utf-8")  # a build of what has changed copies it once
-    worker.write_text(asking(script, names), encoding="utf-8")
-    file = Path(config.site_dir, INDEX)
-    index = json.loads(file.read_text(encoding="utf-8"))
-    named(index, config.extra["aliases"])
-    file.write_text(json.dumps(index, separators=(",", ":")), encoding="utf-8")
+    """Put what else people call things, and errors, into the index, once the search has written it."""
+    site = Path(config.site_dir)
+    index = json.loads((site / INDEX).read_text(encoding="utf-8"))
+    called = config.extra["names"]
+    headings: dict[str, dict[str, dict[str, Any]]] = {}
+    for entry in index["docs"]:
+        page, _, anchor = entry["location"].partition("#")
+        if not anchor and page in called["pages"]:
+            entry["tags"] = called["pages"][page]
+        headings.setdefault(page, {})[slugify(unescape(re.sub("<[^>]*>", "", entry["title"])), "-")] = entry
+    for file in site.rglob("*.ipynb"):
+        sections = headings.get(f"{file.parent.relative_to(site).as_posix()}/", {})
+        for above, error in raised(json.loads(file.read_text(encoding="utf-8"))):
+            if above in sections:
+                sections[above].setdefault("errors", []).append(error)
+    told = {"same": called["same"], "docs": index["docs"]}
+    (site / INDEX).write_text(json.dumps(told, separators=(",", ":")), encoding="utf-8")

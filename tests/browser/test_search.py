@@ -1,7 +1,10 @@
-"""What people type into the search is found: the theme's own worker answers it, from the index of the site."""
+"""What people type into the search is found: the site's own worker answers it, from the index of the site."""
 
 from __future__ import annotations
 
+import json
+import random
+import re
 import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,14 +14,13 @@ import pytest
 from .conftest import Open, keeps_out
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser
+    from playwright.sync_api import Browser, Page
 
 ROOT = Path(__file__).parents[2]
 TYPED: dict[str, dict[str, list[str]]] = tomllib.loads(
     (ROOT / "tests/docs/search_queries.toml").read_text(encoding="utf-8")
 )
-QUERIES, TITLES, DEMANDS = TYPED["found"], TYPED["titles"], TYPED["demands"]
-FIRST, LEAST = 3, 0.95  # places, and the share of queries that must find their page there
+FIRST = 3  # places
 # The theme's messages: 2 asks, 3 is what was found.
 ASK = """
 async (queries) => {
@@ -44,24 +46,29 @@ def found(browser: Browser, address: str) -> dict[str, list[str]]:
     """The pages that each query finds, best first."""
     page = browser.new_page()
     page.goto(address)
-    asked = [*QUERIES, *TITLES, *DEMANDS]
+    asked = [query for table in TYPED.values() for query in table]
     answers = page.evaluate(ASK, asked)
     page.close()
     return {query: [each.rstrip("/") for each in pages] for query, pages in zip(asked, answers, strict=True)}
 
 
-@pytest.mark.parametrize(("table", "many"), [("found", 60), ("titles", 40)])
-def test_what_people_type_finds_its_page_among_the_first_three(found: dict[str, list[str]], table: str, many: int):
-    queries = TYPED[table]
-    assert len(queries) >= many
-    lost = {query: found[query][:FIRST] for query in queries if not {*queries[query]} & {*found[query][:FIRST]}}
+# How many of a hundred find a page that answers them first, and among the first three.
+@pytest.mark.parametrize(
+    ("table", "first", "among"),
+    [("seen", 84, 94), ("unseen", 80, 94), ("fresh", 72, 90), ("found", 95, 97), ("titles", 90, 97)],
+)
+def test_what_people_type_finds_its_page(found: dict[str, list[str]], table: str, first: int, among: int):
+    queries = {query: {page.partition("#")[0] for page in pages} for query, pages in TYPED[table].items()}
+    lost = {query: found[query][:FIRST] for query in queries if not queries[query] & {*found[query][:FIRST]}}
     told = "\n".join(f"{query}: finds {pages}, not one of {queries[query]}" for query, pages in lost.items())
-    assert len(queries) - len(lost) >= LEAST * len(queries), told
+    assert len(queries) - len(lost) >= among / 100 * len(queries), told
+    at_once = [query for query, pages in queries.items() if {*found[query][:1]} & pages]
+    assert len(at_once) >= first / 100 * len(queries), sorted(queries.keys() - at_once)
 
 
-@pytest.mark.parametrize("query", DEMANDS)
+@pytest.mark.parametrize("query", TYPED["demands"])
 def test_what_engineers_ask_for_is_one_search_away(found: dict[str, list[str]], query: str):
-    assert {*DEMANDS[query]} & {*found[query][:FIRST]}, f"{query} finds {found[query][:FIRST]}"
+    assert {*TYPED["demands"][query]} & {*found[query][:FIRST]}, f"{query} finds {found[query][:FIRST]}"
 
 
 def test_what_only_contributors_read_is_not_found(found: dict[str, list[str]]):
@@ -78,8 +85,7 @@ def test_the_index_is_loaded_when_the_search_gets_the_focus_and_no_page_shows_it
         page.locator(".md-search__input").focus()
     page.keyboard.type("causal mask")
     page.locator(".md-search-result__link").first.wait_for()
-    assert page.locator(".md-search-result .md-tags").count() > 0
-    assert page.locator(".md-search-result .md-tags:visible").count() == 0
+    assert page.locator(".md-search-result .md-tags").count() == 0
     assert page.locator(".md-search-result__meta").inner_text() != ""
 
 
@@ -106,13 +112,46 @@ def test_a_sign_of_code_is_no_operator_of_the_search(tab: Page, address: str):
     assert [answers[sign] for sign in asked[-7:]] == [[]] * 7
 
 
-def test_the_worker_runs_nothing_that_its_address_names(tab: Page, address: str):
+@pytest.mark.parametrize(
+    "word", ["constructor", "__proto__", "toString hasOwnProperty", "&amp; &lt;", "[(" * 200, "é ∑ 面"]
+)
+def test_no_word_is_more_than_a_word(tab: Page, address: str, word: str):
     tab.goto(address)
-    asked: list[str] = []
-    tab.on("request", lambda request: asked.append(request.url))
-    worker = "new Worker('assets/search.js?live/figure.js')"
-    assert tab.evaluate(f"new Promise((done) => ({worker}.onmessage = ({{ data }}) => done(data.type)))") == 1
-    assert [url for url in asked if url.endswith("live/figure.js") and "?" not in url] == []
+    alone, beside = tab.evaluate(ASK, [word, f"attn_mask {word}"])
+    assert len(alone) < len(beside)
+
+
+def test_the_word_that_is_being_typed_is_completed(opened: Open):
+    page = opened("learn/masks/")
+    page.keyboard.press("/")
+    page.keyboard.type("causal cac")
+    page.locator(".md-search__suggest").filter(has_text="causal cache").wait_for()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.type("s")
+    assert page.locator(".md-search__input").input_value() == "causal caches"
+
+
+def test_no_page_without_a_rare_name_stands_above_the_one_that_has_it(tab: Page, address: str, site: Path):
+    on: dict[str, set[str]] = {}
+    for entry in json.loads((site / "search/search_index.json").read_text(encoding="utf-8"))["docs"]:
+        said = entry["title"] + entry["text"] + " ".join(entry.get("errors", [])) + entry["location"]
+        for name in re.findall(r"\b[a-z]+_[a-z_]+[a-z]\b", said.lower()):
+            on.setdefault(name, set()).add(entry["location"].partition("#")[0])
+    rare = sorted(name for name, pages in on.items() if len(pages) == 1)
+    drawn = random.Random(0).sample(rare, 30)
+    tab.goto(address)
+    answers = tab.evaluate(ASK, [f"causal mask {name} weights of attention in PyTorch" for name in drawn])
+    assert [name for name, pages in zip(drawn, answers, strict=True) if {*pages[:1]} != on[name]] == []
+
+
+def test_a_result_shows_the_row_of_a_table_and_marks_the_words_that_were_typed(opened: Open):
+    page = opened("learn/masks/")
+    page.keyboard.press("/")
+    page.keyboard.insert_text("mask_mod <block>: packed texts, compiled")
+    row = page.locator(".md-search-result__article p").filter(has_text="block mask · Off by, compiled ·").first
+    row.wait_for()
+    assert row.locator("mark").all_inner_texts() == ["packed", "texts", "block", "compiled", "compiled"]
+    assert row.inner_text().endswith("Off by, not compiled")
 
 
 def test_after_escape_the_focus_is_where_it_was_and_what_is_found_is_told(opened: Open, on_phone: Open):
@@ -144,7 +183,7 @@ def test_closed_open_and_with_what_it_found_the_search_is_open_to_all(opened: Op
     page.locator(".md-search__scrollwrap:visible").wait_for()
     assert keeps_out(page, axe, "'.md-search'") == []
     page.keyboard.type("mask")
-    code = page.locator(".md-search-result__item pre > code")
+    code = page.locator(".md-search-result__item p > code")
     code.first.wait_for(state="attached")
     assert keeps_out(page, axe, "'.md-search'") == []
     assert code.evaluate_all("(all) => all.filter((each) => each.scrollWidth > each.clientWidth).length") == 0
