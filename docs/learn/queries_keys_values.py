@@ -117,8 +117,8 @@ logarithm = -torch.tensor([1 / 6, 1 / 2, 1.0]).log()
 # %% [markdown]
 # One number, the *loss*, says how far off the bets are. A softmax turns the six bets into six chances, and the loss is
 # minus the logarithm of the chance that the right drink got, averaged over all questions (it is called
-# *cross-entropy*). If the right drink has a chance of one in six, as at the beginning, the loss is 1.79<!--=
-# logarithm[0] -->, the logarithm of six; for one in two it is 0.69<!--= logarithm[1] -->, and for certainty zero.
+# *cross-entropy*). If the right drink has a chance of one in six, the loss is 1.79<!--= logarithm[0] -->, the logarithm
+# of six: the training begins near that. For one in two it is 0.69<!--= logarithm[1] -->, and for certainty zero.
 #
 # For each number in the matrices, `backward` finds out whether the loss shrinks if it is raised or if it is lowered,
 # and `Adam` moves it a little that way:
@@ -137,6 +137,11 @@ def train(matrices):
         loss.backward()  # find the direction
         optimizer.step()  # go a little way
 
+
+# %% tags=["claims"]
+assert abs(F.cross_entropy(bets.mT, right) - logarithm[0]) < 0.05, (
+    "the training begins near that"
+)
 
 # %% [markdown]
 # Here the five questions from above are asked again and again. Move the slider:
