@@ -120,8 +120,8 @@ mlp = nn.Sequential(
 # Think of 96<!--= mlp[0].out_features --> detectors, one for each number in the middle. Each one whose number is large
 # adds its own vector to the word; the larger the number, the more it adds. The GELU keeps the others silent. So each
 # detector is a rule: if the word looks like *this*, add *that*. Without the GELU there would be no *if*: weighted sums
-# of weighted sums are weighted sums again (twice three times *x* is six times *x*), so a single matrix could do the work
-# of both.
+# of weighted sums are weighted sums again (twice three times *x* is six times *x*), so a single matrix could do the
+# work of both.
 #
 # A riddle of boxes shows what that is worth. The question "B?" asks for the number in box B, and "9<!--=
 # teaching.riddles.NUMBERS - 1 --> − B?" for nine<!--= teaching.riddles.NUMBERS - 1 --> minus that number. Attention can
@@ -319,9 +319,10 @@ assert len(mlp_cost.unique()) == 1, (
 assert (attention_cost.diff() > 0).all(), (
     "But in attention each word looks at all words of the text, so its cost grows with the length"
 )
-assert gpt2.self_attn.embed_dim == wide and attention_cost[
-    lengths.index(crossing)
-] == mlp_cost[0] == 8 * wide**2, "it overtakes the MLP at"
+assert (
+    gpt2.self_attn.embed_dim == wide
+    and attention_cost[lengths.index(crossing)] == mlp_cost[0] == 8 * wide**2
+), "it overtakes the MLP at"
 
 # %% [markdown]
 # ## The word *be* becomes *eight*
@@ -342,12 +343,11 @@ strip
 # %% tags=["check"]
 verses = [teaching.verse(number).split() for number in range(10, 0, -1)]
 ways = [
-    Strip("block", singer=singer, words=words[:15]).stops() for words in verses
+    Strip("block", singer=singer, words=words[:15]).stops()
+    for words in verses
 ]
 named = [
-    words[0]
-    for words, way in zip(verses, ways)
-    if way[2].word == words[0]
+    words[0] for words, way in zip(verses, ways) if way[2].word == words[0]
 ]
 found = [
     singer.weights(singer.numbers_of(" ".join(words[:15])))[0, :, -1, [0, 3]]
@@ -373,16 +373,16 @@ assert all(ends) and len(ends) == 10, (
     "In all ten verses the last arrow is right"
 )
 assert named == ["nine", "eight", "six"] and blind == {"six"}, (
-    "But only in those of nine, eight and six does the arrow before it name the number of the verse, and six may be the blind guess"
+    "But only in those of nine, eight and six does the arrow before it name the number of the verse"
 )
 assert min(found) > 0.5, (
     "a head gives most of its weight to the number, but what it hands over is for the MLP to read"
 )
 
 # %% [markdown]
-# In all ten verses the last arrow is right. But only in those of *nine*, *eight* and *six* does the arrow before it name
-# the number of the verse, and *six* may be the blind guess. In the others, too, a head gives most of its weight to the
-# number, but what it hands over is for the MLP to read: in training only the last arrow has to be right.
+# In all ten verses the last arrow is right. But only in those of *nine*, *eight* and *six* does the arrow before it
+# name the number of the verse, and *six* may be the blind guess. In the others, too, a head gives most of its weight to
+# the number, but what it hands over is for the MLP to read: in training only the last arrow has to be right.
 #
 # <div class="program"></div>
 

@@ -103,8 +103,8 @@ assert first_head != second_head and on_asked.amax(dim=1).min() > 0.9, (
 # %% [markdown]
 # ## Two heads that sing
 #
-# The trained singer has two heads. Here is where they look in a verse, after three *la*. Choose a head, and point at the
-# rows of the first two *bottles*, then at *be*:
+# The trained singer has two heads. Here is where they look in a verse, after three *la*. Choose a head, and point at
+# the rows of the first two *bottles*, then at *be*:
 
 # %% tags=["hide-input"]
 #| caption: The weights of both heads of the trained singer.
@@ -235,7 +235,7 @@ assert apart and (mixed.abs() > 1e-6).all(), (
     "The heads work apart. The output projection mixes what they found"
 )
 assert torch.allclose(added_up, W_O(laid), atol=1e-5), (
-    "each head gets rows of its own in it, with which it may change any number of the word, and the two results are added up"
+    "each head gets rows of its own in it, with which it may change any number of the word"
 )
 assert (change[:, 16:].abs() < 1e-6).all(), (
     "Laid side by side, head 0 could only ever change the first half of a word, and head 1 the second"
@@ -275,8 +275,8 @@ assert costs[8][0] < costs[1][0] and costs[8][1:3] == costs[1][1:3], (
 # %% [markdown]
 # ## The word *be* has two heads
 #
-# On the pages before, the trained singer showed only the head that finds the number. Here are both on the way of
-# *be*: each has its own scores, its own weights, and its own average. Head 1, which finds lines, spreads its weight over
+# On the pages before, the trained singer showed only the head that finds the number. Here are both on the way of *be*:
+# each has its own scores, its own weights, and its own average. Head 1, which finds lines, spreads its weight over
 # several words here: at *be* the line is not in question.
 
 # %% tags=["hide-input"]

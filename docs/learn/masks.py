@@ -42,8 +42,9 @@ may_look = place[:, None] >= place  # may look: the key is not later
 may_look[words.index("ship")]
 
 # %% [markdown]
-# This is the row of *ship*: it may look at *we*, *process*, *and*, and at itself. Now give the mask to `self_attention`,
-# which is the three lines of the first page in this site's library. `X` holds the vectors of the six words.
+# This is the row of *ship*: it may look at *we*, *process*, *and*, and at itself. Now give the mask to
+# `self_attention`, which is the three lines of the first page in this site's library. `X` holds the vectors of the six
+# words.
 
 # %%
 from unmasked import self_attention
@@ -146,9 +147,9 @@ table = plot.table(
 )
 
 # %% tags=["claims"]
-assert (
-    columns[:2] == ["nine"] * 2 and text.split()[:be].count("nine") == 2
-), "goes to nine, which stands there twice"
+assert columns[:2] == ["nine"] * 2 and text.split()[:be].count("nine") == 2, (
+    "goes to nine, which stands there twice"
+)
 assert words_right["without"] > 0.99 > words_right["with the mask"], (
     "In training, the singer without a mask even seems to be better"
 )

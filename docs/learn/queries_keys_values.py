@@ -96,8 +96,8 @@ def look(asked, orders, W_q, W_k, W_v):
 # ## Training
 #
 # To train means to repeat one *step*: ask, see how far off the bets are, and change the matrices a little, so that the
-# bets get better. Each step asks in 32<!--= len(bets) --> rounds at once, together called a *batch*: one tensor with one
-# more axis in front, (32, 5, 18)<!--= questions.shape --> for the questions. `look` stays as it is, because `@`
+# bets get better. Each step asks in 32<!--= len(bets) --> rounds at once, together called a *batch*: one tensor with
+# one more axis in front, (32, 5, 18)<!--= questions.shape --> for the questions. `look` stays as it is, because `@`
 # multiplies the last two axes, for each round by itself. (`draw` deals new rounds.)
 
 
