@@ -114,7 +114,7 @@ def so_far(code: str, here: str) -> str:
     everything = f"<details><summary>All {len(met)} lines</summary>{_box(code, met, new)}</details>"
     return (
         f'<details class="note program" data-search-exclude="true"><summary>{told}</summary>'
-        f"{_box(code, new | holders(lines, new), new)}{everything if met > new else ''}</details>"
+        f"{_box(code, new | holders(lines, new) & met, new)}{everything if met > new else ''}</details>"
     )
 
 
