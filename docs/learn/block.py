@@ -209,8 +209,7 @@ plot.grid(largest, "largest weight", rows=rows, columns=["no norm", "norm"])
 # At only 10<!--= sizes[1] --> times the size, one word already gets {{ largest[1, 0] :.0%}}, and training can [hardly
 # choose another](attention.py#why-the-square-root).
 #
-# A norm in front of a part changes what this part reads, and nothing else. The residual stream itself runs past it:
-# numbers to which no part adds anything reach the last block unchanged.
+# A norm in front of a part changes what this part reads, and nothing else: the residual stream itself runs past it.
 
 # %% tags=["claims"]
 assert largest[-1, 0] > 0.9, (
@@ -240,9 +239,7 @@ assert block(
     lambda *seen: [0 * seen[0]],
     nn.LayerNorm(4),
     torch.zeros_like,
-).equal(word), (
-    "numbers to which no part adds anything reach the last block unchanged"
-)
+).equal(word), "the residual stream itself runs past it"
 
 # %% [markdown]
 # ## Take a part away
@@ -267,10 +264,20 @@ plot.table(["Singer", "It sings", "Verses right"], sung, ["{}", "{:.0%}"])
 # it can fetch the number, but gets hardly a verse right. Without residual connections it no longer knows its words.
 # Norms are missed least here, where there is only one block.
 #
-# In a deep stack, norms and residual connections decide whether it learns at all. Six blocks were trained on riddles
-# that ask for a number. The whole stack got over 95% of new riddles right; without residual connections, or without
-# norms, less than 25%. A blind guess gets 10%<!--= 1 / teaching.riddles.NUMBERS -->. (Their vectors were ten times<!--=
-# large["size"] --> as large as usual: that is when norms are needed.)
+# ??? note "In a deep stack"
+#
+#     There, norms and residual connections decide whether it learns at all. Six blocks were trained on riddles that ask
+#     for a number, from vectors ten times<!--= large["size"] --> as large as usual. The whole stack got over 95% of new
+#     riddles right; without residual connections, or without norms, less than 25%. A blind guess gets 10%<!--= 1 /
+#     teaching.riddles.NUMBERS -->.
+#
+# ??? note "Where are the parameters, and where is the time?"
+#
+#     Most parameters of a block lie in its MLP. Attention has four matrices of `width` times `width`, the last of them
+#     the output projection; the MLP has two, each four times<!--= gpt2.linear1.weight.numel() / wide**2 --> as large.
+#     So the MLP has two thirds of them. The time is another matter. A matrix costs each word the same, however long the
+#     text is. But in attention each word looks at all words of the text, so its cost grows with the length: in a block
+#     as wide as the small GPT-2<!--~ its name -->, it overtakes the MLP at {{ crossing :,}} words.
 
 # %% tags=["check"]
 large = {"size": 10.0, "steps": 120}
@@ -292,15 +299,6 @@ assert max(stack[1:]) < 0.25, (
     "without residual connections, or without norms, less than 25%"
 )
 
-# %% [markdown]
-# ## Where are the parameters, and where is the time?
-#
-# Most parameters of a block lie in its MLP. Attention has four matrices of `width` times `width`, the last of them the
-# output projection; the MLP has two, each four times<!--= gpt2.linear1.weight.numel() / wide**2 --> as large. The time
-# is another matter. A matrix costs each word the same, however long the text is. But in attention each word looks at
-# all words of the text, so its cost grows with the length: in a block as wide as the small GPT-2<!--~ its name -->, it
-# overtakes the MLP at {{ crossing :,}} words.
-
 # %% tags=["check"]
 wide = 768  # that of the small GPT-2
 gpt2 = nn.TransformerEncoderLayer(wide, 12, 4 * wide, device="meta")
@@ -313,6 +311,7 @@ crossing = next(n for n, (a, m) in zip(lengths, costs) if a >= m)
 
 # %% tags=["claims"]
 assert shares["MLP"] > 0.5, "Most parameters of a block lie in its MLP"
+assert round(shares["MLP"], 2) == 0.67, "So the MLP has two thirds of them"
 assert len(mlp_cost.unique()) == 1, (
     "A matrix costs each word the same, however long the text is"
 )
@@ -391,17 +390,10 @@ assert min(found) > 0.5, (
 #
 # - Attention moves information between words; the MLP works on each word alone.
 # - Both add to the residual stream. The norms in front of them keep what they read in range.
-# - The MLP has two thirds of the parameters. In long texts attention takes most of the multiplications.
 
 # %% tags=["claims"]
 assert moves["attention"].all() and moves["MLP"].equal(torch.eye(4) > 0), (
     "Attention moves information between words; the MLP works on each word alone"
-)
-assert round(shares["MLP"], 2) == 0.67, (
-    "The MLP has two thirds of the parameters"
-)
-assert attention_cost[-1] > mlp_cost[-1], (
-    "In long texts attention takes most of the multiplications"
 )
 
 # %% [markdown]

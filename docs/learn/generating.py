@@ -166,8 +166,9 @@ plot.grid(changes, "largest change of a key", rows=rows, columns=columns)
 
 # %% [markdown]
 # No word may look at the words after it: [the causal mask](masks.py) sees to that. So nothing that comes later can
-# change what a word has become. Its key and its value stay right as long as each word keeps its place. (In the program
-# below, words do not keep their places, so it keeps no keys.)
+# change what a word has become. Its key and its value stay right as long as each word keeps its place. (The program
+# below sees the last 32<!--= LENGTH --> words. In a longer text each word moves up a place at every step, so it keeps
+# no keys.)
 #
 # The queries stay the same, too, but nobody needs them again: a query asks once, when its word is the newest one.
 
@@ -358,8 +359,7 @@ for line in words.split(9):
 
 # %% [markdown]
 # Every word is right: from six words the model has sung all ten verses. It knows them by heart, and nothing else. Each
-# word that it sang had a chance of over 80%. (It sees the last 32<!--= LENGTH --> words, so in a longer text each word
-# moves up a place at every step, and kept keys would be wrong.)
+# word that it sang had a chance of over 80%.
 #
 # It has {{ size :,}} parameters. Llama 3<!--~ its name --> is built of the same parts, and this is what lies between:
 #

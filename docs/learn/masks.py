@@ -309,8 +309,7 @@ assert of_bottles[0] > 0.95 and strip.words[0] == "nine", (
 # ## Recap
 #
 # - What a mask hides gets a weight of exactly zero, by a score of minus infinity before the softmax.
-# - The causal mask hides later words, so that every word of a text is a lesson, and none can be copied. It makes
-#   training the same task as singing.
+# - The causal mask hides later words, so that every word of a text is a lesson, and none can be copied.
 # - Nothing leaks if a change of the last word changes no other word's vector.
 #
 # ## Exercises

@@ -223,8 +223,7 @@ assert waves.shape == (60, 32), "For 60 places and 32 features"
 # them, add nothing to the words. They *turn* the query and the key, by an angle that grows with the place. This is
 # called *rotary position embedding*, or *RoPE*.
 #
-# A single number cannot be turned, but a pair can: it is an arrow in the plane, like the hand of a clock. (It turns to
-# the left, as angles are drawn in mathematics.)
+# A single number cannot be turned, but a pair can: it is an arrow in the plane, like the hand of a clock.
 
 
 # %% tags=["check"]

@@ -25,8 +25,7 @@ plot.grid(goal, "the weights that are wanted", queries=asked, keys=served)
 # <div class="overview" data-here="queries"></div>
 #
 # On [the page before](attention.py), words were compared by the vectors that they had. A language model *learns* what
-# to look for: the name to which *she* refers, or the bracket that is still to be closed. Here a small model learns such
-# a thing, in about a second, and you look inside it.
+# to look for. Here a small model learns such a thing, in about a second, and you look inside it.
 
 # %% [markdown]
 # ## A waiter's memory
@@ -173,7 +172,7 @@ plot.grid(grids, queries=asked, keys=guests)
 
 # %% [markdown]
 # In 1,000<!--= len(found) --> new rounds, {{ correct :.0%}} of the answers are now right. Before the training it was {{
-# early :.0%}}, like a blind guess among six drinks, which is right 17%<!--= 1 / len(drinks) --> of the time.
+# early :.0%}}, like a blind guess among six drinks.
 
 
 # %% tags=["check"]
