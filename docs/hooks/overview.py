@@ -41,7 +41,7 @@ LABEL = (
     "The way of a text through a language model: tokens, embeddings and positions; N blocks, each of attention and an "
     "MLP with norms and a residual stream; the next word."
 )
-CAPTION = "<figcaption>A language model: this page is about the marked box. Most chat models lack the dashed one.</figcaption>"
+CAPTION = "<figcaption>This page is about the marked box. Most chat models lack the dashed one.</figcaption>"
 # Where the boxes stand: left, top, width, height. Frames come before what they hold.
 WIDE = {
     "text": (0, 182, 58, 28),

@@ -274,9 +274,8 @@ assert costs[8][0] < costs[1][0] and costs[8][1:3] == costs[1][1:3], (
 # %% [markdown]
 # ## The word *be* has two heads
 #
-# On the pages before, the trained singer showed only the head that finds the number. Here are both on the way of *be*:
-# each has its own scores, its own weights, and its own average. Head 1, which finds lines, spreads its weight over
-# several words here: at *be* the line is not in question.
+# On the pages before, the trained singer showed only the head that finds the number. Here are both on the way of *be*.
+# Head 1, which finds lines, spreads its weight over several words here: at *be* the line is not in question.
 
 # %% tags=["hide-input"]
 #| caption: The word *be* on its way through the trained singer, with what its arrows name.

@@ -36,7 +36,7 @@ CHECKED = Checked(TORCH, began=RUN, seconds=4.24, machine=Machine("torch 2.13.0"
         ("<p-check>" + "<section>a</section> word " * 900 + "</p-check>", 1),
         ("<details>" + "word <details>a</details> word " * 900 + "</details>", 1),
         ("<math><mi>a</mi>" + "<mi>x</mi>" * 900 + "</math>", 1),
-        ("<details><summary>Solution</summary>" + "word " * 900 + "</details>" + "word " * 120, 5),
+        ("<details><summary>Solution</summary>" + "word " * 900 + "</details>" + "word " * 150, 5),
         (
             "word " * 120
             + '<h3 id="optional">Optional</h3>'

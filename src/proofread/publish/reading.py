@@ -7,7 +7,7 @@ from ..checks.checked import Checked, day
 
 WORDS_A_MINUTE = 120  # for who learns from a page
 SECONDS_A_FIGURE, SECONDS_A_LINE = 45, 5  # and looks at its figures, and at its lines of code
-SECONDS_AN_EXERCISE = 240  # and does what has a solution
+SECONDS_AN_EXERCISE = 210  # and does what has a solution
 # What stands below such a heading is for who wants more.
 _OPTIONAL = re.compile(r'(?s)<h3\b[^>]*\bid="optional".*?(?=<h[12]\b|$)')
 _SOLUTION = re.compile(r"<summary>Solution</summary>")
@@ -25,7 +25,7 @@ def minutes(html: str) -> int:
     """How long a page takes to read.
 
     A minute for every 120 words of its text and captions, 45 seconds for a figure that has a number, 5 for a line of
-    code, and four minutes for an exercise. What stands below a heading "Optional" takes none.
+    code, and three and a half minutes for an exercise. What stands below a heading "Optional" takes none.
     """
     html = _OPTIONAL.sub(" ", html)
     exercises = len(_SOLUTION.findall(html))
