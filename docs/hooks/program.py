@@ -51,7 +51,7 @@ ADDED = {
         "scores = scores.masked_fill",
         "starts =",
         "batch =",
-        "scores = model(batch",
+        "grades = model(batch",
         "loss =",
     ),
     "learn/positions.py": ("self.place =", "def forward(self, words)", "x = self.word"),

@@ -344,16 +344,16 @@ optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
 for _ in range(200):  # the training of queries, keys and values
     starts = torch.randint(len(text) - LENGTH, (32, 1))
     batch = text[starts + torch.arange(LENGTH + 1)]  # 32 pieces of the song
-    scores = model(batch[:, :-1]).flatten(0, 1)  # a guess after each word
-    loss = cross_entropy(scores, batch[:, 1:].flatten())  # and the answers
+    grades = model(batch[:, :-1]).flatten(0, 1)  # a guess after each word
+    loss = cross_entropy(grades, batch[:, 1:].flatten())  # and the answers
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()
 
 words = text[:6]
 while len(words) < len(text):  # the loop of this page
-    scores = model(words[None, -LENGTH:])[0, -1]
-    words = torch.cat([words, scores.argmax(dim=-1, keepdim=True)])
+    grades = model(words[None, -LENGTH:])[0, -1]
+    words = torch.cat([words, grades.argmax(dim=-1, keepdim=True)])
 for line in words.split(9):
     print(" ".join(vocabulary[word] for word in line))
 
@@ -435,7 +435,7 @@ assert max(stay[1:]) < 1e-4, (
 #
 # **Write on** (`write-on`). Write `write_on(model, text, count)`, which returns the list of the next `count` words.
 # `text` is a list of words, as numbers. `model(new, kept)` takes a list of the words that are new to it and what it
-# kept before (`None` at the start). It returns the scores of the next word, and what is to be kept. Hand each word over
+# kept before (`None` at the start). It returns the grades of the next word, and what is to be kept. Hand each word over
 # once.
 #
 # ??? question "Hint"
@@ -449,8 +449,8 @@ from unmasked_lessons.exercises import check
 def write_on(model, text, count):
     new, kept, written = text, None, []
     for _ in range(count):
-        scores, kept = model(new, kept)
-        new = [int(scores.argmax())]
+        grades, kept = model(new, kept)
+        new = [int(grades.argmax())]
         written += new
     return written
 

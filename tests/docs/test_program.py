@@ -46,7 +46,7 @@ def test_each_page_marks_what_it_adds_and_folds_up_what_came_before_and_all_are_
         "return self.read",
         "words =",
         "while ",
-        "scores = model(words",
+        "grades = model(words",
         "words =",
         "for line",
         "print(",

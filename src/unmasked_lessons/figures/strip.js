@@ -110,7 +110,7 @@ async function draw(figure, { singer: given, text, follow, here, sings }) {
   function bars() {
     const ranked = model.words.map((word, k) => [word, chances[k], found.scores[chosen][k]]).sort((a, b) => b[1] - a[1])
     return [html("div", { class: "live-bars" }, ...ranked.slice(0, BARS).flatMap(([word, chance, score]) => [
-      html("span", { class: "live-word" }, `${word} `, html("span", { class: "live-said" }, `score ${fixed(score, 1)}`)),
+      html("span", { class: "live-word" }, `${word} `, html("span", { class: "live-said" }, `grade ${fixed(score, 1)}`)),
       html("span", { class: "live-bar", "--share": chance }),
       html("span", { class: "live-share" }, percent(chance)),
     ]))]
