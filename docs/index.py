@@ -1,13 +1,13 @@
 # %% [markdown]
 # # Attention Unmasked
 #
-# **What each word takes from the others, and what PyTorch does with your mask. The code of these pages runs at every
-# build, and the numbers in their sentences are compared with what it gives.**
+# **See what each word takes from the others, why language models are built on that, and what PyTorch does with it. The
+# code of these pages runs at every build, and the numbers in their sentences are compared with what it gives.**
 
 # %% tags=["hide-input"]
 #| caption: What *mouse* takes from its neighbors, and its nearest words before and after. Attention makes it a machine,
-#|   or an animal. These numbers were not trained for attention; trained models [look for what they
-#|   need](learn/heads.py).
+#|   or an animal. These are plain word vectors, which nobody has trained to look; a trained model [looks for what it
+#|   needs](learn/heads.py).
 #| script: ../src/unmasked_lessons/figures/sentence.js
 #| data: sentence_data
 from IPython.display import HTML
@@ -53,8 +53,6 @@ assert (
 # %% [markdown]
 # ## What is checked
 #
-# Each time the site is built, the code on its pages runs again. Every number in a sentence is compared with what the
-# code gave. Formulas are computed, and the descriptions in the library's source are compared with what the library
-# does. Some sentences are tied to the code, and checked in the same way; the others are ordinary prose. Point at a word
-# or a number with a thin line below it, and you see what it means, or how it is checked. [How the site is
-# proofread](proofread/index.md).
+# Each time the site is built, the code on its pages runs again, and every number in a sentence is compared with what it
+# gave. Point at a word or a number with a thin line below it, and you see what it means, or how it is checked. [How the
+# site is proofread](proofread/index.md).

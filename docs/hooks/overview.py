@@ -41,10 +41,7 @@ LABEL = (
     "The way of a text through a language model: tokens, embeddings and positions; N blocks, each of attention and an "
     "MLP with norms and a residual stream; the next word."
 )
-CAPTION = (
-    "<figcaption>The way of a text through a language model. This page is about the marked box. Chat models lack the "
-    "dashed one.</figcaption>"
-)
+CAPTION = "<figcaption>This page is about the marked box. Most chat models lack the dashed one.</figcaption>"
 # Where the boxes stand: left, top, width, height. Frames come before what they hold.
 WIDE = {
     "text": (0, 182, 58, 28),
@@ -106,7 +103,7 @@ DRAWINGS = (
             "M375 196V107 M400 92h13 M552 92h16v95 M606 196V143 M606 114V95 M632 80h16v107"
         ),
         adds=((284, 196), (568, 196), (648, 196)),
-        said=((0, 172, "to my"), (76, 172, "to | my"), (722, 172, "ship")),
+        said=((0, 172, "will be"), (76, 172, "will | be"), (722, 172, "eight")),
         legend=(0, 228),
     ),
     Drawing(
@@ -118,7 +115,7 @@ DRAWINGS = (
             "M238 160h-15 M222 220h85 M316 256h-25 M238 256h-15 M176 270v28h131"
         ),
         adds=((316, 80), (316, 220), (316, 298)),
-        said=((0, 14, "to my"), (90, 14, "to | my"), (208, 363, "ship")),
+        said=((0, 14, "will be"), (90, 14, "will | be"), (208, 363, "eight")),
         legend=(0, 390),
     ),
 )

@@ -1,7 +1,8 @@
 """A hook of the site: the program of the last page of *learn* grows, page by page.
 
-`<div class="program"></div>` stands where a page shows the lines that its reader has met so far, those of the page
-marked. They are lines of the program on the last page, which has it whole. The last page has those that no other adds.
+`<div class="program"></div>` stands where a page shows the lines that it adds, marked, below those that they belong to.
+All lines that its reader has met so far are folded up below them. They are lines of the program on the last page, which
+has it whole. The last page has those that no other adds.
 """
 
 from pathlib import Path
@@ -50,7 +51,7 @@ ADDED = {
         "scores = scores.masked_fill",
         "starts =",
         "batch =",
-        "scores = model(batch",
+        "grades = model(batch",
         "loss =",
     ),
     "learn/positions.py": ("self.place =", "def forward(self, words)", "x = self.word"),
@@ -64,7 +65,6 @@ ADDED = {
         "return x +",
         "self.blocks =",
     ),
-    "learn/cross.py": (),
 }
 
 
@@ -92,31 +92,51 @@ def adders(lines: list[str]) -> list[str]:
     return pages
 
 
+def holders(lines: list[str], added: set[int]) -> set[int]:
+    """The lines that say what others belong to, such as a class: before each, the nearest that stand less far in."""
+    found = set()
+    for at in added:
+        far = _indent(lines[at])
+        for before in reversed(range(at)):
+            if _indent(lines[before]) < far:
+                far = _indent(lines[before])
+                found.add(before)
+    return found
+
+
 def so_far(code: str, here: str) -> str:
-    """The lines up to a page as HTML, in a fold; dots stand for those that are still to come."""
+    """The lines that a page adds as HTML, in a fold, and all that were met; dots stand for others."""
+    lines = code.splitlines()
+    order, added = [*ADDED, LAST], adders(lines)
+    new = {at for at, page in enumerate(added) if page == here}
+    met = {at for at, page in enumerate(added) if order.index(page) <= order.index(here)}
+    told = f"The program grows: {len(new)} new lines, {len(met)} of {len(lines)} so far"
+    everything = f"<details><summary>All {len(met)} lines</summary>{_box(code, met, new)}</details>"
+    return (
+        f'<details class="note program" data-search-exclude="true"><summary>{told}</summary>'
+        f"{_box(code, new | holders(lines, new) & met, new)}{everything if met > new else ''}</details>"
+    )
+
+
+def _indent(line: str) -> int:
+    return len(line) - len(line.lstrip())
+
+
+def _box(code: str, shown: set[int], marked: set[int]) -> str:
+    """Some lines of the code, colored, and some of these marked."""
     from pygments import highlight
     from pygments.formatters import HtmlFormatter
     from pygments.lexers import PythonLexer
 
-    lines = code.splitlines()
-    order, added = list(ADDED), adders(lines)
     colored = highlight(code, PythonLexer(), HtmlFormatter(nowrap=True)).splitlines()
-    shown: list[str] = []
-    for line, look, page in zip(lines, colored, added, strict=True):
-        if page == here:
-            shown.append(f"<mark>{look}</mark>")
-        elif page != LAST and order.index(page) < order.index(here):
-            shown.append(look)
-        elif not shown or not shown[-1].endswith("…</span>"):
-            indent = " " * (len(line) - len(line.lstrip()))
-            shown.append(f'{indent}<span class="c1">…</span>')
-    new, known = added.count(here), sum(not line.endswith("…</span>") for line in shown)
-    told = f"{known} of {len(lines)} lines, {new or 'none'} of them new"
-    text = "\n".join(shown)
-    return (
-        f'<details class="note program" data-search-exclude="true"><summary>The program so far: {told}</summary>'
-        f'<div class="highlight"><pre><code>{text}\n</code></pre></div></details>'
-    )
+    made: list[str] = []
+    for at, (line, look) in enumerate(zip(code.splitlines(), colored, strict=True)):
+        if at in shown:
+            made.append(f"<mark>{look}</mark>" if at in marked else look)
+        elif not made or not made[-1].endswith("…</span>"):
+            made.append(f'{" " * _indent(line)}<span class="c1">…</span>')
+    text = "\n".join(made)
+    return f'<div class="highlight"><pre><code>{text}\n</code></pre></div>'
 
 
 def on_page_content(html: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:

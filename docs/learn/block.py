@@ -51,8 +51,8 @@ assert [len(moved) for moved in moves.values()] == [4, 4], (
 # ## The block in three lines
 #
 # A *norm* stands in front of each part; you will see below what it is for. The attention is PyTorch's module. It
-# takes query, key and value, here the same, and returns the context and the weights; `[0]`<!--~ an index --> takes the
-# context. (A language model passes a causal mask, too.)
+# takes three inputs, of which it makes queries, keys and values, here the same words, and returns the context and the
+# weights; `[0]`<!--~ an index --> takes the context. (A language model passes a causal mask, too.)
 
 
 # %%
@@ -63,7 +63,41 @@ def block(x, norm_1, attention, norm_2, mlp):
 
 
 # %% [markdown]
-# What comes out has the shape of what went in, so blocks can be stacked.
+# What comes out has the shape of what went in, so blocks can be stacked. PyTorch has the same block ready-made, as
+# `nn.TransformerEncoderLayer`, if you ask for `norm_first=True` and `activation="gelu"`.
+
+# %% tags=["check"]
+torch.manual_seed(0)
+like_here = {"norm_first": True, "dropout": 0.0, "activation": "gelu"}
+layer = nn.TransformerEncoderLayer(
+    WIDTH, 2, 4 * WIDTH, batch_first=True, **like_here
+)
+x = torch.randn(1, 5, WIDTH)
+layer_mlp = nn.Sequential(layer.linear1, nn.GELU(), layer.linear2)
+ours = block(x, layer.norm1, layer.self_attn, layer.norm2, layer_mlp)
+
+exact = copy.deepcopy(layer).double().requires_grad_(False)
+exact_mlp = nn.Sequential(exact.linear1, nn.GELU(), exact.linear2)
+
+# %% tags=["claims"]
+assert ours.shape == x.shape, "What comes out has the shape of what went in"
+assert torch.allclose(layer(x), ours, atol=1e-5), (
+    "PyTorch has the same block ready-made"
+)
+
+# %% [markdown]
+# ??? note "The same as a formula"
+#
+#     With $X$ for the words that go in, $Y$ for what is between the two parts, and $Z$ for what comes out:
+#
+#     $$\begin{aligned}
+#     Y &= X + \operatorname{Attention}(\operatorname{Norm}(X)) \\
+#     Z &= Y + \operatorname{MLP}(\operatorname{Norm}(Y))
+#     \end{aligned}$$
+#     <!-- where: X = random("n 24"); Norm, MLP = exact.norm1, exact_mlp;
+#     Attention = lambda X: exact.self_attn(X, X, X)[0];
+#     Y = block(X, Norm, exact.self_attn, Norm, torch.zeros_like);
+#     Z = block(X, Norm, exact.self_attn, Norm, MLP) -->
 
 # %% [markdown]
 # ## Attention moves, the MLP works
@@ -71,7 +105,8 @@ def block(x, norm_1, attention, norm_2, mlp):
 # [Attention](attention.py) is the only place in the block where one word can learn something from another. It fetches,
 # and the MLP works on what was fetched. (*MLP* is short for *multi-layer perceptron*, an old name for two or more
 # matrices with a simple function between them. Such a matrix is an `nn.Linear` in PyTorch, which also adds a learned
-# number to each result, the *bias*.) Here a word is a vector of 24<!--= WIDTH --> numbers:
+# number to each result, the *bias*; `nn.Sequential` does one after the other.) Here a word has 24<!--= WIDTH -->
+# numbers:
 
 # %%
 torch.manual_seed(0)
@@ -85,21 +120,18 @@ mlp = nn.Sequential(
 # Think of 96<!--= mlp[0].out_features --> detectors, one for each number in the middle. Each one whose number is large
 # adds its own vector to the word; the larger the number, the more it adds. The GELU keeps the others silent. So each
 # detector is a rule: if the word looks like *this*, add *that*. Without the GELU there would be no *if*: weighted sums
-# of weighted sums are weighted sums again, so a single matrix could do the work of both.
+# of weighted sums are weighted sums again (twice three times *x* is six times *x*), so a single matrix could do the
+# work of both.
 #
 # A riddle of boxes shows what that is worth. The question "B?" asks for the number in box B, and "9<!--=
 # teaching.riddles.NUMBERS - 1 --> − B?" for nine<!--= teaching.riddles.NUMBERS - 1 --> minus that number. Attention can
-# fetch the number, but what to do with it depends on the question:
+# fetch the number, but what to do with it depends on the question. So a model of one block was trained on both
+# questions, with its MLP and without:
 
-# %% tags=["hide-input"]
-#| caption: The share of new riddles answered correctly after training, by a model of one block with its MLP and by one
-#|   without.
+# %% tags=["check"]
 both = {"kinds": 2, "steps": 200, "batch": 128}
 with_mlp = teaching.riddles_solved(1, **both)
 without_mlp = teaching.riddles_solved(1, "MLP", **both)
-answers = torch.tensor([[with_mlp], [without_mlp]])
-rows = ["with the MLP", "without it"]
-plot.grid(answers, "share right", rows=rows, columns=["answers"])
 
 # %% [markdown]
 # With the MLP over 90% of the answers are right, without it about half. If only "B?" were asked, attention alone could
@@ -121,7 +153,7 @@ assert with_mlp > 0.9 and abs(without_mlp - 0.5) < 0.1, (
 
 # %% tags=["hide-input"]
 #| alt: Two curves over the blocks. With residual connections the curve stays low. Without them it rises to one.
-#| caption: How alike the words of a riddle are (the cosine), block by block, in untrained models. One stands for words
+#| caption: How alike the words of a text are (the cosine), block by block, in untrained models. One stands for words
 #|   that cannot be told apart.
 from unmasked_lessons.figures.curves import curves
 
@@ -143,7 +175,7 @@ assert added[-1] < 0.7 < 0.95 < replaced[-1], (
     "With residual connections the curve stays low. Without them it rises to one"
 )
 assert len(added) == len(replaced) == DEPTH + 1 and max(replaced) < 1.001, (
-    "How alike the words of a riddle are (the cosine), block by block"
+    "How alike the words of a text are (the cosine), block by block"
 )
 assert replaced[2] > 0.99, "no later block can tell one word from another"
 assert added[-1] < 0.5, "With them each word keeps its own numbers"
@@ -163,7 +195,7 @@ centered / centered.square().mean().sqrt()
 
 # %% [markdown]
 # Now the mean of the numbers is zero, and their spread is one. That is what `nn.LayerNorm` does. Multiply all words of
-# a riddle by a factor, and look at the largest weight of each word:
+# a text by a factor, and look at the largest weight of each word:
 
 # %% tags=["hide-input"]
 #| caption: How much of its attention a word gives to its favorite, on average, in an untrained model whose words are
@@ -177,8 +209,7 @@ plot.grid(largest, "largest weight", rows=rows, columns=["no norm", "norm"])
 # At only 10<!--= sizes[1] --> times the size, one word already gets {{ largest[1, 0] :.0%}}, and training can [hardly
 # choose another](attention.py#why-the-square-root).
 #
-# A norm in front of a part changes what this part reads, and nothing else. The residual stream itself runs past it:
-# numbers to which no part adds anything reach the last block unchanged.
+# A norm in front of a part changes what this part reads, and nothing else: the residual stream itself runs past it.
 
 # %% tags=["claims"]
 assert largest[-1, 0] > 0.9, (
@@ -208,22 +239,21 @@ assert block(
     lambda *seen: [0 * seen[0]],
     nn.LayerNorm(4),
     torch.zeros_like,
-).equal(word), (
-    "numbers to which no part adds anything reach the last block unchanged"
-)
+).equal(word), "the residual stream itself runs past it"
 
 # %% [markdown]
 # ## Take a part away
 #
-# The singer of the pages before is a block like this one, with places, a mask and two heads. Take a part away from it
-# after its training, and hear what it does to the song:
+# The trained singer is a block like this one, with places, a mask and two heads. Take a part away from it after its
+# training, and hear what it does to the song:
 
 # %% tags=["hide-input", "any-version"]
-#| caption: What the singer of one block sings after *la la la nine green*, whole and without a part, and how many
-#|   verses it sings without a mistake.
+#| caption: What the singer sings after *la la la nine green*, whole and without a part, and how many verses it sings
+#|   without a mistake.
 #| script: ../../src/unmasked_lessons/figures/parts.js
 #| data: {"right": songs[0]["words"], "songs": songs}
-songs = experiments.songs(teaching.Singer.trained(1), 9)
+singer = teaching.Singer.trained(1).rounded()  # as a browser gets it
+songs = experiments.songs(singer, 9)
 sung = [
     (each["name"], " ".join(each["words"]), each["share"]) for each in songs
 ]
@@ -234,10 +264,20 @@ plot.table(["Singer", "It sings", "Verses right"], sung, ["{}", "{:.0%}"])
 # it can fetch the number, but gets hardly a verse right. Without residual connections it no longer knows its words.
 # Norms are missed least here, where there is only one block.
 #
-# In a deep stack, norms and residual connections decide whether it learns at all. Six blocks were trained on riddles
-# that ask for a number, from vectors ten times<!--= large["size"] --> as large as usual. The whole stack got over 95%
-# of new riddles right. Without residual connections, or without norms, it got less than 25%, and a blind guess gets
-# 10%<!--= 1 / teaching.riddles.NUMBERS -->.
+# ??? note "In a deep stack"
+#
+#     There, norms and residual connections decide whether it learns at all. Six blocks were trained on riddles that ask
+#     for a number, from vectors ten times<!--= large["size"] --> as large as usual. The whole stack got over 95% of new
+#     riddles right; without residual connections, or without norms, less than 25%. A blind guess gets 10%<!--= 1 /
+#     teaching.riddles.NUMBERS -->.
+#
+# ??? note "Where are the parameters, and where is the time?"
+#
+#     Most parameters of a block lie in its MLP. Attention has four matrices of `width` times `width`, the last of them
+#     the output projection; the MLP has two, each four times<!--= gpt2.linear1.weight.numel() / wide**2 --> as large.
+#     So the MLP has two thirds of them. The time is another matter. A matrix costs each word the same, however long the
+#     text is. But in attention each word looks at all words of the text, so its cost grows with the length: in a block
+#     as wide as the small GPT-2<!--~ its name -->, it overtakes the MLP at {{ crossing :,}} words.
 
 # %% tags=["check"]
 large = {"size": 10.0, "steps": 120}
@@ -245,8 +285,6 @@ lacks = {"whole": "", "no residual": "residual", "no norms": "norms"}
 stack = [
     teaching.riddles_solved(DEPTH, each, **large) for each in lacks.values()
 ]
-# %% tags=["check"]
-
 # %% tags=["claims"]
 assert songs[0]["share"] == 1, "The whole singer gets every verse right"
 assert "nine" not in songs[1]["words"], (
@@ -258,39 +296,22 @@ assert songs[3]["share"] < 0.05 and songs[4]["share"] > 0.3, (
 )
 assert stack[0] > 0.95, "The whole stack got over 95% of new riddles right"
 assert max(stack[1:]) < 0.25, (
-    "Without residual connections, or without norms, it got less than 25%"
+    "without residual connections, or without norms, less than 25%"
 )
-
-# %% [markdown]
-# ## Where are the parameters, and where is the time?
-#
-# Most parameters of a block lie in its MLP. Attention has four matrices of `width` times `width`, the last of them the
-# output projection. The MLP has two, each four times<!--= gpt2.linear1.weight.numel() / wide**2 --> as large, and so
-# twice<!--= round(shares["MLP"] / shares["attention"], 1) --> the parameters.
-#
-# The time is another matter. A matrix costs each word the same, however long the text is. But in attention each word
-# looks at all words of the text, so its cost grows with the length:
 
 # %% tags=["check"]
 wide = 768  # that of the small GPT-2
 gpt2 = nn.TransformerEncoderLayer(wide, 12, 4 * wide, device="meta")
 counts = experiments.parameters(gpt2)
 shares = {name: n / sum(counts.values()) for name, n in counts.items()}
-
-# %% tags=["hide-input"]
-#| alt: Two curves over the number of words. That of the MLP is level. That of attention rises in a straight line, and
-#|   crosses it at {{ crossing :,}} words.
-#| caption: Multiplications for each word in a block as wide as the small GPT-2<!--~ its name --> ({{ wide }} numbers),
-#|   without a mask. In short texts the MLP costs more, in long texts attention does. They cost the same at {{ crossing
-#|   :,}} words, twice<!--= crossing / wide --> the width.
 lengths = range(0, 4097, 256)
 costs = [experiments.multiplications(wide, length) for length in lengths]
 attention_cost, mlp_cost = torch.tensor(costs).T
 crossing = next(n for n, (a, m) in zip(lengths, costs) if a >= m)
-drawing.costs(lengths, attention_cost, mlp_cost, crossing)
 
 # %% tags=["claims"]
 assert shares["MLP"] > 0.5, "Most parameters of a block lie in its MLP"
+assert round(shares["MLP"], 2) == 0.67, "So the MLP has two thirds of them"
 assert len(mlp_cost.unique()) == 1, (
     "A matrix costs each word the same, however long the text is"
 )
@@ -298,85 +319,70 @@ assert (attention_cost.diff() > 0).all(), (
     "But in attention each word looks at all words of the text, so its cost grows with the length"
 )
 assert (
-    len(mlp_cost.unique()) == 1
-    and len(attention_cost.diff().unique()) == 1
-    and attention_cost[0] < attention_cost[-1]
-), "That of the MLP is level. That of attention rises in a straight line"
-assert (
-    attention_cost[0] < mlp_cost[0] and mlp_cost[-1] < attention_cost[-1]
-), "In short texts the MLP costs more, in long texts attention does"
-assert costs[lengths.index(crossing)][0] == mlp_cost[0], (
-    "They cost the same at"
-)
-assert gpt2.self_attn.embed_dim == wide and mlp_cost[0] == 8 * wide**2, (
-    "Multiplications for each word in a block as wide as the small GPT-2"
-)
+    gpt2.self_attn.embed_dim == wide
+    and attention_cost[lengths.index(crossing)] == mlp_cost[0] == 8 * wide**2
+), "it overtakes the MLP at"
 
 # %% [markdown]
-# ## PyTorch's block is the same
+# ## The word *be* becomes *eight*
 #
-# `nn.TransformerEncoderLayer` is this block, ready-made, if you ask for `norm_first=True` and `activation="gelu"`. The
-# three lines from above and PyTorch's block give the same numbers.
-
-# %% tags=["check"]
-torch.manual_seed(0)
-like_here = {"norm_first": True, "dropout": 0.0, "activation": "gelu"}
-layer = nn.TransformerEncoderLayer(
-    WIDTH, 2, 4 * WIDTH, batch_first=True, **like_here
-)
-x = torch.randn(1, 5, WIDTH)
-mlp = nn.Sequential(layer.linear1, nn.GELU(), layer.linear2)
-ours = block(x, layer.norm1, layer.self_attn, layer.norm2, mlp)
-
-exact = copy.deepcopy(layer).double().requires_grad_(False)
-exact_mlp = nn.Sequential(exact.linear1, nn.GELU(), exact.linear2)
-
-# %% tags=["claims"]
-assert ours.shape == x.shape, "What comes out has the shape of what went in"
-assert torch.allclose(layer(x), ours, atol=1e-5), (
-    "The three lines from above and PyTorch's block give the same numbers"
-)
-
-# %% [markdown]
-# ??? note "The same as a formula"
-#
-#     With $X$ for the words that go in, $Y$ for what is between the two parts, and $Z$ for what comes out:
-#
-#     $$\begin{aligned}
-#     Y &= X + \operatorname{Attention}(\operatorname{Norm}(X)) \\
-#     Z &= Y + \operatorname{MLP}(\operatorname{Norm}(Y))
-#     \end{aligned}$$
-#     <!-- where: X = random("n 24"); Norm, MLP = exact.norm1, exact_mlp;
-#     Attention = lambda X: exact.self_attn(X, X, X)[0];
-#     Y = block(X, Norm, exact.self_attn, Norm, torch.zeros_like);
-#     Z = block(X, Norm, exact.self_attn, Norm, MLP) -->
-
-# %% [markdown]
-# ## The word *be* becomes *six*
-#
-# Now the blocks of the trained singer are open. Watch the arrows: each names the word that would come next if the way
-# of *be* ended there. In the second block, attention fetches *seven*, the number that the verse has named, and the
-# MLP turns it into *six*.
+# Now the whole block of the trained singer is open. Watch the arrows. Before the block they say *six*: a blind guess,
+# since without attention the singer says *six* in all ten verses. Here attention fetches *nine*, the number that the
+# verse has named, and the MLP turns it into *eight*.
 
 # %% tags=["hide-input"]
-#| caption: The word *be* on its way through the trained singer: at each stop the cells of its vector, and after
-#|   the arrow the word that would come next if the way ended there.
+#| caption: The word *be* on its way through the trained singer, with what its arrows name.
 #| script: ../../src/unmasked_lessons/figures/strip.js
 #| data: strip.data
 from unmasked_lessons.figures.strip import Strip
 
-strip = Strip("block")
+strip = Strip("block", singer=singer)
 strip
 
 # %% tags=["check"]
-*_, fetched, turned = [stop.word for stop in strip.stops()]
+verses = [teaching.verse(number).split() for number in range(10, 0, -1)]
+ways = [
+    Strip("block", singer=singer, words=words[:15]).stops()
+    for words in verses
+]
+named = [
+    words[0] for words, way in zip(verses, ways) if way[2].word == words[0]
+]
+found = [
+    singer.weights(singer.numbers_of(" ".join(words[:15])))[0, :, -1, [0, 3]]
+    .sum(dim=-1)
+    .max()
+    for words in verses
+]  # how much the head that looks more at the number gives to it
+ends = [way[3].word == words[15] for words, way in zip(verses, ways)]
+with experiments.without(singer, "attention"):
+    blind = {
+        Strip("block", singer=singer, words=words[:15]).stops()[-1].word
+        for words in verses
+    }
 
 # %% tags=["claims"]
-assert (fetched, turned) == ("seven", "six"), (
-    "In the second block, attention fetches seven, the number that the verse has named, and the MLP turns it into six"
+assert blind == {"six"} and {way[1].word for way in ways} == {"six"}, (
+    "Before the block they say six: a blind guess, since without attention the singer says six in all ten verses"
+)
+assert [stop.word for stop in strip.stops()][2:] == ["nine", "eight"], (
+    "Here attention fetches nine, the number that the verse has named, and the MLP turns it into eight"
+)
+assert all(ends) and len(ends) == 10, (
+    "In all ten verses the last arrow is right"
+)
+assert named == ["nine", "eight", "six"] and blind == {"six"}, (
+    "But only in those of nine, eight and six does the arrow before it name the number of the verse"
+)
+assert min(found) > 0.5, (
+    "a head gives most of its weight to the number, but what it hands over is for the MLP to read"
 )
 
 # %% [markdown]
+# In all ten verses the last arrow is right. But only in those of *nine*, *eight* and *six* does the arrow before it
+# name the number of the verse, and *six* may be the blind guess. In the others, too, a head gives most of its weight to
+# the number, but what it hands over is for the MLP to read: in training only the last arrow has to be right.
+#
 # <div class="program"></div>
 
 # %% [markdown]
@@ -384,17 +390,10 @@ assert (fetched, turned) == ("seven", "six"), (
 #
 # - Attention moves information between words; the MLP works on each word alone.
 # - Both add to the residual stream. The norms in front of them keep what they read in range.
-# - The MLP has two thirds of the parameters. In long texts attention takes most of the multiplications.
 
 # %% tags=["claims"]
 assert moves["attention"].all() and moves["MLP"].equal(torch.eye(4) > 0), (
     "Attention moves information between words; the MLP works on each word alone"
-)
-assert round(shares["MLP"], 2) == 0.67, (
-    "The MLP has two thirds of the parameters"
-)
-assert attention_cost[-1] > mlp_cost[-1], (
-    "In long texts attention takes most of the multiplications"
 )
 
 # %% [markdown]
@@ -429,6 +428,8 @@ assert feedback
 feedback
 
 # %% [markdown]
+# ### Optional
+#
 # **Norms after the sum** (`post-norm`). In the first transformer the norm came after each sum, not in front of each
 # part. Write `post_norm(x, attention, norm_1, mlp, norm_2)`. All four are functions of one tensor; `attention` takes
 # the words once.

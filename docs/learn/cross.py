@@ -28,9 +28,9 @@ sentences = [
 plot.grid(alignment, "weights", queries=written, keys=read)
 
 # %% [markdown]
-# This page leaves the song for a while. A translator reads one sentence and writes another. Before it writes *chat*, it
-# has to find *cat*. It finds it by cross-attention: the French sentence asks, and the English sentence answers. A row
-# of things, words or pieces of a picture, is called a *sequence*.
+# This page leaves the song, which is one text, for a while. A translator reads one sentence and writes another. Before
+# it writes *chat*, it has to find *cat*. It finds it by cross-attention: the French sentence asks, and the English
+# sentence answers. A row of things, words or pieces of a picture, is called a *sequence*.
 #
 # <div class="overview" data-here="cross"></div>
 
@@ -42,7 +42,7 @@ assert alignment[1, 2] > 0.8, "To write chat, it looks at cat"
 #
 # Choose the French words in [Figure 1](#figure-1), one after the other. Nobody told the model which English word
 # belongs to which. It was trained to write the next French word, and over 95% of its words are correct. The next word
-# is not written yet, so the query is made of the word before it, and of the place where it will stand.
+# is not written yet, so the word before it asks: *le* asks for what comes after *le*.
 #
 # French puts the adjective after the noun. So to write *chat*, its second word, the model looks at the third English
 # word, and to write *noir* it goes back to the second. For *regarde* it gives {{ alignment[3, 3] :.0%}} to *looks*, and
@@ -81,9 +81,7 @@ weights.shape, context.shape
 
 # %% [markdown]
 # The table of weights is no longer square: it has a row for each query and a column for each key. Each of the six words
-# that ask gets an average of the other sentence, and knows nothing of its own neighbors. *ship* takes 55%<!--=
-# weights[3, 6] --> from the other *ship*, whatever stands around it. Even *order*, which finds no word like itself,
-# must give all of its weight away: weights add up to one. As one equation:
+# that ask gets an average of the other sentence, and knows nothing of its own neighbors. As one equation:
 #
 # $$\operatorname{CrossAttention}(Y, X) = \operatorname{softmax}\left(\frac{Y X^\top}{\sqrt{d}}\right) X \tag{7.1}$$
 # <!-- where: Y, X = random("n d", "m d");
@@ -98,25 +96,18 @@ assert torch.allclose(context, attend(Y, X, X).context, atol=1e-5), (
 )
 
 # %% [markdown]
-# ## Which input decides what?
-#
-# `nn.MultiheadAttention` calls its inputs *query, key and value*, and multiplies each by a matrix of its own first. For
-# cross-attention, give it the sentence that asks, and twice the one that answers, called the *source*. Here a word has
-# 12<!--= module.embed_dim --> numbers, and there are three heads:
+# `nn.MultiheadAttention` calls its inputs *query, key and value*. For cross-attention, give it the sentence that asks,
+# and twice the one that answers, called the *source*. (In a translator, matrices make queries of the one, and keys and
+# values of the other.)
 
-# %%
+# %% tags=["check"]
 torch.manual_seed(0)
 module = nn.MultiheadAttention(12, 3, batch_first=True)
 # batch_first: sentences words features, here one sentence of each.
 writing, source = torch.randn(1, 5, 12), torch.randn(1, 7, 12)
 output, average = module(writing, source, source)
-output.shape, average.shape
 
 # %% [markdown]
-# The query decides how many rows there are: `output` has a vector for each of the five words that are being written,
-# and `average` a row of weights. The key decides how many columns these weights have, one for each of the seven words
-# of the source. The value decides what is averaged. (`average` is the average over the heads.)
-#
 # ## Do chat models have it?
 #
 # Most of them do not. A chat model puts your question and its answer into one sequence, and self-attention under the
@@ -127,14 +118,9 @@ output.shape, average.shape
 # The part of a model that reads the source is called the *encoder*, and the part that writes the *decoder*. A
 # [block](block.py) of the decoder has three parts: self-attention, then cross-attention, then the MLP. The source is
 # known as a whole, so no future is hidden in it, but only padding ([mind what `True` means](masks.py#two-traps)). It
-# stays the same while the decoder writes, so its keys and values are computed once, and serve for every word. And since
-# attention does not see order, each word of the source carries its [position](positions.py).
+# stays the same while the decoder writes, so its keys and values are computed once, and serve for every word.
 
 # %% tags=["check"]
-mixed = source[:, [6, 2, 0, 4, 1, 5, 3]]
-of_other_values, the_same = module(writing, source, source + 1)
-_, by_head = module(writing, source, source, average_attn_weights=False)
-
 called = []  # the parts of PyTorch's decoder block, one after the other
 torch.manual_seed(0)
 decoder = nn.TransformerDecoderLayer(12, 3, 24, batch_first=True)
@@ -148,47 +134,14 @@ assert module.forward.__code__.co_varnames[1:4] == (
     "key",
     "value",
 ), "nn.MultiheadAttention calls its inputs query, key and value"
-assert torch.allclose(by_head.mean(1), average, atol=1e-5), (
-    "average is the average over the heads"
+assert average.shape == (1, 5, 7), (
+    "For cross-attention, give it the sentence that asks, and twice the one that answers"
 )
-assert output.size(1) == average.size(1) == writing.size(1), (
-    "The query decides how many rows there are"
-)
-assert average.size(2) == source.size(1), (
-    "The key decides how many columns these weights have"
-)
-assert torch.allclose(the_same, average, atol=1e-5) and not torch.allclose(
-    of_other_values, output, atol=1e-3
-), "The value decides what is averaged"
-assert torch.allclose(
-    module(writing, mixed, mixed)[0], output, atol=1e-5
-) and not torch.allclose(
-    module(writing, mixed, source)[0], output, atol=1e-2
-), "And since attention does not see order"
 assert [name for name in called if name.endswith(("attn", "linear1"))] == [
     "self_attn",
     "multihead_attn",
     "linear1",
 ], "has three parts: self-attention, then cross-attention, then the MLP"
-
-# %% [markdown]
-# ## The singer has one text
-#
-# In the trained singer, queries, keys and values come from one text: the figure shows the key and the value of a word
-# that stands before *be*. In a translator, they would come from a word of the other text.
-
-# %% tags=["hide-input"]
-#| caption: The word *be* on its way through the trained singer: at each stop the cells of its vector, and after
-#|   the arrow the word that would come next if the way ended there.
-#| script: ../../src/unmasked_lessons/figures/strip.js
-#| data: strip.data
-from unmasked_lessons.figures.strip import Strip
-
-strip = Strip("cross")
-strip
-
-# %% [markdown]
-# <div class="program"></div>
 
 # %% [markdown]
 # ## Recap

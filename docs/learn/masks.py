@@ -23,8 +23,8 @@ plot.grid(grids, queries=words, allowed=causal)
 # <div class="overview" data-here="masks"></div>
 #
 # A language model learns by guessing the next word of sentences that people wrote. Attention makes new vectors for all
-# words of a sentence at once, and from each of them the model can guess the word that follows. So one reading of a
-# sentence gives as many lessons as it has words to guess.
+# words of a sentence at once, and the vector of *each* word is asked for the word after it, not only that of the last
+# one. So one reading of a sentence gives as many lessons as it has words to guess.
 #
 # But then the answers are in plain sight. The word that *ship* has to guess, *your*, stands right beside it, and a
 # model that can look there has nothing to learn. So whatever comes later is hidden.
@@ -43,10 +43,12 @@ may_look[words.index("ship")]
 
 # %% [markdown]
 # This is the row of *ship*: it may look at *we*, *process*, *and*, and at itself. Now give the mask to
-# `self_attention` of this site's library, the three lines of the first page. `X` holds the vectors of
-# the six words.
+# `self_attention`, which is the three lines of the first page in this site's library. `X` holds the vectors of the six
+# words.
 
 # %%
+from unmasked import self_attention
+
 masked = self_attention(X, allowed=may_look)
 weights_of_ship = masked.weights[words.index("ship")]
 weights_of_ship
@@ -58,6 +60,29 @@ free = self_attention(X).weights
 # Without the mask, *ship* kept 78%<!--= free[3, 3] --> of its attention for itself, and gave *your* and *order*
 # 11%<!--= free[3, 4] + free[3, 5] --> together. With the mask those two get nothing, and the others share their part:
 # *ship* now keeps 88%<!--= weights_of_ship[3] -->.
+#
+# How do you know that nothing leaks from later words? Put another word in the place of the last one, compute again, and
+# look which of the new vectors have changed:
+
+# %%
+changed = X.clone()
+changed[-1] = X[0]  # "we" in the place of "order"
+again = self_attention(changed, allowed=may_look)
+(again.context != masked.context).any(dim=-1)  # for each word
+
+# %% [markdown]
+# Only the last one. The others stay exactly what they were, to the last digit. Without the mask, all six change.
+
+# %% tags=["check"]
+leaks = (self_attention(changed).context != self_attention(X).context).any(-1)
+
+# %% tags=["claims"]
+assert again.context[:-1].equal(masked.context[:-1]) and not again.context[
+    -1
+].equal(masked.context[-1]), (
+    "The others stay exactly what they were, to the last digit"
+)  # to the bit: what is hidden is multiplied by zero
+assert leaks.all() and len(leaks) == 6, "Without the mask, all six change"
 
 # %% tags=["claims"]
 assert (weights[~causal] == 0).all(), (
@@ -78,16 +103,16 @@ assert may_look.equal(causal), (
 #
 # {{ table.markdown() }}
 #
-# In training, the singer without a mask even seems to be better. (Nobody can guess how long the humming lasts, or which
-# number follows it, so a singer that does not cheat gets some words wrong.) But it copies:
+# In training, the singer without a mask even seems to be better. (What the other one gets wrong is the humming: nobody
+# can guess how long it lasts, or which number follows.) But it copies:
 
 # %% tags=["hide-input"]
-#| caption: Some of what *be* looks at just before *six*, in one *head* of each singer, which has two attentions
-#|   side by side. With the mask, more than 99%<!--= picked[0, :2].sum() --> goes to *seven*, which stands there twice.
-#|   Without a mask, about 94%<!--= picked[1, 5] --> goes to *six*, the word that it should guess.
+#| caption: Some of what *be* looks at just before *eight*, in one of the two attentions that each singer has side by
+#|   side. With the mask, about 99%<!--= picked[0, :2].sum() --> goes to *nine*, which stands there twice. Without a
+#|   mask, about 93%<!--= picked[1, 5] --> goes to *eight*, the word that it should guess.
 from unmasked_lessons.teaching import Singer, verse
 
-text, be = "la la la " + verse(7), 17
+text, be = "la la la " + verse(9), 17
 shown = torch.tensor(
     [3, 6, 15, 16, 17, 18, 19, 20]
 )  # what gets most, and some
@@ -104,7 +129,7 @@ plot.grid(picked, name, rows=[*singers], columns=columns, allowed=seen)
 # When it sings, there is no next word yet, and nothing to copy. After "{{ begun }}" it sings "{{ stuck }}", and so on
 # for ever. The singer with the mask had to look back throughout its training, and so it has learned to: "{{ sung }}".
 #
-# A mask does not make training easier. It makes training the same task as singing.
+# A mask does not make training easier, but it makes training the same task as singing.
 
 # %% tags=["check", "any-version"]
 begun = "la la la nine green"
@@ -122,9 +147,9 @@ table = plot.table(
 )
 
 # %% tags=["claims"]
-assert (
-    columns[:2] == ["seven"] * 2 and text.split()[:be].count("seven") == 2
-), "goes to seven, which stands there twice"
+assert columns[:2] == ["nine"] * 2 and text.split()[:be].count("nine") == 2, (
+    "goes to nine, which stands there twice"
+)
 assert words_right["without"] > 0.99 > words_right["with the mask"], (
     "In training, the singer without a mask even seems to be better"
 )
@@ -138,29 +163,22 @@ assert (
 # ## Hiding padding
 #
 # All sentences of a batch must have the same length, since the batch is one tensor. Short ones are filled up with
-# *padding*, which means nothing, and is hidden from every query. (Whatever stands at a place of a sentence, a word or
-# padding, is called a *token*. For most models a rare word is several tokens.) Two masks are combined with *and*: a
-# query may see a key only if both allow it.
+# *padding*, which means nothing, and another mask hides it from every query.
+#
+# ??? note "Both masks in one"
+#
+#     Whatever stands at a place of a sentence, a word or padding, is called a *token*. (For most models a rare word is
+#     several tokens.) Let `is_word` be `True` for each token that is a word. Then `may_look & is_word` is one mask for
+#     both: a query may see a key only if both allow it. Behind the words, the causal mask alone already keeps the
+#     padding from them. Another mask is needed where words may look ahead, or where the padding stands in front.
 
-# %%
+# %% tags=["check"]
 is_word = torch.tensor([True, True, True, True, False, False])  # keys
 both = may_look & is_word  # queries keys
 
-# %% tags=["hide-input"]
-#| caption: The padding mask, for four words and two tokens of padding, and both masks together.
-padded = ["we", "ship", "your", "order", "[pad]", "[pad]"]
-real = is_word.expand(6, 6)
-kinds = {"padding": real, "padding and causal": both}
-shown = {name: each.int() for name, each in kinds.items()}
-plot.grid(shown, queries=padded, allowed=kinds)
-
-# %% [markdown]
-# Here the causal mask alone already keeps the padding from the four words. The padding mask is needed where words may
-# look ahead, or where the padding stands in front.
-
 # %% tags=["claims"]
 assert both[:4].equal(causal[:4]), (
-    "Here the causal mask alone already keeps the padding from the four words"
+    "the causal mask alone already keeps the padding from them"
 )
 
 # %% [markdown]
@@ -226,14 +244,12 @@ assert rows[1, -1] < 0.95 < rows[2, -1], (
 # %% [markdown]
 # ## Two traps
 #
-# A mask can hide *everything* from a query: under the causal mask, padding in front of a sentence can look only at
-# padding. Then each weight is zero divided by zero, which is *NaN*, *not a number*. It spreads to all that is computed
-# with it, and can ruin a training run.
+# A mask can hide *everything* from a query. Then each weight is zero divided by zero, which is *NaN*, *not a number*.
+# It spreads to all that is computed with it, and can ruin a training run.
 #
-# And PyTorch has attention twice: as a function, `F.scaled_dot_product_attention`, and as a *module*,
-# `nn.MultiheadAttention`, an object that holds learned matrices. To the function, `True` means *may look*. To the
-# module, `True` means *may not look*. A mask that is meant for the other raises no error. [What does each interface
-# make of my mask?](../pytorch/masks.py) has both traps, and a mask to paint.
+# And PyTorch has attention twice, as a function and as a module. To the function, `True` means *may look*. To the
+# module, `True` means *may not look*. [What does each interface make of my mask?](../pytorch/masks.py) has both traps,
+# and a mask to paint.
 
 # %% tags=["check"]
 from unmasked_lessons.experiments.interfaces import readings
@@ -256,24 +272,36 @@ assert (by_module[:3] > 0).equal(~visible[:3]), (
 # %% [markdown]
 # ## The word *bottles* sees what came before
 #
-# This is the way of the trained singer again. It now follows *bottles* in the middle of the text. The mask hides the
-# words after it: their scores become minus infinity, and their weights zero. Choose a later word, and it sees more.
+# This is the trained singer again. No word comes after *be*, so here it follows the first *bottles*. The word that it
+# has to guess, *nine*, stands right beside it. The mask hides it: its score is minus infinity, and its weight zero. So
+# *bottles* looks back: over 95% of its weight goes to the *nine* at the beginning. Choose a later word, and it sees
+# more.
 
 # %% tags=["hide-input"]
-#| caption: The word *bottles* on its way through the trained singer: at each stop the cells of its vector, and
-#|   after the arrow the word that would come next if the way ended there.
+#| caption: The word *bottles* on its way through the trained singer, with what its arrows name.
 #| script: ../../src/unmasked_lessons/figures/strip.js
 #| data: strip.data
 from unmasked_lessons.figures.strip import Strip
 
-strip = Strip("masks", follow=5)
+strip = Strip("masks", follow=2)
 strip
 
+# %% tags=["check"]
+read = strip.singer.numbers_of(" ".join(strip.words))
+of_bottles = strip.singer.weights(read)[0, 0, 2]
+
+# %% tags=["claims"]
+assert strip.words[2:4] == ["bottles", "nine"] and not of_bottles[3:].any(), (
+    "its score is minus infinity, and its weight zero"
+)
+assert of_bottles[0] > 0.95 and strip.words[0] == "nine", (
+    "over 95% of its weight goes to the nine at the beginning"
+)
+
 # %% [markdown]
-# With the mask, the program can learn from whole pieces of the song. `starts` draws places of the song at random, and
-# `batch` takes a piece from each. The model reads a piece without its last word, and the answers are the same piece
-# without its first: the answer to each word is the word after it. `flatten` puts all guesses in one row, and so it does
-# with the answers.
+# With the mask, the program can learn from whole pieces of the song. It reads a piece without its last word, and the
+# answers are the same piece without its first: the answer to each word is the word after it. (In the lines below,
+# `starts` draws where the pieces begin, and `flatten` puts the guesses of all of them in one row.)
 #
 # <div class="program"></div>
 
@@ -281,8 +309,8 @@ strip
 # ## Recap
 #
 # - What a mask hides gets a weight of exactly zero, by a score of minus infinity before the softmax.
-# - The causal mask hides later words, so that every word of a text is a lesson, and none can be copied. A padding mask
-#   hides filler.
+# - The causal mask hides later words, so that every word of a text is a lesson, and none can be copied.
+# - Nothing leaks if a change of the last word changes no other word's vector.
 #
 # ## Exercises
 #
@@ -311,6 +339,8 @@ assert feedback
 feedback
 
 # %% [markdown]
+# ### Optional
+#
 # **Who sees nothing?** (`blind-queries`). Write `blind_queries(allowed)`, which takes a boolean mask with any axes
 # before the last two, queries and keys, and returns `True` for each query that may see no key.
 #

@@ -1,8 +1,8 @@
 # %% [markdown]
 # # Does order matter? Positions
 #
-# **Attention does not see the order of words: shuffle the words, and every word gets the same vector as before.**
-# Without a mask, a model knows order only if it is told where each word stands.
+# **Attention does not see the order of words: shuffle the words, and every word gets the same vector as before.** So a
+# model is told where each word stands.
 
 # %% tags=["hide-input", "imports"]
 #| caption: The weights of a sentence. Rows are queries, columns are keys. Look at the first row: *my* gives {{
@@ -40,11 +40,11 @@ unmasked.plot.grid(weights_of[1], "weights", queries=swapped)
 #
 # The six words are in the list `words`, and `vectors` is the first page's [table of
 # vectors](attention.py#words-as-vectors). Put the words into another order and compute attention again. Then compare
-# the result with the contexts from before, shuffled in the same way. `allclose` says whether all numbers are equal, up
-# to rounding:
+# the result with the contexts from before, shuffled in the same way. (`allclose` says whether all numbers are equal, up
+# to rounding.)
 
 # %%
-X = vectors.lookup(words).double()  # a row for each word
+X = vectors.lookup(words)  # a row for each word
 order = torch.tensor([4, 1, 2, 3, 0, 5])  # as in Figure 2
 context, weights = self_attention(X)
 shuffled = self_attention(X[order])
@@ -104,8 +104,8 @@ assert torch.allclose(
 # more than nine in ten of the next words, with positions and without. That looks like no great loss, until it sings:
 
 # %% tags=["hide-input", "any-version"]
-#| caption: What comes after *nine green*, and how many of the ten verses are right if the singer sings them at once,
-#|   and if it hums eight *la* first. Without positions it leaves out the second line.
+#| caption: What comes after *nine green*, and how many of the ten verses are right, if they are sung at once or after
+#|   eight *la*. Without positions the singer leaves out the second line.
 from unmasked_lessons.teaching import Singer
 
 whole, lost = Singer.trained(1), Singer.trained(1, lacks="positions")
@@ -120,30 +120,32 @@ rows = {
     for name, singer in singers.items()
 }
 unmasked.plot.table(
-    ["Singer", "It sings", "Right at once", "After eight la"], rows, "{:.0%}"
+    ["Singer", "It sings", "Verses right, at once", "... after eight la"],
+    rows,
+    "{:.0%}",
 )
 
 # %% [markdown]
-# It cannot know which line it is in. Take *nine green bottles*, once and twice. In the second text the last word sees
-# the same bag, only with everything in it twice, and an average does not notice that. So the singer finds each next
-# word just as likely, although *nine* should come next in the first text, and *and* in the second. `lost` is the singer
-# without positions. After each word of a text it gives a score to every word that it knows: the higher, the likelier it
-# comes next. (These are not the scores of attention.) `[0, -1]`<!--~ an index --> takes those after the last word. Both
-# texts give the same, up to rounding:
+# It has a mask, but it looks back only once, and so it cannot know which line it is in. Take *nine green bottles*, once
+# and twice. In the second text the last word sees the same bag, only with everything in it twice, and an average does
+# not notice that. So the singer finds each next word just as likely, although *nine* should come next in the first
+# text, and *and* in the second. `lost` is the singer without positions. After each word of a text it gives a grade to
+# every word that it knows: the higher, the likelier it comes next. `[0, -1]`<!--~ an index --> takes those after the
+# last word. Both texts give the same, up to rounding:
 
 # %%
 once = lost.numbers_of("nine green bottles")
 twice = lost.numbers_of("nine green bottles nine green bottles")
-scores, scores_again = lost(once)[0, -1], lost(twice)[0, -1]
-(scores - scores_again).abs().max()
+grades, grades_again = lost(once)[0, -1], lost(twice)[0, -1]
+(grades - grades_again).abs().max()
 
 # %% tags=["check"]
 deeper = Singer.trained(2, lacks="positions").verses_right()  # two blocks
 (_, *right), (_, at_once, hummed) = rows.values()
 
 # %% [markdown]
-# Humming helps it: three *la* are half of *la la la nine green bottles*, and only a third once the line is sung twice.
-# So the bag tells how far the verse has come.
+# Humming helps it: the more it has sung, the smaller is the share of *la* in the bag. So it can tell how far it has
+# come.
 #
 # ??? note "A deeper model finds some order by itself"
 #
@@ -157,9 +159,9 @@ assert min(whole.words_right(), lost.words_right()) > 0.9, (
     "it guesses more than nine in ten of the next words, with positions and without"
 )
 assert min(right) > 0.9 > 0.2 > at_once, (
-    "Without positions it leaves out the second line"
+    "Without positions the singer leaves out the second line"
 )
-assert (scores - scores_again).abs().max() < 1e-4, (
+assert (grades - grades_again).abs().max() < 1e-4, (
     "So the singer finds each next word just as likely"
 )
 assert hummed > 0.4 > 0.2 > at_once, "Humming helps it"
@@ -179,47 +181,41 @@ with_places = X + table(torch.arange(len(X)))  # word + place
 
 # %% [markdown]
 # A learned table has an end. This one has 1024<!--= table.num_embeddings --> rows, and a longer text raises an error.
+# The first model that was built around attention computed its place vectors instead, as waves
+# along the text, and so never ran out of them.
 #
-# ## Sines
+# ??? note "Places as sines"
 #
-# The first model that was built around attention computed its place vectors instead of learning them, so it never runs
-# out of them. Each number of the vector (a *feature*) follows a wave along the text: it rises and falls from place to
-# place. The first features are fast waves, the last ones are slow, like the hands of a clock for seconds, minutes and
-# hours. The features come in pairs, a sine and a cosine of one speed. (You need not know these two functions: together
-# they say where the tip of a clock's hand is.)
+#     Each number of the vector (a *feature*) follows a wave along the text: it rises and falls from place to place. The
+#     first features are fast waves, the last ones are slow, like the hands of a clock for seconds, minutes and hours.
+#     The features come in pairs, a sine and a cosine of one speed: together they say where the tip of a clock's hand
+#     is. The slowest wave repeats only after more than 30,000 places, so all places of a long text get different
+#     vectors. For 60 places and 32 features:
+#
+#     ```python
+#     place = torch.arange(60)[:, None]
+#     # how far a wave goes at each place: from 1 down to about 1 / 10,000
+#     rate = 10_000 ** (-torch.arange(0, 32, 2) / 32)
+#     angle = place * rate  # places, half the features
+#     waves = torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(1)
+#     ```
 
-
-# %%
-def sines(places, features):
-    place = torch.arange(places)[:, None]
-    # how far a wave goes at each place: from 1 down to about 1 / 10,000
-    rate = 10_000 ** (-torch.arange(0, features, 2) / features)
-    angle = place * rate  # places, half the features
-    return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(1)
-
-
-# %% tags=["hide-input"]
-#| alt: A striped map, a row for each place and a column for each feature. The stripes at the left are narrow, those at
-#|   the right so wide that they do not end.
-#| caption: The vectors of 60<!--= len(waves) --> places, one in each row. Teal is positive, amber negative. The waves
-#|   at the left are fast, those at the right slow. Every row differs from every other.
-from unmasked_lessons.figures.positions import map_of
-
-waves = sines(60, 32)
-map_of(waves, "feature", "place")
-
-# %% [markdown]
-# The slowest of these waves repeats only after more than 30,000 places, so all places of a long text get different
-# vectors.
+# %% tags=["check"]
+place = torch.arange(60)[:, None]
+rate = 10_000 ** (-torch.arange(0, 32, 2) / 32)
+angle = place * rate
+waves = torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(1)
 
 # %% tags=["claims"]
 assert (waves[1:, 0] * waves[:-1, 0] < 0).sum() > 5 and (
     waves[1:, -1] * waves[:-1, -1] > 0
 ).all(), "The first features are fast waves, the last ones are slow"
-assert torch.pdist(waves).min() > 0.1, "Every row differs from every other"
-assert 2 * torch.pi / torch.atan2(*waves[1, -2:]) > 30_000, (
-    "The slowest of these waves repeats only after more than 30,000 places"
-)
+assert (
+    torch.pdist(waves).min() > 0.1
+    and 2 * torch.pi / torch.atan2(*waves[1, -2:]) > 30_000
+), "The slowest wave repeats only after more than 30,000 places"
+assert waves.shape == (60, 32), "For 60 places and 32 features"
+
 # %% [markdown]
 # ## Turning queries and keys
 #
@@ -227,11 +223,10 @@ assert 2 * torch.pi / torch.atan2(*waves[1, -2:]) > 30_000, (
 # them, add nothing to the words. They *turn* the query and the key, by an angle that grows with the place. This is
 # called *rotary position embedding*, or *RoPE*.
 #
-# A single number cannot be turned, but a pair can: it is an arrow in the plane, like the hand of a clock. (`turn`
-# computes where its tip goes. It turns to the left, as angles are drawn in mathematics.)
+# A single number cannot be turned, but a pair can: it is an arrow in the plane, like the hand of a clock.
 
 
-# %%
+# %% tags=["check"]
 def turn(arrow, place, rate):  # rate: how far it turns at each place
     angle = torch.tensor(place * rate)
     x, y = arrow
@@ -242,13 +237,13 @@ def turn(arrow, place, rate):  # rate: how far it turns at each place
 
 # %% [markdown]
 # Here are a query and a key of four numbers each. Each pair of numbers is a clock, so there are two clocks. On each,
-# one hand is a pair of the key, and the other a pair of the query. Put more *la* in front: both hands of a clock turn
-# on by the same angle, and the angle between them stays. Then move the query away from the key:
+# one hand belongs to the query, the other to the key. Put more *la* in front: both hands of a clock turn on by the same
+# angle, and the angle between them stays. Then move the query away from the key:
 
 # %% tags=["hide-input"]
 #| alt: Two clocks with a hand for a query and a hand for a key. On the second clock both hands are turned farther, and
 #|   the angle between them is the same.
-#| caption: A query of *bottles* and a key of *seven*, two places apart. Later in the text both hands have turned on,
+#| caption: A query of *bottles* and a key of *nine*, two places apart. Later in the text both hands have turned on,
 #|   and the angle between them is the same: on the first clock {{ angles[0] :.0f}}°.
 #| script: ../../src/unmasked_lessons/figures/turning.js
 #| data: turning_data
@@ -269,7 +264,7 @@ dots = [(key @ query).item() for key, query in moments.values()]
 angles = [angle(*hands) for hands in moments.values()]
 turning_data = {"query": queries, "key": keys, "rates": rates, "hums": 8}
 turning_data |= {
-    "names": ["seven", "bottles"],
+    "names": ["nine", "bottles"],
     "distance": 6,
     "start": [0, 2],
 }
@@ -280,7 +275,7 @@ turning.clocks(moments)
 # The dot product of two hands depends on their lengths and on the angle between them alone, and turning changes no
 # length. So a score depends on how far apart the query and the key are, and not on where in the text they stand. What a
 # model has learned about *green* before *bottles* then holds anywhere in the text. Values are not turned. A query of a
-# real model has many pairs, and each turns at a speed of its own, like the sines.
+# real model has many pairs, and each turns at a speed of its own.
 #
 # ??? note "Why only the angle between the hands counts"
 #
@@ -323,17 +318,22 @@ assert torch.isclose(
 # ## The word *be* gets its place
 #
 # The way of *be* through the trained singer begins with two vectors: one for the word, and one for its place. They
-# are added, and all that comes later sees nothing but the sum.
+# are added, and all that comes later sees nothing but the sum. The place of *be* alone does not help: the singer would
+# still say *six*, as nothing has been looked at yet.
 
 # %% tags=["hide-input"]
-#| caption: The word *be* on its way through the trained singer: at each stop the cells of its vector, and after
-#|   the arrow the word that would come next if the way ended there.
+#| caption: The word *be* on its way through the trained singer, with what its arrows name.
 #| script: ../../src/unmasked_lessons/figures/strip.js
 #| data: strip.data
 from unmasked_lessons.figures.strip import Strip
 
 strip = Strip("positions")
 strip
+
+# %% tags=["claims"]
+assert [stop.word for stop in strip.stops()][:2] == ["six", "six"], (
+    "the singer would still say six, as nothing has been looked at yet"
+)
 
 # %% [markdown]
 # <div class="program"></div>
@@ -352,6 +352,8 @@ assert torch.allclose(shuffled.context, context[order], atol=1e-5), (
 )
 # %% [markdown]
 # ## Exercises
+#
+# ### Optional
 #
 # [Do the exercises](../install.md#do-the-exercises) with `print(check("is-equivariant", answer))`.
 #

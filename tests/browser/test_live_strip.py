@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Locator, Page
 
 PAGES = ["attention", "masks", "heads", "generating"]
-WORDS = verse(7).split()[:15]
+WORDS = verse(9).split()[:15]
 
 
 @pytest.fixture(scope="module")
@@ -30,8 +30,9 @@ def singer() -> Singer:
 
 @pytest.fixture(scope="module")
 def strips(singer: Singer) -> dict[str, Strip]:
-    """The strip of some pages."""
-    return {page: Strip(page, sings=page == "generating", singer=singer) for page in PAGES}
+    """The strip of some pages, of a singer of two blocks, and "one" as the pages have it."""
+    made = {page: Strip(page, sings=page == "generating", singer=singer) for page in PAGES}
+    return made | {"one": Strip("attention")}
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +82,7 @@ def test_each_stop_and_each_weight_is_that_of_pytorch(opened: Open, strips: dict
     page = drawn(opened("heads/strip.html"))
     expected = [f"→ {stop.word} {stop.chance:.0%}" for stop in strips["heads"].stops()]
     assert stops(page) == [*expected, expected[-1]]  # the last stop is where the next word is read
-    assert page.locator(".live-told").inner_text() == f"be becomes six ({expected[-1].split()[-1]})."
+    assert page.locator(".live-told").inner_text() == f"be becomes eight ({expected[-1].split()[-1]})."
     weights = singer.weights(singer.numbers_of(" ".join(WORDS)))
     for block in (0, 1):
         cells = part(page, "Scores and weights", block + 1).locator("td").all_text_contents()[1:]
@@ -107,6 +108,25 @@ def test_a_page_opens_what_it_explains_and_later_parts_are_grey_and_lead_there(o
         assert part(page, "Scores and weights").locator("th[scope=col]").all_inner_texts() == ["score", "weight"]
     page = drawn(opened("generating/strip.html"))
     assert page.locator(".live-later").count() == 0
+
+
+def test_where_no_page_has_told_of_heads_and_blocks_the_singer_of_one_block_names_neither(opened: Open):
+    page = drawn(opened("one/strip.html"))
+    assert page.locator(".live-block > summary").inner_text() == "The block"
+    assert stops(page)[2:4] == [f"→ {stop.word} {stop.chance:.0%}" for stop in Strip("attention").stops()][2:]
+    press(page, "open all parts")
+    assert "head" not in page.locator(".live-way").inner_text().lower()
+    assert part(page, "Average", 1).locator(".live-vector > span").first.inner_text() == "average"
+
+
+def test_what_is_looked_at_and_not_added_is_told(opened: Open):
+    page = drawn(opened("generating/strip.html"))
+    beside = part(page, "Scores and weights").locator("summary > .live-said")
+    assert "not added" not in beside.inner_text()
+    press(page, "head 1 of block 2")
+    assert re.search(r"head 0: \w+ \d+%, head 1: \w+ \d+%, not added$", beside.inner_text())
+    press(page, "attention")
+    assert beside.inner_text().count("not added") == 2
 
 
 def test_the_mask_hides_later_words_of_any_word_that_is_followed_by_keys(opened: Open):

@@ -65,7 +65,7 @@ def test_what_a_row_says_is_what_its_sections_speak_of(site: Path, row: str):
     ("row", "told"),
     [
         (
-            "| 002 | `d_in` other than `d_model` | [a](../learn/cross.py#which-input-decides-what) |",
+            "| 002 | `d_in` other than `d_model` | [a](../learn/cross.py#one-sentence-asks-the-other) |",
             ["nothing of d_in", "nothing of d_model"],
         ),
         (

@@ -18,17 +18,21 @@ CODE = program.program(LEARN / "generating.py")
 LINES = CODE.splitlines()
 
 
-def shown(here: str) -> tuple[list[str], list[str]]:
-    """The lines that a page shows, dots left out, and those that are marked as new."""
+def shown(here: str) -> tuple[list[str], list[str], list[str]]:
+    """The lines that a page shows, dots left out, those of them that are marked as new, and all that were met."""
     fold = BeautifulSoup(program.so_far(CODE, here), "html.parser")
-    lines = fold.select("pre")[0].get_text().splitlines()
-    return [line for line in lines if line.strip() != "…"], [mark.get_text() for mark in fold.select("mark")]
+    boxes = fold.select("pre")
+    first, last = (
+        [line for line in box.get_text().splitlines() if line.strip() != "…"] for box in (boxes[0], boxes[-1])
+    )
+    assert boxes[0].select("mark") == boxes[-1].select("mark")
+    return first, [mark.get_text() for mark in boxes[0].select("mark")], last
 
 
-def test_each_page_shows_what_came_before_and_marks_what_it_adds_and_all_are_lines_of_the_program():
+def test_each_page_marks_what_it_adds_and_folds_up_what_came_before_and_all_are_lines_of_the_program():
     before: list[str] = []
     for here in program.ADDED:
-        lines, new = shown(here)
+        _, new, lines = shown(here)
         remaining = iter(LINES)
         assert all(line in remaining for line in lines), f"{here} shows lines in another order than the program"
         assert len(lines) == len(before) + len(new)
@@ -42,7 +46,7 @@ def test_each_page_shows_what_came_before_and_marks_what_it_adds_and_all_are_lin
         "return self.read",
         "words =",
         "while ",
-        "scores = model(words",
+        "grades = model(words",
         "words =",
         "for line",
         "print(",
@@ -50,9 +54,22 @@ def test_each_page_shows_what_came_before_and_marks_what_it_adds_and_all_are_lin
     assert all(line.strip().startswith(begin) for line, begin in zip(last, own, strict=True))
 
 
+@pytest.mark.parametrize("here", program.ADDED)
+def test_beside_its_new_lines_a_page_shows_those_alone_that_they_belong_to(here: str):
+    lines, new, met = shown(here)
+    for line in lines:
+        assert line in met
+        assert line in new or re.match(r" *(class|def|for)\b.*:", line), f"{line!r} is neither new nor holds others"
+
+
+def test_new_lines_stand_in_the_class_and_the_function_that_they_belong_to():
+    lines, new, _ = shown("learn/heads.py")
+    assert [line.split("(")[0].strip() for line in lines if line not in new] == ["class Block", "def attention"]
+
+
 @pytest.mark.parametrize("page", [*LEARN.glob("*.py")], ids=lambda path: path.stem)
-def test_each_page_of_learn_asks_for_the_lines_once_and_the_last_has_them_all(page: Path):
-    expected = 0 if page.stem == "generating" else 1
+def test_a_page_that_adds_lines_asks_for_them_once_and_the_last_has_them_all(page: Path):
+    expected = 0 if page.stem in ("cross", "generating") else 1
     assert page.read_text(encoding="utf-8").count(f"# {program.MARK}\n") == expected
     assert (f"learn/{page.name}" in program.ADDED) is (expected == 1)
 
@@ -63,10 +80,13 @@ def test_pages_come_in_the_order_of_the_navigation():
 
 
 def test_it_says_how_many_lines_there_are_and_how_many_are_new():
-    lines, new = shown("learn/masks.py")
-    summary = BeautifulSoup(program.so_far(CODE, "learn/masks.py"), "html.parser").select("summary")[0].get_text()
-    assert summary == f"The program so far: {len(lines)} of {len(LINES)} lines, {len(new)} of them new"
-    assert "lines, none of them new" in program.so_far(CODE, "learn/cross.py")
+    _, new, lines = shown("learn/masks.py")
+    summaries = BeautifulSoup(program.so_far(CODE, "learn/masks.py"), "html.parser").select("summary")
+    assert [each.get_text() for each in summaries] == [
+        f"The program grows: {len(new)} new lines, {len(lines)} of {len(LINES)} so far",
+        f"All {len(lines)} lines",
+    ]
+    assert program.so_far(CODE, "learn/attention.py").count("<summary>") == 1, "all lines of the first page are new"
 
 
 def test_a_line_that_the_program_does_not_have_is_named(monkeypatch: pytest.MonkeyPatch):

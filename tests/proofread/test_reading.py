@@ -24,18 +24,27 @@ CHECKED = Checked(TORCH, began=RUN, seconds=4.24, machine=Machine("torch 2.13.0"
     ("html", "minutes"),
     [
         ("", 1),
-        ("<p>" + "word " * 119 + "</p>", 1),
-        ("<p>" + "word " * 121 + "</p>", 2),
-        ("<p>" + "<b>to</b> <i>be</i> " * 120 + "</p>", 3),
+        ("<p>" + "word " * 179 + "</p>", 1),
+        ("<p>" + "word " * 181 + "</p>", 2),
+        ("<p>" + "<b>to</b> <i>be</i> " * 180 + "</p>", 3),
         ("<pre>" + "x = y.mean() " * 300 + "</pre>", 1),
-        ("<pre><code>" + "x = <i>y</i>.mean()\n\n" * 30 + "</code></pre>" + "word " * 80, 4),
+        ("<pre><code>" + "x = <i>y</i>.mean()\n\n" * 36 + "</code></pre>" + "word " * 120, 4),
         ("<section><pre>" + "tensor(1.0)\n" * 90 + "</pre></section>", 1),
         ("<section><figure><svg></svg><figcaption><b>Figure 2.</b></figcaption></figure></section>" * 4, 3),
         ("<section>" + "word " * 900 + "</section>", 1),
-        ("<section>" + "word " * 900 + "<figcaption>" + "word " * 160 + "</figcaption></section>", 2),
+        ("<section>" + "word " * 900 + "<figcaption>" + "word " * 240 + "</figcaption></section>", 2),
         ("<p-check>" + "<section>a</section> word " * 900 + "</p-check>", 1),
         ("<details>" + "word <details>a</details> word " * 900 + "</details>", 1),
         ("<math><mi>a</mi>" + "<mi>x</mi>" * 900 + "</math>", 1),
+        ("<details><summary>Solution</summary>" + "word " * 900 + "</details>" + "word " * 150, 5),
+        (
+            "word " * 120
+            + '<h3 id="optional">Optional</h3>'
+            + ("word " * 900 + "<details><summary>Solution</summary>x</details>") * 2
+            + '<h2 id="b">More</h2>'
+            + "word " * 120,
+            2,
+        ),
     ],
     ids=[
         "nothing",
@@ -51,9 +60,11 @@ CHECKED = Checked(TORCH, began=RUN, seconds=4.24, machine=Machine("torch 2.13.0"
         "checks",
         "folds",
         "formulas",
+        "exercises",
+        "optional",
     ],
 )
-def test_a_page_takes_as_long_as_its_words_figures_and_lines_of_code_do(html: str, minutes: int):
+def test_a_page_takes_as_long_as_its_words_figures_lines_of_code_and_exercises_do(html: str, minutes: int):
     assert reading.minutes(html) == minutes
 
 
@@ -93,7 +104,7 @@ def test_the_line_below_the_title_says_only_what_there_is_to_say():
     assert reading.about(Checked(Page("page.py", ())), "a word", "") == f"<p {said}>1 min</p>\n"
     assert reading.about(CHECKED, "word", "").startswith(f"<details {said}><summary>Checked on <time")
     script = replace(CHECKED, page=Page("page.py", ()))
-    told = reading.about(script, "word " * 160, "a/figures.json")
+    told = reading.about(script, "word " * 240, "a/figures.json")
     assert told.startswith(f'<details {said} data-figures="a/figures.json"><summary>2 min · Checked on <time')
 
 

@@ -1,4 +1,4 @@
-"""A transformer block: the way of words through its parts, and what a text costs."""
+"""A transformer block: the way of words through its parts."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -49,16 +49,3 @@ def _around(axes: Any, place: int, bottom: float) -> None:
     axes.plot(place + 0.4 * around.sin(), bottom + 0.25 + half - half * around.cos(), **grey)
     axes.plot(place, bottom + ADD, "o", color="#4c5a5a", markersize=14, markeredgewidth=1.5)
     axes.plot(place, bottom + ADD, "+", color="white", markersize=9, markeredgewidth=2)
-
-
-def costs(lengths: Sequence[int], attention: Sequence[float], mlp: Sequence[float], crossing: int) -> Figure:
-    """Draw the costs of a word in attention and in the MLP over the text's length, and where both are equal."""
-    with plot.figure(3.9, 2.6) as drawn:
-        axes = drawn.subplots()
-        axes.plot(lengths, [cost / 1e6 for cost in attention])
-        axes.plot(lengths, [cost / 1e6 for cost in mlp])
-        axes.text(2500, 6.6, "attention", ha="right", va="bottom")
-        axes.text(100, mlp[0] / 1e6 + 0.15, "MLP", va="bottom")
-        axes.axvline(crossing, color="gray", linestyle=":")
-        axes.set(xlabel="words in the text", ylabel="millions for each word", ylim=(0, None))
-    return drawn

@@ -25,7 +25,7 @@ export function controls(model, start, change) {
   const parts = PARTS.map((name, k) => toggle(name, !k, () => ((without = k ? name : ""), parts.forEach((each, j) => each.setAttribute("aria-pressed", j === k)), anew())))
   const heads = model.blocks.flatMap((block) => Array.from({ length: model.heads }, (_, head) => {
     const name = `${block} ${head}`
-    return toggle(`head ${head} of block ${block + 1}`, false, ({ currentTarget }) => {
+    return toggle(model.blocks.length > 1 ? `head ${head} of block ${block + 1}` : `head ${head}`, false, ({ currentTarget }) => {
       if (!silent.delete(name)) silent.add(name)
       currentTarget.setAttribute("aria-pressed", silent.has(name))
       anew()

@@ -14,7 +14,6 @@ const PAGES = {
   positions: "Does order matter?",
   heads: "Why several heads?",
   block: "A whole transformer block",
-  cross: "Two sequences",
   generating: "Writing one word at a time",
 }
 const ORDER = Object.keys(PAGES)
@@ -70,26 +69,28 @@ async function draw(figure, { singer: given, text, follow, here, sings }) {
   function block(index) {
     const at = () => found.blocks[index]
     const most = (head) => largest(at().heads[head].weights[chosen])
-    const weighs = (head) => `head ${head}: ${seen[most(head)]} ${percent(at().heads[head].weights[chosen][most(head)])}`
+    const ear = (head, many, one) => (heard.length > 1 ? many.replace("#", head) : one) // one is heard where heads are unknown
+    const lost = (head) => options.without === "attention" || options.silent?.includes(`${index} ${head}`)
+    const weighs = (head) => `${ear(head, "head #: ", "")}${seen[most(head)]} ${percent(at().heads[head].weights[chosen][most(head)])}${lost(head) ? ", not added" : ""}`
     const asks = (head) => () => {
       const { queries, keys, values, scores } = at().heads[head]
       const other = most(head)
       return [
         vector(`query of ${own()}`, queries[chosen]), vector(`key of ${seen[other]}`, keys[other]), vector(`value of ${seen[other]}`, values[other]),
-        html("p", {}, `Head ${head}: the dot product of this query and this key, divided by √${queries[0].length}, is the score ${fixed(scores[chosen][other])}.`),
+        html("p", {}, `${ear(head, "Head #: the", "The")} dot product of this query and this key, divided by √${queries[0].length}, is the score ${fixed(scores[chosen][other])}.`),
       ]
     }
     const last = index === model.blocks.length - 1
     const open = last || known("block")
     const inner = [
       part("Norm", ["block"], named(""), ...vectors([named("before"), () => at().before], [named("after"), () => at().normed])),
-      part("Queries, keys, values", ["queries_keys_values", "cross"], named(""), ...heard.map(asks)),
+      part("Queries, keys, values", ["queries_keys_values"], named(""), ...heard.map(asks)),
       part("Scores and weights", ["attention", "masks", "heads", last && "generating"], () => heard.map(weighs).join(", "), () => [weights(at().heads)]),
-      part("Average of the values", ["attention", "heads"], named(""), ...vectors(...heard.map((head) => [named(`head ${head}`), () => at().heads[head].context]))),
+      part("Average of the values", ["attention", "heads"], named(""), ...vectors(...heard.map((head) => [named(ear(head, "head #", "average")), () => at().heads[head].context]))),
       part("Attention is added", ["block"], () => reads(at().between), ...vectors([named("attention"), () => at().attended], [named("sum"), () => at().between])),
       part("The MLP is added", ["block"], () => reads(at().after), ...vectors([named("MLP"), () => at().more], [named("sum"), () => at().after])),
     ]
-    const title = html("summary", {}, html("b", {}, `Block ${index + 1} of ${model.blocks.length}`))
+    const title = html("summary", {}, html("b", {}, model.blocks.length > 1 ? `Block ${index + 1} of ${model.blocks.length}` : "The block"))
     return html("details", { class: `live-part live-block ${known("block") ? "" : "live-later"}`, open }, title, ...inner)
   }
 
@@ -109,7 +110,7 @@ async function draw(figure, { singer: given, text, follow, here, sings }) {
   function bars() {
     const ranked = model.words.map((word, k) => [word, chances[k], found.scores[chosen][k]]).sort((a, b) => b[1] - a[1])
     return [html("div", { class: "live-bars" }, ...ranked.slice(0, BARS).flatMap(([word, chance, score]) => [
-      html("span", { class: "live-word" }, `${word} `, html("span", { class: "live-said" }, `score ${fixed(score, 1)}`)),
+      html("span", { class: "live-word" }, `${word} `, html("span", { class: "live-said" }, `grade ${fixed(score, 1)}`)),
       html("span", { class: "live-bar", "--share": chance }),
       html("span", { class: "live-share" }, percent(chance)),
     ]))]

@@ -50,8 +50,8 @@ class Strip:
         here: The page, such as "masks".
         follow: The index of the word.
         sings: Whether the reader may change the song.
-        singer: A rounded one; by default the trained one of two blocks.
-        words: The text: the seventh verse up to "there will be", unless another is given.
+        singer: A rounded one; by default the trained one of one block.
+        words: The text: the verse of nine up to "there will be", unless another is given.
     """
 
     def __init__(
@@ -61,9 +61,9 @@ class Strip:
         follow: int = -1,
         sings: bool = False,
         singer: Singer | None = None,
-        words: Sequence[str] = verse(7).split()[:15],
+        words: Sequence[str] = verse(9).split()[:15],
     ) -> None:
-        self.singer = singer or Singer.trained().rounded()
+        self.singer = singer or Singer.trained(1).rounded()
         self.here, self.sings, self.words = here, sings, list(words)
         self.follow = range(len(words))[follow]
 
