@@ -157,8 +157,18 @@ def place(source: Path) -> str:
     return "" if name == "." else f"{name}/"
 
 
-PLACES = [place(source) for source in SOURCES]
 SCRIPTS = [place(source) for source in SOURCES if source.suffix == ".py"]
+WHOLE = SCRIPTS[-1]  # the page that is read with what stands around it
+
+
+def case(source: Path) -> Any:
+    """Where a page is; a run tries some of them, and those that have changed."""
+    where = place(source)
+    marks = () if where == WHOLE else pytest.mark.drawn(source.relative_to(DOCS.parent).as_posix())
+    return pytest.param(where, marks=marks, id=where.strip("/") or "home")
+
+
+PAGES = [case(source) for source in SOURCES]
 
 
 def faults_of(
@@ -210,13 +220,13 @@ def seen() -> set[str]:
     return set()
 
 
-@pytest.mark.parametrize("where", PLACES, ids=lambda where: where.strip("/") or "home")
+@pytest.mark.parametrize("where", PAGES)
 def test_a_page_opens_without_errors_or_strangers_fits_a_phone_is_open_to_all_and_copies_its_cells(
     browser: Browser, axe: str, address: str, site: Path, seen: set[str], where: str
 ):
-    whole = where == SCRIPTS[-1]
-    used = partial(miscopied, site, where, tried=whole) if where in SCRIPTS else lambda page: ()
-    assert faults_of(browser, axe, address, where, seen, whole, used) == []
+    is_whole = where == WHOLE
+    used = partial(miscopied, site, where, tried=is_whole) if where in SCRIPTS else lambda page: ()
+    assert faults_of(browser, axe, address, where, seen, is_whole, used) == []
 
 
 def test_each_of_these_faults_is_noticed(browser: Browser, axe: str, faulty: tuple[Path, str]):
