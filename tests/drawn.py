@@ -2,11 +2,14 @@
 
 Each change of the packages or the pages draws anew, and the same checkout draws the same on every machine: what failed
 fails again. All cases are tried where WEEKLY is "all", and where a run names tests, as by `-k`.
+
+``python -m tests.drawn docs`` prints the pages of a folder that a run tries, for the command line.
 """
 
 import hashlib
 import os
 import subprocess
+import sys
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
@@ -48,3 +51,10 @@ def is_tried(name: str, file: str) -> bool:
     """Whether this run tries a case, which the change of a file, as seen from the root, may have made another one."""
     new = changed()
     return ALL or new is None or file in new or is_drawn(name, _sources())
+
+
+if __name__ == "__main__":
+    from proofread.pages.page import find_pages
+
+    names = (page.relative_to(ROOT).as_posix() for page in find_pages([ROOT / sys.argv[1]]))
+    print(*(name for name in names if is_tried(name, name)))
