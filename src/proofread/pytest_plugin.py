@@ -57,12 +57,15 @@ class PageFile(pytest.File):
     def collect(self) -> Iterator["PageItem"]:
         """Read the page; nothing runs yet."""
         from .checks.checked import opened
+        from .keep.shelf import Shelf
         from .pages.page import PageError
         from .settings import Settings, SettingsError
 
+        root, keep = self.config.rootpath, not self.config.getoption("--proofread-no-cache")
         subjects: list[str] = []
         try:
-            checked = opened(self.path, self.config.rootpath, Settings.load(self.config.rootpath))
+            settings = Settings.load(root)
+            checked = opened(self.path, root, settings, Shelf(root / settings.cache) if keep else None)
             if checked.mode == "off":
                 return
             subjects += dict.fromkeys(subject.name for subject in checked.subjects)
