@@ -124,19 +124,28 @@ def unhooked() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def site(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
-    """The site, built by the first worker that needs it; the others wait. SITE names one that is built already."""
-    if built := os.environ.get("SITE"):
-        return Path(built)
+def once(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Callable[[str, Callable[[Path], object]], Path]:
+    """Has a folder of this name made by the first worker that needs it; the others wait."""
     temporary = tmp_path_factory.getbasetemp()
     shared = temporary if worker_id == "master" else temporary.parent
-    folder = shared / "site-in-browser"
-    with FileLock(f"{folder}.lock"):
-        if not folder.exists():
-            part = folder.with_suffix(".part")
-            build(ROOT, part, "--strict")
-            part.rename(folder)
-    return folder
+
+    def made(name: str, make: Callable[[Path], object]) -> Path:
+        folder = shared / name
+        with FileLock(f"{folder}.lock"):
+            if not folder.exists():
+                part = folder.with_suffix(".part")
+                make(part)
+                part.rename(folder)
+        return folder
+
+    return made
+
+
+@pytest.fixture(scope="session")
+def site(once: Callable[..., Path]) -> Path:
+    """The site, built. SITE names one that is built already."""
+    built = os.environ.get("SITE")
+    return Path(built) if built else once("site-in-browser", lambda folder: build(ROOT, folder, "--strict"))
 
 
 class _Silent(SimpleHTTPRequestHandler):
