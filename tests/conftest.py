@@ -48,7 +48,7 @@ NEEDS = {
 def pytest_configure(config: pytest.Config) -> None:
     for name, (_, told) in NEEDS.items():
         config.addinivalue_line("markers", f"{name}: {told}")
-    config.addinivalue_line("markers", "drawn(file): of its cases a third is tried, and those whose file has changed")
+    config.addinivalue_line("markers", "drawn(*files): a third of its cases is tried, and all whose files have changed")
     workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     if workers > 1 and "OMP_NUM_THREADS" not in os.environ:
         # Workers share the cores. Had each a thread for every core, threads would wait for one another, and waiting
@@ -81,7 +81,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 item.add_marker(pytest.mark.skip(reason=told))
     if config.option.keyword or any("::" in name for name in config.args):
         return  # who names a test means it
-    left = {item for item in items if _is_drawn(item) and not drawn.is_tried(item.nodeid, _file_of(item))}
+    left = {item for item in items if _is_drawn(item) and not drawn.is_tried(item.nodeid, *_files_of(item))}
     config.hook.pytest_deselected(items=left)
     items[:] = [item for item in items if item not in left]
 
@@ -91,10 +91,10 @@ def _is_drawn(item: pytest.Item) -> bool:
     return is_program or item.get_closest_marker("drawn") is not None
 
 
-def _file_of(item: pytest.Item) -> str:
-    """The file whose change may make the test another one: the page, that of the mark, or the test's own."""
+def _files_of(item: pytest.Item) -> list[str]:
+    """What may make the test another one: its file, or page, and what its mark names."""
     mark = item.get_closest_marker("drawn")
-    return str(mark.args[0]) if mark and mark.args else item.path.relative_to(ROOT).as_posix()
+    return [item.path.relative_to(ROOT).as_posix(), *(mark.args if mark else ())]
 
 
 @given(st.none())

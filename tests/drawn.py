@@ -12,7 +12,7 @@ import subprocess
 import sys
 from collections.abc import Iterable
 from functools import cache
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 ROOT = Path(__file__).parents[1]
 ALL = os.environ.get("WEEKLY") == "all"
@@ -47,10 +47,12 @@ def _sources() -> str:
     return digest_of(file for file in files if file.suffix in (".py", ".md", ".js", ".css"))
 
 
-def is_tried(name: str, file: str) -> bool:
-    """Whether this run tries a case, which the change of a file, as seen from the root, may have made another one."""
+def is_tried(name: str, *files: str) -> bool:
+    """Whether this run tries a case, which files, or folders, as seen from the root, may have made another one."""
     new = changed()
-    return ALL or new is None or file in new or is_drawn(name, _sources())
+    if ALL or new is None or is_drawn(name, _sources()):
+        return True
+    return any(PurePosixPath(each).is_relative_to(file) for each in new for file in files)
 
 
 if __name__ == "__main__":

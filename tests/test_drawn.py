@@ -13,14 +13,17 @@ def test_a_third_is_drawn_and_every_case_by_some_sources() -> None:
     assert set().union(*draws) == {*NAMES}
 
 
-@pytest.mark.parametrize("new", [frozenset({"docs/page.py"}), frozenset[str](), None])
+@pytest.mark.parametrize("new", [frozenset({"docs/assets/site.css"}), frozenset[str](), None])
 def test_what_changed_is_tried_and_all_where_nobody_knows(
     monkeypatch: pytest.MonkeyPatch, new: frozenset[str] | None
 ) -> None:
     monkeypatch.setattr(drawn, "ALL", False)
     monkeypatch.setattr(drawn, "changed", lambda: new)
-    tried = {file: sum(drawn.is_tried(name, file) for name in NAMES) for file in ("docs/page.py", "docs/other.py")}
-    some = {file: 0.2 * len(NAMES) < count < 0.45 * len(NAMES) for file, count in tried.items()}
-    assert some == {"docs/page.py": new == frozenset(), "docs/other.py": new is not None}
+    for files in (["docs/page.py", "docs/assets"], ["docs/assets/site.css"], ["docs/page.py"]):
+        tried = sum(drawn.is_tried(name, *files) for name in NAMES)
+        if new is None or (new and files != ["docs/page.py"]):
+            assert tried == len(NAMES)
+        else:
+            assert 0.2 < tried / len(NAMES) < 0.45
     monkeypatch.setattr(drawn, "ALL", True)
-    assert all(drawn.is_tried(name, "docs/other.py") for name in NAMES)
+    assert all(drawn.is_tried(name, "docs/page.py") for name in NAMES)

@@ -12,7 +12,7 @@ import pytest
 
 from proofread.pages.page import find_pages
 
-from .conftest import CLIPBOARD, DRAWN, settled, watched
+from .conftest import CLIPBOARD, DRAWN, LOOKS, settled, watched
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -138,7 +138,7 @@ CONTRAST = ["color-contrast", "link-in-text-block"]
 OF_COLORS: dict[str, Any] = {"runOnly": CONTRAST}
 OF_ALL_ELSE: dict[str, Any] = {"rules": {name: {"enabled": False} for name in CONTRAST}}
 # By night or day, how wide, and which of axe-core's rules.
-LOOKS: list[tuple[str, int, list[dict[str, Any]]]] = [
+VIEWS: list[tuple[str, int, list[dict[str, Any]]]] = [
     ("dark", 1280, [OF_COLORS]),
     ("light", 320, [OF_COLORS, OF_ALL_ELSE]),
     ("light", 1280, []),
@@ -164,7 +164,7 @@ WHOLE = SCRIPTS[-1]  # the page that is read with what stands around it
 def case(source: Path) -> Any:
     """Where a page is; a run tries some of them, and those that have changed."""
     where = place(source)
-    marks = () if where == WHOLE else pytest.mark.drawn(source.relative_to(DOCS.parent).as_posix())
+    marks = () if where == WHOLE else pytest.mark.drawn(source.relative_to(DOCS.parent).as_posix(), *LOOKS)
     return pytest.param(where, marks=marks, id=where.strip("/") or "home")
 
 
@@ -192,7 +192,7 @@ def faults_of(
     settled(page)
     page.evaluate(axe)
     found = []
-    for scheme, width, rules in LOOKS:
+    for scheme, width, rules in VIEWS:
         page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
         if page.evaluate(TURN, scheme) != scheme:
             faults.append("it opens in the colors of the day")
