@@ -25,6 +25,7 @@ from proofread.processes.control import FORKS, LINEAGE
 from proofread.programs import Snippet, disagreement
 from proofread.programs.trial import Ran, Trial
 
+from . import drawn
 from .running import ROOT, build
 
 # derandomize: a run that fails on a machine of CI fails on every machine. More examples: --hypothesis-profile=thorough.
@@ -47,6 +48,7 @@ NEEDS = {
 def pytest_configure(config: pytest.Config) -> None:
     for name, (_, told) in NEEDS.items():
         config.addinivalue_line("markers", f"{name}: {told}")
+    config.addinivalue_line("markers", "drawn(*files): a third of its cases is tried, and all whose files have changed")
     workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     if workers > 1 and "OMP_NUM_THREADS" not in os.environ:
         # Workers share the cores. Had each a thread for every core, threads would wait for one another, and waiting
@@ -66,12 +68,33 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return WorkStealingScheduling(config, log) if config.getoption("dist") == "load" else None
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_report_header() -> str:
+    which = "all cases" if drawn.ALL else "a third of their cases, drawn by the sources; WEEKLY=all tries all"
+    return f"drawn tests: {which}"
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
         for name in {mark.name for mark in item.iter_markers()} & NEEDS.keys():
             is_there, told = NEEDS[name]
             if not is_there:
                 item.add_marker(pytest.mark.skip(reason=told))
+    if config.option.keyword or any("::" in name for name in config.args):
+        return  # who names a test means it
+    left = {item for item in items if _is_drawn(item) and not drawn.is_tried(item.nodeid, *_files_of(item))}
+    config.hook.pytest_deselected(items=left)
+    items[:] = [item for item in items if item not in left]
+
+
+def _is_drawn(item: pytest.Item) -> bool:
+    is_program = item.get_closest_marker("proofread") is not None and " snippet " in item.name
+    return is_program or item.get_closest_marker("drawn") is not None
+
+
+def _files_of(item: pytest.Item) -> list[str]:
+    """What may make the test another one: its file, or page, and what its mark names."""
+    mark = item.get_closest_marker("drawn")
+    return [item.path.relative_to(ROOT).as_posix(), *(mark.args if mark else ())]
 
 
 @given(st.none())
@@ -101,19 +124,28 @@ def unhooked() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def site(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
-    """The site, built by the first worker that needs it; the others wait. SITE names one that is built already."""
-    if built := os.environ.get("SITE"):
-        return Path(built)
+def once(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Callable[[str, Callable[[Path], object]], Path]:
+    """Has a folder of this name made by the first worker that needs it; the others wait."""
     temporary = tmp_path_factory.getbasetemp()
     shared = temporary if worker_id == "master" else temporary.parent
-    folder = shared / "site-in-browser"
-    with FileLock(f"{folder}.lock"):
-        if not folder.exists():
-            part = folder.with_suffix(".part")
-            build(ROOT, part, "--strict")
-            part.rename(folder)
-    return folder
+
+    def made(name: str, make: Callable[[Path], object]) -> Path:
+        folder = shared / name
+        with FileLock(f"{folder}.lock"):
+            if not folder.exists():
+                part = folder.with_suffix(".part")
+                make(part)
+                part.rename(folder)
+        return folder
+
+    return made
+
+
+@pytest.fixture(scope="session")
+def site(once: Callable[..., Path]) -> Path:
+    """The site, built. SITE names one that is built already."""
+    built = os.environ.get("SITE")
+    return Path(built) if built else once("site-in-browser", lambda folder: build(ROOT, folder, "--strict"))
 
 
 class _Silent(SimpleHTTPRequestHandler):

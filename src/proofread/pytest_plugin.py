@@ -57,12 +57,15 @@ class PageFile(pytest.File):
     def collect(self) -> Iterator["PageItem"]:
         """Read the page; nothing runs yet."""
         from .checks.checked import opened
+        from .keep.shelf import Shelf
         from .pages.page import PageError
         from .settings import Settings, SettingsError
 
+        root, keep = self.config.rootpath, not self.config.getoption("--proofread-no-cache")
         subjects: list[str] = []
         try:
-            checked = opened(self.path, self.config.rootpath, Settings.load(self.config.rootpath))
+            settings = Settings.load(root)
+            checked = opened(self.path, root, settings, Shelf(root / settings.cache) if keep else None)
             if checked.mode == "off":
                 return
             subjects += dict.fromkeys(subject.name for subject in checked.subjects)
@@ -123,7 +126,9 @@ class FoundError(AssertionError):
 def _checked(item: PageItem) -> "Checked":
     """The item's page; the first that asks has all pages run of which tests were selected."""
     from .checks.check import check
+    from .keep.files import relative
 
+    root = item.config.rootpath
     pages = item.session.stash.setdefault(_PAGES, {})
     if item.path not in pages:
         asked = [each for each in item.session.items if isinstance(each, PageItem)]
@@ -132,9 +137,9 @@ def _checked(item: PageItem) -> "Checked":
         with _alone(item.config) if keep else nullcontext():
             report = check(
                 paths,
-                root=item.config.rootpath,
+                root=root,
                 keep=keep,
-                programs=any(" snippet " in each.subject for each in asked),
+                programs={(relative(each.path, root), each.subject) for each in asked if " snippet " in each.subject},
             )
         for finding in report.between:
             # A finding of a docstring fails the first page, for want of one that it belongs to.

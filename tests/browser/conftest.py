@@ -80,6 +80,8 @@ def settled(page: Page) -> None:
 
 DOCS = Path(__file__).parents[2] / "docs"
 LIVE = DOCS.parent / "src/unmasked_lessons/figures"
+# How all pages look, and what figures that live do: once that changes, no case of those that are alike is left out.
+LOOKS = ("docs/assets", "docs/theme", "src/unmasked_lessons/figures")
 
 
 def copy_scripts(folder: Path) -> None:

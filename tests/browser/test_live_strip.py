@@ -13,7 +13,7 @@ from unmasked_lessons.experiments.block import without
 from unmasked_lessons.figures.strip import Strip
 from unmasked_lessons.teaching import Singer, verse
 
-from .conftest import LIVE, PHONE, Open, keeps_out, write_figures
+from .conftest import LIVE, LOOKS, PHONE, Open, keeps_out, write_figures
 from .test_site import CRAMPED
 
 if TYPE_CHECKING:
@@ -245,6 +245,7 @@ def test_more_than_it_can_see_goes_on_and_what_is_out_of_sight_cannot_be_followe
     assert 0 < len(words) - disabled <= 26
 
 
+@pytest.mark.drawn(*LOOKS)
 @pytest.mark.parametrize("name", PAGES)
 def test_it_keeps_nobody_out_and_fits_a_phone(opened: Open, axe: str, name: str):
     narrow = PHONE | {"viewport": {"width": 360, "height": 800}}

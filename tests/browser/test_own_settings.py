@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from PIL import Image
 
-from .conftest import DRAWN, Open, keeps_out
+from .conftest import DRAWN, LOOKS, Open, keeps_out
 from .test_site import CRAMPED, WIDE
 
 if TYPE_CHECKING:
@@ -60,6 +60,7 @@ TOLD = {
 }
 
 
+@pytest.mark.drawn(*LOOKS)
 @pytest.mark.parametrize("night", [False, True], ids=["day", "night"])
 @pytest.mark.parametrize("told", TOLD)
 def test_in_colors_of_the_reader_s_own_what_color_tells_is_told(opened: Open, told: str, night: bool):
@@ -130,6 +131,7 @@ async () => {
 """
 
 
+@pytest.mark.drawn(*LOOKS)
 @pytest.mark.parametrize("where", ["pytorch/masks/", "reference/causal/", "proofread/commands/"])
 def test_on_a_phone_code_that_goes_on_is_reached_by_keys_even_once_it_was_seen(on_phone: Open, axe: str, where: str):
     page = on_phone(where)
@@ -178,6 +180,7 @@ def test_with_more_space_between_lines_words_and_letters_nothing_is_cut(opened: 
         assert faults(page) == [], width
 
 
+@pytest.mark.drawn(*LOOKS)
 @pytest.mark.parametrize("where", ["learn/block/", "pytorch/tiles/", "learn/queries_keys_values/", "museum/"])
 def test_a_window_between_a_phone_and_a_screen_is_wide_enough(opened: Open, where: str):
     page = opened(where)

@@ -12,7 +12,7 @@ import pytest
 
 from proofread.pages.page import find_pages
 
-from .conftest import CLIPBOARD, DRAWN, settled, watched
+from .conftest import CLIPBOARD, DRAWN, LOOKS, settled, watched
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -138,7 +138,7 @@ CONTRAST = ["color-contrast", "link-in-text-block"]
 OF_COLORS: dict[str, Any] = {"runOnly": CONTRAST}
 OF_ALL_ELSE: dict[str, Any] = {"rules": {name: {"enabled": False} for name in CONTRAST}}
 # By night or day, how wide, and which of axe-core's rules.
-LOOKS: list[tuple[str, int, list[dict[str, Any]]]] = [
+VIEWS: list[tuple[str, int, list[dict[str, Any]]]] = [
     ("dark", 1280, [OF_COLORS]),
     ("light", 320, [OF_COLORS, OF_ALL_ELSE]),
     ("light", 1280, []),
@@ -157,8 +157,18 @@ def place(source: Path) -> str:
     return "" if name == "." else f"{name}/"
 
 
-PLACES = [place(source) for source in SOURCES]
 SCRIPTS = [place(source) for source in SOURCES if source.suffix == ".py"]
+WHOLE = SCRIPTS[-1]  # the page that is read with what stands around it
+
+
+def case(source: Path) -> Any:
+    """Where a page is; a run tries some of them, and those that have changed."""
+    where = place(source)
+    marks = () if where == WHOLE else pytest.mark.drawn(source.relative_to(DOCS.parent).as_posix(), *LOOKS)
+    return pytest.param(where, marks=marks, id=where.strip("/") or "home")
+
+
+PAGES = [case(source) for source in SOURCES]
 
 
 def faults_of(
@@ -182,7 +192,7 @@ def faults_of(
     settled(page)
     page.evaluate(axe)
     found = []
-    for scheme, width, rules in LOOKS:
+    for scheme, width, rules in VIEWS:
         page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
         if page.evaluate(TURN, scheme) != scheme:
             faults.append("it opens in the colors of the day")
@@ -210,13 +220,13 @@ def seen() -> set[str]:
     return set()
 
 
-@pytest.mark.parametrize("where", PLACES, ids=lambda where: where.strip("/") or "home")
+@pytest.mark.parametrize("where", PAGES)
 def test_a_page_opens_without_errors_or_strangers_fits_a_phone_is_open_to_all_and_copies_its_cells(
     browser: Browser, axe: str, address: str, site: Path, seen: set[str], where: str
 ):
-    whole = where == SCRIPTS[-1]
-    used = partial(miscopied, site, where, tried=whole) if where in SCRIPTS else lambda page: ()
-    assert faults_of(browser, axe, address, where, seen, whole, used) == []
+    is_whole = where == WHOLE
+    used = partial(miscopied, site, where, tried=is_whole) if where in SCRIPTS else lambda page: ()
+    assert faults_of(browser, axe, address, where, seen, is_whole, used) == []
 
 
 def test_each_of_these_faults_is_noticed(browser: Browser, axe: str, faulty: tuple[Path, str]):

@@ -10,6 +10,7 @@ import struct
 import subprocess
 import sys
 import tomllib
+from collections.abc import Callable
 from html import unescape
 from importlib.metadata import distribution
 from pathlib import Path
@@ -38,11 +39,13 @@ WORKFLOW = (ROOT / ".github/workflows/site.yml").read_text(encoding="utf-8")
 
 
 @pytest.fixture(scope="module")
-def known(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def known(once: Callable[..., Path]) -> Path:
     """The site where the environment says where it belongs."""
-    folder = tmp_path_factory.mktemp("known") / "site"
-    assert build(ROOT, folder, "--strict", **GITHUB) == ""
-    return folder
+
+    def make(folder: Path) -> None:
+        assert build(ROOT, folder, "--strict", **GITHUB) == ""
+
+    return once("site-known", make)
 
 
 def found(pattern: str, html: str) -> list[str]:

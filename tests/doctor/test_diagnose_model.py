@@ -59,6 +59,7 @@ def text(report: ModelReport) -> str:
     return re.sub(r"\s+", " ", report.text())
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("how", ["sdpa", "eager"])
 @pytest.mark.parametrize("name", MODELS)
 def test_nothing_is_found_in_healthy_models_and_every_layer_is_followed(name: str, how: str) -> None:
@@ -135,6 +136,7 @@ def theirs() -> dict[str, nn.Module]:
 SOME = ("scale", "merge", "softmax", "swapped")  # of the models beside Llama, whose tests take their time
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize(
     ("name", "mistake"),
     [

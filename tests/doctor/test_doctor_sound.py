@@ -73,6 +73,7 @@ RIGHT = {
 }
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("name", RIGHT)
 @pytest.mark.parametrize("seed", range(3))
 def test_right_code_that_was_accused_is_not(name: str, seed: int) -> None:

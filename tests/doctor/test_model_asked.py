@@ -68,6 +68,7 @@ def examined(name: str, wrong: str) -> ModelReport:
     return diagnose_model(make(wrong), inputs)
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("name", DESIGNS)
 def test_a_design_is_not_accused(name: str) -> None:
     report = examined(name, "")
@@ -75,6 +76,7 @@ def test_a_design_is_not_accused(name: str) -> None:
     assert report.verdict == "followed"
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize(("name", "wrong"), MISTAKES)
 def test_the_wrong_layer_of_a_design_is_found(name: str, wrong: str) -> None:
     report = examined(name, wrong)

@@ -92,6 +92,17 @@ def test_a_failure_shows_the_sentence_and_both_values_and_the_rest_passes(projec
     assert project.pytest("--lf")[1][-1].startswith("9 passed")  # the test that failed is no more
 
 
+def test_the_programs_are_tried_whose_tests_were_selected(project: Pytested) -> None:
+    ran = project.root / "ran"
+    project.write(
+        "docs/page.py", f'# %%\nn = 3\nn\n\n# %%\nwith open({str(ran)!r}, "a") as file:\n    file.write("x");\n'
+    )
+    assert project.pytest("-k", "snippet and 1")[1][-1].startswith("1 passed")
+    assert ran.read_text() == "x"  # by the page
+    assert project.pytest("-k", "snippet")[1][-1].startswith("2 passed")
+    assert ran.read_text().startswith("xx")
+
+
 def test_what_a_failed_page_did_not_come_to_is_skipped_and_says_why(project: Pytested) -> None:
     project.write("docs/page.py", PAGE.replace("print(n)", "1 / 0"))
     code, told = project.pytest("-rs")

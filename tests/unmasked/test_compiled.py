@@ -64,6 +64,7 @@ def assert_same(way: Callable[..., tuple[Tensor, ...]], module: nn.Module, input
     torch.testing.assert_close(*results, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("name", CALLS)
 def test_it_compiles_for_every_length_with_gradients(name: str) -> None:
     module, draw = CALLS[name]
@@ -72,6 +73,7 @@ def test_it_compiles_for_every_length_with_gradients(name: str) -> None:
         assert_same(compiled, module, draw(*sizes))
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("name", CALLS)
 def test_it_exports_once_for_every_batch_and_length(name: str) -> None:
     module, draw = CALLS[name]

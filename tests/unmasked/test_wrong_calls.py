@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pkgutil import resolve_name
@@ -198,18 +199,21 @@ def wrong_for(right: object) -> dict[str, object]:
 OF_PYTORCH = {(f"{name}_mask", word) for name in ("attn", "key_padding") for word in ("another dtype", "complex")}
 OF_PYTORCH |= {(name, "a number") for name in ("bias", "add_bias_kv", "add_zero_attn", "batch_first", "is_causal")}
 OF_PYTORCH |= {("need_weights", "a number"), ("average_attn_weights", "a number")}
-CASES = [
-    pytest.param(name, argument, wrong, id=f"{name}({argument}={word})")
-    for name, arguments in RIGHT.items()
-    for argument, right in arguments.items()
-    for word, wrong in wrong_for(right).items()
-    if (name, argument) not in {("embeddings.read_glove", "path"), ("kernels.takes_fast_path", "src")}
-    and not (name == "kernels.sdpa_backends" and isinstance(wrong, Tensor))  # which answers what PyTorch would do
-    and (name, argument, word) != ("embeddings.read_glove", "member", "a string")
-    and (argument, word) != ("words", "a string")
-    and not (name.startswith("multihead") and (argument, word) in OF_PYTORCH)
-    and not (name in ("heads.split_heads", "heads.merge_heads") and word in ("complex", "another dtype"))  # tags, too
-]
+
+
+def cases(name: str) -> Iterator[tuple[str, str, object]]:
+    """The wrong arguments that a function is tried with: which, by what word, and what."""
+    for argument, right in RIGHT[name].items():
+        for word, wrong in wrong_for(right).items():
+            if (
+                (name, argument) not in {("embeddings.read_glove", "path"), ("kernels.takes_fast_path", "src")}
+                and not (name == "kernels.sdpa_backends" and isinstance(wrong, Tensor))  # it says what PyTorch would do
+                and (name, argument, word) != ("embeddings.read_glove", "member", "a string")
+                and (argument, word) != ("words", "a string")
+                and not (name.startswith("multihead") and (argument, word) in OF_PYTORCH)
+                and not (name in ("heads.split_heads", "heads.merge_heads") and word in ("complex", "another dtype"))
+            ):
+                yield argument, word, wrong
 
 
 def call(name: str, arguments: dict[str, Any]) -> object:
@@ -221,38 +225,44 @@ def call(name: str, arguments: dict[str, Any]) -> object:
     return result.__enter__() if isinstance(result, AbstractContextManager) else result
 
 
-@pytest.mark.usefixtures("unhooked")
-@pytest.mark.parametrize(("name", "argument", "wrong"), CASES)
-def test_no_wrong_argument_passes_in_silence_and_its_error_names_it(name: str, argument: str, wrong: object) -> None:
-    with pytest.raises((TypeError, ValueError)) as caught:
-        call(name, RIGHT[name] | {argument: wrong})
-    assert re.search(rf"\b{argument}\b", str(caught.value)), caught.value
-    assert "unmasked" in str(caught.traceback[-1].path), f"in the words of {caught.traceback[-1].path}"
-
-
-MISSHAPEN = [
-    pytest.param(name, argument, wrong, id=f"{name}({argument} of {tuple(wrong.shape)})")
-    for name, arguments in RIGHT.items()
-    if not name.startswith(("kernels.", "multihead."))  # whose shapes are refused with PyTorch's exceptions
-    for argument, right in arguments.items()
-    if isinstance(right, Tensor) and right.dim()
-    for wrong in [
-        *(right[0], right[None], right.flatten(), right.to("meta")),
-        *(torch.cat([right] * 2, axis) for axis in range(right.dim())),
-    ]
-]  # fmt: skip
-
-
-@pytest.mark.usefixtures("unhooked")
-@pytest.mark.parametrize(("name", "argument", "wrong"), MISSHAPEN)
-def test_a_tensor_that_fits_nowhere_is_refused_by_name(name: str, argument: str, wrong: Tensor) -> None:
-    message = ""
+def refusal(name: str, argument: str, wrong: object) -> Exception | None:
+    """The error of a call with a wrong argument; any other than of its type or value is raised with the argument."""
     try:
-        call(name, RIGHT[name] | {argument: wrong})  # some take it: a batch more, other lengths
+        call(name, RIGHT[name] | {argument: wrong})
     except (TypeError, ValueError) as error:
-        message = str(error)
-    names = [each for each, it in RIGHT[name].items() if isinstance(it, Tensor | tuple | int)]
-    assert not message or re.search(rf"\b({'|'.join(names)})\b", message), message
+        return error
+    except Exception as error:
+        error.add_note(f"{name}({argument}={wrong!r})")
+        raise
+    return None
+
+
+@pytest.mark.usefixtures("unhooked")
+@pytest.mark.parametrize("name", RIGHT)
+def test_no_wrong_argument_passes_in_silence_and_its_error_names_it(name: str) -> None:
+    faults = []
+    for argument, word, wrong in cases(name):
+        error = refusal(name, argument, wrong)
+        where = traceback.extract_tb(error.__traceback__)[-1].filename if error else ""
+        if not re.search(rf"\b{argument}\b", str(error)) or "unmasked" not in where:
+            faults.append(f"{name}({argument}={word}): {error!r} of {where}")
+    assert faults == []
+
+
+def misshapen(right: Tensor) -> list[Tensor]:
+    doubled = (torch.cat([right] * 2, axis) for axis in range(right.dim()))
+    return [right[0], right[None], right.flatten(), right.to("meta"), *doubled]
+
+
+@pytest.mark.usefixtures("unhooked")
+@pytest.mark.parametrize("name", [name for name in RIGHT if not name.startswith(("kernels.", "multihead."))])
+def test_a_tensor_that_fits_nowhere_is_refused_by_name(name: str) -> None:
+    """Shapes that the kernels and the drop-in refuse are refused with PyTorch's exceptions."""
+    tensors = {each: it for each, it in RIGHT[name].items() if isinstance(it, Tensor) and it.dim()}
+    names = "|".join(each for each, it in RIGHT[name].items() if isinstance(it, Tensor | tuple | int))
+    refused = [refusal(name, each, wrong) for each, right in tensors.items() for wrong in misshapen(right)]
+    messages = [str(error) for error in refused if error]  # some are taken: a batch more, other lengths
+    assert [message for message in messages if not re.search(rf"\b({names})\b", message)] == []
 
 
 def test_every_function_is_swept() -> None:

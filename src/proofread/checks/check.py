@@ -38,7 +38,7 @@ def check(
     root: Path | None = None,
     settings: Settings | None = None,
     keep: bool = True,
-    programs: bool = False,
+    programs: bool | Collection[tuple[str, str]] = False,
     whole: bool = False,
     at_once: Collection[Path] | None = None,
     progress: Progress = lambda message: None,
@@ -50,7 +50,8 @@ def check(
         root: The project: pages run there, and findings name files relative to it. Default: the working directory.
         settings: How they are run and kept. Default: what the project's pyproject.toml says.
         keep: Whether to keep runs and to take those that were kept, or else to run every page.
-        programs: Whether to try the programs of code cells, too: each must print what its cell shows.
+        programs: Whether to try the programs of code cells, too: each must print what its cell shows. Or those to try,
+            by the names of a page and of what is checked on it.
         whole: Whether these are all pages of the project: an equation that none of them has does not exist then. The
             other pages are those that the settings name.
         at_once: The pages that must be up to date. What any other gave before is taken while its own code is the same,
@@ -115,7 +116,7 @@ def check(
         if kept:
             kept.close()
     if programs:
-        try_programs(report.pages, settings, kept, progress)
+        try_programs(report.pages, settings, kept, progress, None if programs is True else programs)
     for checked in report.pages:
         checked.findings += _held(checked, settings, root, shelf)
     known = {checked.page.path: checked for checked in report.pages if checked.mode != "off"}

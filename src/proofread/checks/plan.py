@@ -1,7 +1,7 @@
 """Plans what a page has to run, in steps, takes in what they gave, and tries the programs of its code cells."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from ..pages.page import Cell
@@ -89,8 +89,17 @@ def take(checked: Checked, owners: Sequence[Owner], outcome: Outcome) -> None:
         checked.findings.append(Finding(path, line, message, kind="stopped", subject=subject))
 
 
-def try_programs(pages: Sequence[Checked], settings: Settings, kept: Cache | None, progress: Progress) -> None:
-    """Try the programs that have not done yet what their pages show: each must print what its cell shows."""
+def try_programs(
+    pages: Sequence[Checked],
+    settings: Settings,
+    kept: Cache | None,
+    progress: Progress,
+    chosen: Collection[tuple[str, str]] | None = None,
+) -> None:
+    """Try the programs that have not done yet what their pages show: each must print what its cell shows.
+
+    Only those are tried that are chosen, by the names of a page and of a program's subject, or all.
+    """
     asked: list[tuple[Checked, int, Trial, str]] = []
     done: dict[str, list[str]] = {}
     for checked in pages:
@@ -100,11 +109,12 @@ def try_programs(pages: Sequence[Checked], settings: Settings, kept: Cache | Non
             # What draws without a seed differs from run to run, and is told of already.
             if not snippet.text or any(gave.unseeded for place, gave in checked.code.items() if place <= index):
                 continue
-            trial = Trial(snippet.text, patience(checked.page.cells[index], settings.timeout))
+            cell = checked.page.cells[index]
+            trial = Trial(snippet.text, patience(cell, settings.timeout))
             key = kept.trial(trial, snippet, settings.packages, checked.asked) if kept else ""
             if key in agreed:
                 done[checked.page.path].append(key)
-            else:
+            elif chosen is None or (checked.page.path, cell_subject(index, cell, "snippet")) in chosen:
                 asked.append((checked, index, trial, key))
     every = [trial for _, _, trial, _ in asked]
     for number, (place, ran) in enumerate(attempt(every, settings)):

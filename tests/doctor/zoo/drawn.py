@@ -3,14 +3,14 @@
 `ZOO=all` judges all, as does a checkout that does not tell what its last commit changed.
 """
 
-import hashlib
 import os
 import re
-import subprocess
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from types import ModuleType
 
 import unmasked_doctor
+
+from ...drawn import changed, digest_of, is_drawn
 
 ZOO = Path(__file__).parent
 # What changes all that the zoo holds the doctor to.
@@ -19,25 +19,14 @@ OF_ALL = {"cases", "drawn", "test_zoo"}
 
 def sources() -> str:
     """A digest of the doctor, so that each change of it draws anew and every machine draws the same."""
-    files = sorted(Path(unmasked_doctor.__path__[0]).rglob("*.py"))
-    return hashlib.sha256("\n".join(file.read_text(encoding="utf-8") for file in files).encode()).hexdigest()
+    return digest_of(Path(unmasked_doctor.__path__[0]).rglob("*.py"))
 
 
-def is_drawn(name: str, digest: str) -> bool:
-    return hashlib.sha256(f"{digest} {name}".encode()).digest()[0] % 3 == 0
-
-
-def changed() -> set[str] | None:
+def new() -> set[str] | None:
     """The stems of the zoo's files that are not as before the last commit, or None where nobody knows."""
-    stems = set()
-    for told in ("diff --name-only HEAD~1 --", "ls-files --others --exclude-standard"):
-        command = ["git", *told.split(), "zoo", "test_zoo.py"]
-        try:
-            done = subprocess.run(command, cwd=ZOO.parent, capture_output=True, text=True, check=True)
-        except (OSError, subprocess.CalledProcessError):
-            return None
-        stems |= {Path(line).stem for line in done.stdout.splitlines()}
-    return stems
+    files = changed()
+    ours = ("tests/doctor/zoo/", "tests/doctor/test_zoo.py")
+    return None if files is None else {PurePosixPath(file).stem for file in files if file.startswith(ours)}
 
 
 def behind(stem: str) -> set[str]:
@@ -58,4 +47,4 @@ def judged(families: tuple[ModuleType, ...], digest: str, new: set[str] | None) 
 
 
 def by_this_run(families: tuple[ModuleType, ...]) -> set[str]:
-    return judged(families, sources(), None if os.environ.get("ZOO") == "all" else changed())
+    return judged(families, sources(), None if os.environ.get("ZOO") == "all" else new())
