@@ -26,6 +26,7 @@ class Changed:
         axis: The axis of tokens.
         tokens: How many there are.
         given: The inputs of the second.
+        real: Which tokens are no padding, (items, tokens), whose results alone mean something; None for all.
     """
 
     before: Mapping[str, Tensor]
@@ -33,6 +34,7 @@ class Changed:
     axis: int
     tokens: int
     given: Given
+    real: Tensor | None = None
 
     def at_all(self, name: str) -> bool:
         """Whether anything moved that a module gave."""
@@ -48,6 +50,8 @@ class Changed:
         x, y, half = self.before[name], self.after.get(name), self.tokens // 2
         if y is None or x.dim() < 3 or x.size(self.axis) != self.tokens:
             return 0.0
+        if self.real is not None and self.real.shape == x.shape[:2]:
+            y = torch.where(self.real.to(x.device).view(*self.real.shape, *(1,) * (x.dim() - 2)), y, x)
         return share_moved(x, y, self.axis, torch.arange(half) if early else torch.arange(half, self.tokens)) or 0.0
 
     @property
@@ -61,7 +65,9 @@ class Changed:
         return any(self.share(name, early=False) for name in self.before)
 
 
-def with_other_later_tokens(asker: Asker, asked: Mapping[str, Tensor], axis: int, tokens: int) -> Changed | None:
+def with_other_later_tokens(
+    asker: Asker, asked: Mapping[str, Tensor], axis: int, tokens: int, real: Tensor | None = None
+) -> Changed | None:
     """Run a model with other tokens in the second half.
 
     Args:
@@ -69,6 +75,7 @@ def with_other_later_tokens(asker: Asker, asked: Mapping[str, Tensor], axis: int
         asked: The arguments that have tokens, by name.
         axis: The axis of tokens.
         tokens: How many there are.
+        real: Which tokens are no padding; None where that is not known.
 
     Returns:
         What each module gave in both runs; None if it does not run with other tokens.
@@ -95,5 +102,5 @@ def with_other_later_tokens(asker: Asker, asked: Mapping[str, Tensor], axis: int
         given = asker.given.with_(made)
         after = asker.run(given) if made else None
         if before is not None and after is not None:
-            return Changed(before.named(), after.named(), axis, tokens, given)
+            return Changed(before.named(), after.named(), axis, tokens, given, real)
     return None

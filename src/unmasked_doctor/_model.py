@@ -23,6 +23,7 @@ from unmasked_doctor._later import Changed, with_other_later_tokens
 from unmasked_doctor._mixers import mixers
 from unmasked_doctor._model_run import hear_model
 from unmasked_doctor._padded import AskedForPadding
+from unmasked_doctor._pair_of import pair_of
 from unmasked_doctor._pieces import fed_in_pieces
 from unmasked_doctor._report import Finding, Layer, ModelReport, Open
 from unmasked_doctor._subject import brief
@@ -243,7 +244,7 @@ class _Examination(AskedForPadding):
             evidence += f" of the largest, first in {self.apart.first!r}"
             changed = self.asker.changed(self.asker.given, self.apart.axis, self.apart.at)
             told = "two calls differ in one item alone, and the output of another item moves"
-            pair = None if changed is None else self.asker.pair(check, told, self.asker.given, changed)
+            pair = None if changed is None else pair_of(self.asker, check, told, self.asker.given, changed)
             self.find(self.near(self.apart.first), check, cause, text, evidence, how="followed", pair=pair)
         elif not self.apart.known:
             self.open.append(Open(check, "outputs with an axis of items, the same from call to call"))
@@ -441,11 +442,13 @@ class _Examination(AskedForPadding):
             # A token of the argument may be several tokens for attention.
             lengths = {next(iter(asked.values())).size(axis)}
         tokens = min(lengths, default=0)
-        changed = with_other_later_tokens(self.asker, asked, axis, tokens) if tokens > 2 and len(lengths) == 1 else None
+        real = next(iter(self.real_tokens), None)
+        able = tokens > 2 and len(lengths) == 1
+        changed = with_other_later_tokens(self.asker, asked, axis, tokens, real) if able else None
         if changed is None:
             return None
         if changed.first_early is not None and len(asked) > 1:  # an encoder may see one of two sequences whole
-            each = [with_other_later_tokens(self.asker, {name: x}, axis, tokens) for name, x in asked.items()]
+            each = [with_other_later_tokens(self.asker, {name: x}, axis, tokens, real) for name, x in asked.items()]
             known = [one for one in each if one is not None and one.came_in]
             order = [one for one in known if one.first_early is None] + [
                 one for one in known if self.starts_causal(one)
@@ -479,7 +482,7 @@ class _Examination(AskedForPadding):
             moved == f"{seen.name}.{name}" for reads in seen.wires.reads.values() for name, _ in reads
         )  # what it reads moved already
         told = f"two calls differ from token {tokens // 2} on, and the output of an earlier token moves"
-        pair = self.asker.pair(FUTURE, told, self.asker.given, changed.given)
+        pair = pair_of(self.asker, FUTURE, told, self.asker.given, changed.given)
         where = "" if read else self.beside(moved)
         self.note(Finding(FUTURE, cause, text, evidence, how="followed", where=where, pair=pair))
         return True

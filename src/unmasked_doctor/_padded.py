@@ -11,6 +11,7 @@ from unmasked_doctor._asker import Noticed, Padding
 from unmasked_doctor._examined import PADDED, Examined
 from unmasked_doctor._listen.calls import Call
 from unmasked_doctor._model_run import ModelRun
+from unmasked_doctor._pair_of import pair_of
 from unmasked_doctor._report import Finding, Open, Pair
 from unmasked_doctor._unlike import Seen
 
@@ -73,7 +74,7 @@ class AskedForPadding(Examined):
     def shown(self, padding: Padding, noticed: Noticed) -> Pair | None:
         """Two calls that differ in hidden tokens alone, where such calls were noticed."""
         told = f"two calls differ only in tokens that {padding.name} hides, and the output of a real token moves"
-        return None if noticed.given is None else self.asker.pair(PADDED, told, padding.given, noticed.given)
+        return None if noticed.given is None else pair_of(self.asker, PADDED, told, padding.given, noticed.given)
 
     def reaching(self, padding: Padding, calls: list[tuple[Seen, Call, bool]], noticed: Noticed) -> None:
         """Name the calls that look at padding, which reaches outputs; or else the module by which it does."""

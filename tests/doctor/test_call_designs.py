@@ -573,3 +573,37 @@ def test_a_mask_that_hides_and_changes_nothing_in_a_model_is_named() -> None:
     assert not diagnose_model(Reads(), call).named
     told = [each.told for each in diagnose_model(Reads(slip=True), call).differences]
     assert told == ["no output notices image_mask"]
+
+
+def test_padding_at_the_other_end_is_asked_of_none_that_sees_all() -> None:
+    class Pooled(Heads):
+        """The first token is its own row, whatever a mask says; padding comes last."""
+
+        def forward(self, x: Tensor, pad: Tensor) -> Tensor:
+            rest = (x[:, 1:] * ~pad[:, 1:, None]).unflatten(1, (-1, 2)).sum(2)
+            (q, _, _), (_, k, v) = self.split(torch.cat([x[:, :1], rest], 1)), self.split(x)
+            return self.merge(q, k, v, pad[:, None, None] * -1e9)
+
+    torch.manual_seed(7)
+    assert diagnose(Pooled(), (drawn(2, TOKENS, WIDTH), PADDED), causal=False).ok
+
+
+def test_one_number_for_each_token_is_an_output_like_any_other() -> None:
+    class Points(Heads):
+        def forward(self, x: Tensor, done: Tensor) -> Tensor:
+            return self.merge(*self.split(x)).sum(-1).masked_fill(done, -1e4)
+
+    torch.manual_seed(7)
+    report = diagnose(Points(), (drawn(2, TOKENS, WIDTH), PADDED), causal=False)
+    assert "batch items independent" in report.passed
+
+
+def test_what_padded_rows_of_a_model_see_means_nothing() -> None:
+    class Left(Heads):
+        def forward(self, x: Tensor, attention_mask: Tensor) -> Tensor:
+            hidden = (attention_mask == 0)[:, None, None] | torch.ones(x.size(1), x.size(1)).triu(1).bool()
+            return self.merge(*self.split(x), torch.zeros(()).masked_fill(hidden, torch.finfo(x.dtype).min))
+
+    torch.manual_seed(7)
+    report = diagnose_model(Left(), (drawn(2, TOKENS, WIDTH), (~PADDED).flip(1).long()), causal=True)
+    assert report.ok, report

@@ -36,7 +36,7 @@ def promises(asked: UserCall, *, causal: bool | None, positions: bool | None) ->
     yield from _repeated(asked)
     yield from _numbers(asked)
     hidden = _unseen(asked)
-    yield from _masks(asked, asked.with_masks_turned())
+    yield from _masks(asked, None if causal is False else asked.with_masks_turned())
     yield from _longer(asked)
     yield from _elements(asked)
     yield from _items(asked)

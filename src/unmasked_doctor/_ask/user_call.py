@@ -305,8 +305,8 @@ class UserCall:
         """The largest number of each row of an output: (items or 1, tokens or 1)."""
         items, tokens = self.of_items[0], self.placed
         kept = [axis for axis in (items, tokens) if axis is not None]
-        gap = gap.movedim(kept, tuple(range(len(kept)))).flatten(len(kept))
-        most = gap.amax(-1) if gap.dim() > len(kept) else gap
+        gap = gap.movedim(kept, tuple(range(len(kept))))
+        most = gap.flatten(len(kept)).amax(-1) if gap.dim() > len(kept) else gap
         if items is None:
             most = most.unsqueeze(0)
         return most if tokens is not None else most.unsqueeze(-1)
