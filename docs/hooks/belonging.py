@@ -200,8 +200,8 @@ def strangers(html: str) -> str:
 def promised(html: str) -> str:
     """The first page, which begins with what it promises, and ends with when it was checked and what it is there as.
 
-    >>> promised('<h1>A</h1>\n<details class="proofread-about">When</details>\n<p>Promise</p>\n')
-    '<h1>A</h1>\n<p>Promise</p>\n<details class="proofread-about">When</details>\n'
+    >>> promised('<h1>A</h1><p class="proofread-downloads">Notebook</p>\\n<p>Promise</p>').split("\\n")
+    ['<h1>A</h1><p>Promise</p><p class="proofread-downloads">Notebook</p>', '']
     """
     told = [each[0] for each in _ABOUT.finditer(html)]
     return _ABOUT.sub("", html) + "".join(told)
