@@ -29,7 +29,7 @@ function draw(figure, { x, changed, masks }) {
   const head = words.map((word) => html("th", { scope: "col" }, word))
   const checks = ["no leak", "no NaN", "nothing missed"].map((name) => {
     const [mark, said] = [html("b"), html("span")]
-    return { name, mark, said, part: html("p", { class: "live-check" }, mark, said) }
+    return { name, mark, said, part: html("p", { class: "live-verdict" }, mark, said) }
   })
   figure.append(
     html("div", { class: "live-choices", role: "group", "aria-label": "Masks" }, ...buttons),
