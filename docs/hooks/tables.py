@@ -26,14 +26,17 @@ def text(html: str) -> str:
 
 
 def breaking(html: str) -> str:
-    """A cell, whose long code may break; short code, as a shape or a name, stays whole.
+    """A cell, whose long code may break at its blanks; short code, as a shape, stays whole, and so does a name.
 
     >>> breaking("<code>(2, 5)</code>, <code>layer(x, x, x, need_weights=False)</code>")
     '<code>(2, 5)</code>, <code class="long">layer(x, x, x, need_weights=False)</code>'
     """
-    return _CODE.sub(
-        lambda code: code[0] if len(text(code[0])) <= PROSE else f'<code class="long">{code["text"]}</code>', html
-    )
+
+    def code(found: re.Match[str]) -> str:
+        said = text(found[0])
+        return f'<code class="long">{found["text"]}</code>' if len(said) > PROSE and " " in said else found[0]
+
+    return _CODE.sub(code, html)
 
 
 def least(html: str) -> int:
