@@ -13,7 +13,7 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.plugins import event_priority
 
 LONG = 36  # letters of a line that a phone shows
-FIRST = 24  # and of the first, on which the button lies that copies
+FIRST = 16  # and of the first, on which the button lies that copies
 FILLED = 78  # letters, after which a report goes on in the next line
 _BOX = re.compile(
     r"(?P<begin><pre\b[^>]*>(?:<span></span>)?(?P<code><code\b[^>]*>)?)(?P<lines>.*?)(?P<end>(?:</code>)?</pre>)",

@@ -25,7 +25,7 @@ def test_a_long_line_is_marked_with_how_far_in_it_begins() -> None:
 
 
 def test_the_first_line_has_less_room_for_the_button_lies_on_it() -> None:
-    line = "from unmasked import heads, masks"
+    line = "from unmasked import masks"
     assert lines.FIRST < len(line) < lines.LONG
     assert shown(f"<pre><code>{line}\n{line}</code></pre>").count('class="line"') == 1
 
