@@ -1,8 +1,26 @@
 # %% [markdown]
 # # Attention Unmasked
 #
-# **See what each word takes from the others, why language models are built on that, and what PyTorch does with it. The
-# code of these pages runs at every build, and the numbers in their sentences are compared with what it gives.**
+# **See what each word takes from the others, why language models are built on that, and what PyTorch does with your
+# mask. The code of these pages runs at every build, and the numbers in their sentences are compared with what it
+# gives.**
+#
+# [Install](install.md) the library, and ask it whether a layer sees the future:
+#
+# ```sh
+# pip install "./attention-unmasked"
+# ```
+
+# %%
+import torch
+
+from unmasked import diagnose
+
+torch.manual_seed(0)
+x = torch.randn(2, 5, 12)
+layer = torch.nn.MultiheadAttention(12, 3, batch_first=True)
+report = diagnose(layer, (x, x, x), causal=True)
+print(report.findings[0].told)
 
 # %% tags=["hide-input"]
 #| caption: What *mouse* takes from its neighbors, and its nearest words before and after. Attention makes it a machine,
@@ -15,7 +33,7 @@ from IPython.display import HTML
 from unmasked_lessons.figures.sentence import ask, script_data
 
 asked = ask("mouse", "computer mouse software", "cat dog mouse")
-sentence_data = script_data(asked, compact=True)
+sentence_data = script_data(asked, together=True)
 alt = (
     "Beside computer and software, the word mouse is near to them; "
     "beside cat and dog, to animals"
@@ -30,6 +48,10 @@ HTML(f'<img {picture} alt="{alt}">')
 #
 #     Begin with *What is attention?* All you need is some Python, and on its last page you have a [model that
 #     sings](learn/generating.py#take-the-singer-apart).
+#
+# - [**Build it in PyTorch**](pytorch/from_scratch.py)
+#
+#     Masks, caches, positions, kernels, whole models: each page answers one question by code that runs.
 #
 # - [**Find my mistake**](museum/index.py)
 #

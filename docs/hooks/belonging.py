@@ -36,6 +36,11 @@ _HEADING = re.compile(
     re.DOTALL,
 )
 _BARE = re.compile(rf"pip install\b.*?(?<![\w./-]){NAME.replace('-', '[-_.]')}(?![\w-]|(\[[\w,]*\])? @)", re.I)
+# When a page was checked, and what it can be taken along as.
+_ABOUT = re.compile(
+    r'<(?P<tag>details|p) class="proofread-(?:about|downloads)"[^>]*>.*?</(?P=tag)>\n',
+    re.DOTALL,
+)
 _DEFINED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
@@ -192,6 +197,16 @@ def strangers(html: str) -> str:
     return found[0] if found else ""
 
 
+def promised(html: str) -> str:
+    """The first page, which begins with what it promises, and ends with when it was checked and what it is there as.
+
+    >>> promised('<h1>A</h1><p class="proofread-downloads">Notebook</p>\\n<p>Promise</p>').split("\\n")
+    ['<h1>A</h1><p>Promise</p><p class="proofread-downloads">Notebook</p>', '']
+    """
+    told = [each[0] for each in _ABOUT.finditer(html)]
+    return _ABOUT.sub("", html) + "".join(told)
+
+
 def credited(config: MkDocsConfig) -> dict[str, str]:
     """What whoever cites the library says of it."""
     root = Path(config.config_file_path).parent
@@ -257,6 +272,8 @@ def on_page_content(html: str, *, page: Page, config: MkDocsConfig, **_: Any) ->
             "which becomes what the library is installed from, or set PYPI once it is published there"
         )
     page.meta.setdefault("description", escape(about(html, page.title or "")))
+    if page.is_homepage:
+        html = promised(html)
     if not config.repo_url or not page.file.src_uri.startswith(REFERENCE):
         return html
     root = Path(config.config_file_path).parent

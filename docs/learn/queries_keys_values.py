@@ -150,7 +150,7 @@ assert abs(F.cross_entropy(bets.mT, right) - logarithm[0]) < 0.05, (
 #|   film["weights"][0].min() --> and 24%<!--= film["weights"][0].max() -->. After 200<!--= film["steps"][-1] --> steps,
 #|   each question gives at least 99%<!--= film["weights"][-1][goal > 0].min() --> to the order with its name.
 #| script: ../../src/unmasked_lessons/figures/training.js
-#| data: film
+#| data: film | {"wanted": goal.argmax(-1)}
 from unmasked_lessons.experiments.training import story
 
 matrices = new_matrices(seed=0)

@@ -91,6 +91,23 @@ assert sound_ones == ["right"], (
 )
 
 # %% [markdown]
+# Break the mask yourself, and see what the check says. It changes a token, as the doctor does, and looks at the outputs
+# of those before it.
+
+# %% tags=["hide-input"]
+#| caption: A mask to break, and what finds it.
+#| script: ../../src/unmasked_lessons/figures/check.js
+#| data: {"x": small, "changed": small.flip(0) + 1, "masks": to_break}
+to_break = {
+    "right": allowed,
+    "no mask": torch.ones(N, N, dtype=torch.bool),
+    "the other polarity": ~allowed,
+    "one key too many": masks.causal(N, N) | torch.eye(N).roll(1, 1).bool(),
+    "without itself": allowed & ~torch.eye(N, dtype=torch.bool),
+}
+plot.grid(to_break["right"], queries=range(N))
+
+# %% [markdown]
 # ## No causal mask at all { #no-causal-mask }
 #
 # The call looks right, but `nn.MultiheadAttention` and `F.scaled_dot_product_attention` do not mask anything of their

@@ -24,6 +24,8 @@ from unmasked_lessons.figures.atlas import Atlas
 #|   four<!--= heads // kinds["grouped (GQA)"] --> share, the cache is a
 #|   quarter<!--= table["grouped (GQA)"] / table["every head its own (MHA)"] -->; the latent is smaller than that, and
 #|   larger than one head for all.
+#| script: ../../src/unmasked_lessons/figures/grouped.js
+#| data: {"sizes": sizes, "tokens": tokens, "latent": 512 + 64, "kinds": kinds, "bytes": table}
 layers, heads, head_dim, tokens = 32, 32, 128, 131_072
 dtype = torch.bfloat16
 kinds = {
@@ -35,6 +37,7 @@ kinds = {
 table = experiments.bytes_per_token(
     kinds, layers=layers, head_dim=head_dim, dtype=dtype
 )
+sizes = {"layers": layers, "heads": heads, "features": head_dim}
 plot.table(
     [
         "keys and values",

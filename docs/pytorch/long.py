@@ -34,6 +34,8 @@ warnings.filterwarnings("ignore", "flex_attention called without")
 # %% tags=["hide-input"]
 #| caption: Who sees whom under a window of {{ W }}, counted in both ways, and under a window that keeps two sinks in
 #|   sight. Counted in the other way, a token sees one more key.
+#| script: ../../src/unmasked_lessons/figures/long.js
+#| data: {"tokens": 9, "layers": 1, "starts": starts}
 W = 3
 window = masks.sliding_window(9, window=W)
 first = torch.arange(9) < 2
@@ -42,6 +44,10 @@ gallery = {
     "W keys before it": masks.sliding_window(9, window=W + 1),
     "window and two sinks": window | (first & masks.causal(9)),
 }
+starts = [
+    {"name": name, "window": width, "sinks": sinks}
+    for name, width, sinks in zip(gallery, (W, W + 1, W), (0, 0, 2))
+]
 plot.grid(gallery, queries=range(9))
 
 # %% tags=["claims"]

@@ -55,6 +55,7 @@ TOLD = {
     "the word that is chosen": ("learn/attention/", ".live-words [aria-pressed=true] .live-bar", ".live-stage"),
     "the sentence": ("learn/attention/", ".live-choices > [aria-pressed=true]", ".live-choices > [aria-pressed=false]"),
     "who sees whom": ("pytorch/masks/", ".live-mask .live-sees", ".live-mask td button:not(.live-sees)"),
+    "who sees whom in a window": ("pytorch/long/", ".live-reach .live-sees", ".live-reach .live-blocked"),
     "the mask": ("pytorch/masks/", ".live-choices > [aria-pressed=true]", ".live-choices > [aria-pressed=false]"),
     "the symptom": ("museum/", ".gallery input:checked + label", ".gallery input:not(:checked) + label"),
 }
@@ -79,7 +80,7 @@ def test_in_colors_of_the_reader_s_own_icons_are_seen(opened: Open, where: str):
 
 
 def test_in_colors_of_the_reader_s_own_what_goes_on_at_the_side_has_an_edge_there(on_phone: Open):
-    page = on_phone("pytorch/masks/", forced_colors="active")
+    page = on_phone("pytorch/watching/", forced_colors="active")
     edge = "(all) => all.map((each) => [each.scrollWidth > each.clientWidth, getComputedStyle(each).borderRightStyle])"
     edges = page.locator(":is(.highlight pre > code, .md-typeset__scrollwrap):visible").evaluate_all(edge)
     assert [True, "dashed"] in edges

@@ -62,10 +62,17 @@ CRAMPED = """
   }
   const covers = (button) => {
     const cell = button.closest(".proofread-copy")?.parentElement ?? button.closest("pre")
-    const text = document.createRange()
-    text.selectNodeContents(cell.querySelector("pre > code") ?? cell.querySelector("code"))
-    const [first] = [...text.getClientRects()].filter((line) => line.width && line.height)
-    return button.getBoundingClientRect().bottom > first.top
+    const code = cell.querySelector("pre > code") ?? cell.querySelector("code")
+    const [one, text] = [button.getBoundingClientRect(), document.createRange()]
+    const lines = document.createTreeWalker(code, NodeFilter.SHOW_TEXT)
+    while (lines.nextNode()) {
+      text.selectNode(lines.currentNode)
+      for (const { left, right, top, bottom, width } of text.getClientRects()) {
+        if (top > one.bottom) return false
+        if (width && right > one.left && left < one.right && bottom > one.top) return true
+      }
+    }
+    return false
   }
   const isWide = (each) => /auto|scroll/.test(getComputedStyle(each).overflowX) && each.scrollWidth > each.clientWidth
   const goesOnUnseen = (each) => {

@@ -15,7 +15,7 @@ from ..running import ROOT, python
 COPIED = ("docs", "src", "tests", ".github", "mkdocs.yml", "pyproject.toml", "README.md", "CONTRIBUTING.md", "LICENSE",
           "CITATION.cff")  # fmt: skip
 PAGE = "docs/pytorch/fresh.py"
-FIRST = "      - Why divide by the square root of d?: pytorch/scale.py\n"
+FIRST = "          - Why divide by the square root of d?: pytorch/scale.py\n"
 HOME = "# Home\n\nThis page stands where the first one does, and says in a sentence what it is.\n"
 
 
@@ -37,7 +37,7 @@ def copy(root: Path) -> Path:
     for name in COPIED:
         (shutil.copytree if (ROOT / name).is_dir() else shutil.copy)(ROOT / name, root / name)
     (root / PAGE).write_text(shown(), encoding="utf-8")
-    edit(root / "mkdocs.yml", re.escape(FIRST), f"      - {title()}: pytorch/fresh.py\n{FIRST}")
+    edit(root / "mkdocs.yml", re.escape(FIRST), f"          - {title()}: pytorch/fresh.py\n{FIRST}")
     return root
 
 

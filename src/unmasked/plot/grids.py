@@ -70,9 +70,20 @@ class Grid:
                 for name, values, line in zip(self.rows, matrix, texts, strict=True)
             ]
             caption = f"{self.title} {title}".strip() if title else self._caption
-            panels.append(html_table('class="tensor"', caption, f'<td class="axes">{corner}</td>', self.columns, rows))
+            corner_cell = f'<td class="axes">{corner}</td>'
+            panels.append(html_table(self._attributes, caption, corner_cell, self.columns, rows))
         inside, group = "".join(panels), f' role="group" aria-label="{escape(self._caption)}"'
         return f'<style>{_STYLE}</style><div class="tensors"{group * (len(panels) > 1)}>{inside}</div>'
+
+    @property
+    def _attributes(self) -> str:
+        """How long the names of the columns are, since all columns are as wide, and whether they have to be turned."""
+        longest, beside = (max(map(len, names), default=0) for names in (self.columns, self.rows))
+        kind = "tensor"
+        for room, least, suffix in ((_ROOM, _CELL, "turned"), (_ROOM_OF_PHONE, _CELL_OF_PHONE, "turned-on-phones")):
+            if _LETTER * beside + len(self.columns) * max(least, _LETTER * longest + 0.7) > room and longest > _SHORT:
+                kind += f" {suffix}"
+        return f'class="{kind}" style="--letters:{longest}"'
 
     @property
     def _written(self) -> list[list[list[str]]]:
@@ -92,6 +103,13 @@ class Grid:
         return f"{self.title} {self.shape}".strip()
 
 
+# Widths in the size of the grid's letters: of a page and of a phone, of a cell, and of a letter in the mean.
+_ROOM, _CELL = 48, 3.0
+_ROOM_OF_PHONE, _CELL_OF_PHONE = 28, 2.5
+_LETTER = 0.6
+_SHORT = 4  # letters of a name that is no wider than a cell
+_TURN = "{writing-mode:vertical-rl;transform:rotate(180deg);min-width:0;text-align:left;vertical-align:bottom}"
+
 # Once for each grid, since a notebook's output stands by itself; a page has them from the first on.
 _STYLE = (
     ".tensors{display:flex;flex-wrap:wrap;gap:1em;overflow-x:auto}"
@@ -99,11 +117,16 @@ _STYLE = (
     "table.tensor caption{caption-side:top;text-align:left;font-size:.7rem;padding:0 0 .2em .2em}"
     "table.tensor th{font-weight:400;opacity:.8;padding:.25em .35em;text-align:right;vertical-align:baseline;border:0;"
     "white-space:nowrap}"
-    "table.tensor td{padding:.25em .35em;min-width:3em;box-sizing:border-box;text-align:right;border:0;"
+    "table.tensor td{padding:.25em .35em;min-width:max(3em,var(--letters,0)*.6em + .7em);box-sizing:border-box;"
+    "text-align:right;border:0;"
     "border-radius:2px;font-variant-numeric:tabular-nums}"
     "table.tensor td.axes{text-align:left;opacity:.8;white-space:nowrap}"
     "table.tensor td.blocked{background:"
     "repeating-linear-gradient(45deg,rgba(128,128,128,.5) 0 1px,transparent 1px 6px)}"
+    f"table.tensor.turned td{{min-width:3em}}table.tensor.turned thead th{_TURN}"
+    f"@media(max-width:30em){{table.tensor.turned-on-phones td{{min-width:2.5em}}"
+    f"table.tensor.turned-on-phones thead th{_TURN}}}"
+    "table.tensor td.axes{min-width:0}"
     "table.tensor tbody tr:hover>*{outline:1px solid rgba(128,128,128,.5)}"
 )
 

@@ -6,23 +6,32 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from unmasked import plot
-from unmasked_lessons.figures._drawing import AMBER, TEAL
+from unmasked.plot.page import INK
+from unmasked_lessons.figures._drawing import AMBER, TEAL, VIOLET
 
-WAYS = {"math": ":", "by hand": "--", "efficient": "-.", "flash": "-", "cudnn": "-"}
+# The dash and the color of each way: no two of one hue.
+WAYS = {
+    "math": (":", AMBER),
+    "by hand": ("--", INK),
+    "efficient": ("-.", VIOLET),
+    "flash": ("-", "#b0568c"),
+    "cudnn": ("-", TEAL),
+}
 
 
 def over_length(record: Mapping[str, Any]) -> Figure:
     """Draw time and memory of each way over the length, on logarithmic axes, from the record's "kernels"."""
     lengths = sorted(map(int, record["kernels"]))
-    with plot.figure(6.8, 2.9) as drawn:
-        panels = drawn.subplots(1, 2)
+    with plot.figure(4.4, 5.2) as drawn:  # one below the other, or a phone would show letters that nobody reads
+        panels = drawn.subplots(2, 1, sharex=True)
         for axes, place, unit in zip(panels, (0, 1), ("ms", "MiB"), strict=True):
-            for name, line in WAYS.items():
+            for name, (line, color) in WAYS.items():
                 numbers = [record["kernels"][str(length)][name][place] for length in lengths]
-                axes.plot(lengths, numbers, line, label=name, marker="o" if name == "cudnn" else "")
-            axes.set(xscale="log", yscale="log", xlabel="tokens", ylabel=unit)
-            axes.set_xticks(lengths, [f"{length:,}" for length in lengths], rotation=45)
+                axes.plot(lengths, numbers, line, color=color, label=name, marker="o" if name == "cudnn" else "")
+            axes.set(xscale="log", yscale="log", ylabel=unit)
+            axes.set_xticks(lengths, [f"{length:,}" for length in lengths])
             axes.minorticks_off()
+        panels[-1].set_xlabel("tokens")
         panels[0].legend(loc="upper left", fontsize="small")  # where no curve runs
     return drawn
 

@@ -206,7 +206,7 @@ function draw(figure, { words, scores, mask, interfaces }) {
 }
 
 // Its styles are there before it is, or what it draws would jump.
-if (document.querySelector('[data-live="painter"], [data-live="stages"]')) {
+if (document.querySelector('[data-live="painter"], [data-live="stages"], [data-live="check"]')) {
   const href = new URL("masks.css", import.meta.url)
   await new Promise((load) => document.head.append(html("link", { rel: "stylesheet", href, load, error: load })))
 }

@@ -19,33 +19,19 @@ function telling({ words, weights, common = [], start }) {
 
 const listed = (words) => new Intl.ListFormat("en").format(words.map((word) => `“${word}”`))
 
-function draw(figure, { sentences, compact, ...counts }) {
+// One sentence with its bars and arcs, and below it what the chosen word is near to and what it takes.
+function stage() {
   const arcs = svg("svg", { class: "live-arcs", "aria-hidden": "true" })
   const row = html("div", { class: "live-words", role: "group", "aria-label": "Words: the arrow keys go on" })
-  const stage = html("div", { class: `live-stage${compact ? " live-compact" : ""}` }, arcs, row)
+  const drawn = html("div", { class: "live-stage" }, arcs, row)
   const told = html("p", { class: "live-told" })
   const near = ["Nearest words, looked up", "In this sentence"].map((label) => [html("dt", {}, label), html("dd")])
   const list = html("dl", { class: "live-near" }, ...near.map((row) => html("div", {}, ...row)))
-  const said = html("p", { class: "live-said", role: "status" })
-  const input = html("input", { type: "text", maxlength: 160, autocomplete: "off", spellcheck: "false", input: typed })
-  const choices = sentences.map((sentence) =>
-    html("button", { type: "button", click: () => ((input.value = ""), (said.textContent = ""), choose((given = sentence))) }, sentence.words.join(" ")),
-  )
-  figure.append(
-    html("div", { class: "live-choices", role: "group", "aria-label": "Sentences" }, ...choices),
-    html("label", { class: "live-field" }, html("span", {}, "Or type a sentence, and point at its words"), input),
-    stage,
-    list,
-    told,
-    said,
-  )
 
-  let sentence, buttons, pinned, shown, known
-  let given = sentences[0] // the page's sentence that was chosen last
+  let sentence, buttons, pinned, shown
 
   function choose(chosen) {
     sentence = chosen
-    choices.forEach((each, k) => each.setAttribute("aria-pressed", sentences[k] === chosen))
     buttons = chosen.words.map((word, place) =>
       html(
         "button",
@@ -81,10 +67,11 @@ function draw(figure, { sentences, compact, ...counts }) {
     const taken = weights[place]
     const others = words.flatMap((word, j) => (name(word) === name(words[place]) || taken[j] === undefined ? [] : [j]))
     const most = others.length ? others.reduce((a, b) => (taken[b] > taken[a] ? b : a)) : -1
+    const largest = Math.max(...taken.filter((share) => share !== undefined))
     const isMost = (j) => most >= 0 && name(words[j]) === name(words[most]) // it may stand there more than once
     buttons.forEach((button, j) => {
       write(button.firstChild, taken[j] === undefined ? "" : percent(taken[j]))
-      button.style.setProperty("--share", taken[j] ?? 0)
+      button.style.setProperty("--share", (taken[j] ?? 0) / largest)
       button.setAttribute("aria-pressed", j === place)
       button.classList.toggle("live-most", isMost(j))
     })
@@ -119,7 +106,7 @@ function draw(figure, { sentences, compact, ...counts }) {
 
   // Arcs from a word to the others: below a sentence that fits a line, beside one whose words stand in a column.
   function bend(place, most) {
-    const upright = stage.classList.contains("live-upright")
+    const upright = drawn.classList.contains("live-upright")
     const { left, top, width, height } = arcs.getBoundingClientRect()
     const room = upright ? width : height
     arcs.setAttribute("viewBox", `0 0 ${width} ${height}`)
@@ -144,9 +131,40 @@ function draw(figure, { sentences, compact, ...counts }) {
   }
 
   function layout() {
-    stage.classList.remove("live-upright")
-    stage.classList.toggle("live-upright", row.scrollWidth > stage.clientWidth)
+    drawn.classList.remove("live-upright")
+    drawn.classList.toggle("live-upright", row.scrollWidth > drawn.clientWidth)
     if (shown !== undefined && buttons[shown]) bend(shown, buttons.findIndex((each) => each.matches(".live-most")))
+  }
+
+  row.addEventListener("pointerleave", () => show(pinned))
+  onWidth(drawn, layout)
+  return { choose, parts: [drawn, list, told] }
+}
+
+// The page's sentences: one of them is chosen, or all stand side by side. A typed one takes their place.
+function draw(figure, { sentences, together, ...counts }) {
+  const stages = (together ? sentences : sentences.slice(0, 1)).map(stage)
+  const said = html("p", { class: "live-said", role: "status" })
+  const input = html("input", {
+    type: "text", maxlength: 160, autocomplete: "off", spellcheck: "false", placeholder: "such as: the dog ate a bone", input: typed,
+  })
+  const field = html("label", { class: "live-field" }, html("span", {}, "Or type a sentence, and point at its words"), input)
+  const choices = together ? [] : sentences.map((sentence) =>
+    html("button", { type: "button", click: () => ((input.value = said.textContent = ""), choose((given = sentence))) }, sentence.words.join(" ")),
+  )
+  const sides = stages.map(({ parts }) => html("div", {}, ...parts))
+  if (together) figure.append(html("div", { class: "live-pair" }, ...sides), field, said)
+  else figure.append(html("div", { class: "live-choices", role: "group", "aria-label": "Sentences" }, ...choices), field, ...stages[0].parts, said)
+
+  let known
+  let sentence, given = sentences[0] // which was chosen last, and of the page's own
+
+  function choose(chosen) {
+    sentence = chosen
+    choices.forEach((each, k) => each.setAttribute("aria-pressed", sentences[k] === chosen))
+    const isOwn = chosen === given
+    sides.forEach((side, k) => (side.hidden = k > 0 && !isOwn))
+    stages.forEach((each, k) => (k === 0 || isOwn) && each.choose(together && isOwn ? sentences[k] : chosen))
   }
 
   async function typed() {
@@ -178,9 +196,7 @@ function draw(figure, { sentences, compact, ...counts }) {
     choose(known.compute(drawn, table, counts))
   }
 
-  row.addEventListener("pointerleave", () => show(pinned))
-  onWidth(stage, layout)
-  choose(sentences[0])
+  choose(given)
 }
 
 figures("sentence", draw)

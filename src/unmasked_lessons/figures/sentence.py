@@ -119,10 +119,10 @@ def _others(vectors: Embeddings, vector: Tensor, word: str) -> list[str]:
     return [each for each in vectors.nearest(vector, NEAREST + 1) if each != word][:NEAREST]
 
 
-def script_data(asked: Sequence[Asked], *, compact: bool = False) -> dict[str, object]:
-    """Return the data of the script: the sentences that it begins with, and whether it has little room."""
+def script_data(asked: Sequence[Asked], *, together: bool = False) -> dict[str, object]:
+    """Return the data of the script: the sentences that it begins with, and whether all of them stand side by side."""
     sentences = [each.data for each in asked]
-    return {"sentences": sentences, "common": COMMON, "nearest": NEAREST, "compact": compact}
+    return {"sentences": sentences, "common": COMMON, "nearest": NEAREST, "together": together}
 
 
 def side_by_side(asked: Sequence[Asked]) -> str:

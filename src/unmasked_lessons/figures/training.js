@@ -1,5 +1,6 @@
 // The run of a training, step by step: the weights as a grid, the loss as a curve with a mark.
-// The page gives {"steps", "loss", "weights": [step][query][key], "queries", "keys"}; the losses are those of the steps.
+// The page gives {"steps", "loss", "weights": [step][query][key], "queries", "keys"}; the losses are those of the steps. And
+// "wanted", where it knows the key that each query should find.
 
 import { figures, fixed, html, percent, still, svg } from "./figure.js"
 
@@ -8,18 +9,18 @@ const HEIGHT = 190
 const EDGE = { left: 34, right: 10, top: 10, bottom: 34 }
 const DURATION = 6000 // of the whole run, in milliseconds
 
-function draw(figure, { steps, loss, weights, queries, keys }) {
+function draw(figure, { steps, loss, weights, queries, keys, wanted = [] }) {
   const last = steps.length - 1
   const x = (step) => EDGE.left + ((WIDTH - EDGE.left - EDGE.right) * (step - steps[0])) / (steps[last] - steps[0] || 1)
   const top = Math.max(...loss)
   const y = (each) => HEIGHT - EDGE.bottom - ((HEIGHT - EDGE.top - EDGE.bottom) * each) / top
   const path = (upto) => loss.slice(0, upto + 1).map((each, k) => `${k ? "L" : "M"}${x(steps[k]).toFixed(1)} ${y(each).toFixed(1)}`).join("")
 
-  const cells = queries.map(() => keys.map(() => html("td")))
+  const cells = queries.map((_, query) => keys.map((_, key) => html("td", { class: wanted[query] === key && "live-wanted" })))
   const grid = html(
     "table",
     { class: "live-grid" },
-    html("caption", {}, "Weights: a row for each query, a column for each key"),
+    html("caption", {}, `Weights: a row for each query, a column for each key${wanted.length ? "; framed, what it should find" : ""}`),
     html("thead", {}, html("tr", {}, html("td"), ...keys.map((key) => html("th", { scope: "col" }, key)))),
     html("tbody", {}, ...queries.map((query, i) => html("tr", {}, html("th", { scope: "row" }, query), ...cells[i]))),
   )

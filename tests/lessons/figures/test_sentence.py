@@ -22,11 +22,11 @@ def test_a_word_is_asked_for_the_weights_of_self_attention():
     assert (asked.start, asked.neighbor) == (3, "order")
     assert asked.kept == pytest.approx(weights[3, 3].item())
     assert asked.data == {"words": SENTENCE.split(), "weights": asked.weights, "start": 3, "near": asked.near}
-    assert script_data([asked], compact=True) == {
+    assert script_data([asked], together=True) == {
         "sentences": [asked.data],
         "common": COMMON,
         "nearest": NEAREST,
-        "compact": True,
+        "together": True,
     }
 
 

@@ -18,9 +18,9 @@ sentences = sentence.ask("ship", "i must go back to my ship and to my crew", "we
 plot.grid(sentences[1].weights, "weights", rows=sentences[1].words, columns=sentences[1].words)
 
 # %%
-#| caption: The same, in little room.
+#| caption: Both, side by side.
 #| script: live/sentence.js
-#| data: sentence.script_data(sentences[1:], compact=True)
+#| data: sentence.script_data(sentences, together=True)
 plot.grid(sentences[1].weights, "weights", rows=sentences[1].words, columns=sentences[1].words)
 
 # %%
