@@ -617,10 +617,10 @@ with (
 #
 # The other options mean what those of `diagnose` mean: `--causal`, `--inputs qkv`, `--tokens`, `--key-dim`, `--cache`,
 # `--training`, `--positions`, `--weights query=a.weight`, `--strict`. With `--at-least followed`, or `--at-least
-# equal`, it also exits with 1<!--= codes["least"] --> where less is known. `--show` prints, for each broken promise, the
-# program that shows it. A whole model is examined with `--model`: beside `--call`, or with inputs of a file, `--model
-# file.py:inputs`. Links are complete if the library was installed from a site, or if `SITE_URL` in the environment has
-# its address.
+# equal`, it also exits with 1<!--= codes["least"] --> where less is known. `--show` prints the program that shows a
+# broken promise, for each of them. A whole model is examined with `--model`: beside `--call`, or with inputs of a file,
+# `--model file.py:inputs`. Links are complete if the library was installed from a site, or if `SITE_URL` in the
+# environment has its address.
 #
 # `--json` prints what `report.to_dict()` gives. Its `version` changes when a key is removed or changes its meaning; at
 # present it is {{ diagnosed["version"]}}.

@@ -42,7 +42,7 @@ _ARTICLE = re.compile(r"<article\b[^>]*>(.*)</article>", re.DOTALL)
 # The theme's own contents for phones, two levels down in its drawer; the link to the page itself stays.
 _TWICE = re.compile(
     r'<input class="md-nav__toggle md-toggle" type="checkbox" id="__toc">\s*<label [^>]*for="__toc">.*?</label>\s*'
-    r'(<a [^>]*>.*?</a>)\s*<nav class="md-nav md-nav--secondary"[^>]*>.*?</nav>',
+    r'(<a [^>]*>.*?</a>)\s*(?=<nav class="md-nav md-nav--secondary")',
     re.DOTALL,
 )
 _STARTS = re.compile(r"^([#>+-]|\d+[.)])(?=\s|$)")
@@ -322,7 +322,25 @@ def on_post_page(output: str, *, page: Page, config: MkDocsConfig) -> str:
     file = Path(page.file.abs_dest_path).with_name(NAME)
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(led(text, address(config) or "../" * url.count("/")), encoding="utf-8")
-    return _TWICE.sub(r"\1", output, count=1) if "page-contents" in article[1] else output
+    return _once(output) if "page-contents" in article[1] else output
+
+
+def _once(output: str) -> str:
+    """Take out the contents that the theme's drawer repeats, with the lists in them.
+
+    >>> own = '<input class="md-nav__toggle md-toggle" type="checkbox" id="__toc"><label for="__toc">a</label><a>a</a>'
+    >>> _once(f'{own}<nav class="md-nav md-nav--secondary"><li>b<nav>c</nav></li></nav></li>')
+    '<a>a</a></li>'
+    """
+    found = _TWICE.search(output)
+    if found is None:
+        return output
+    depth = 0
+    for tag in re.compile(r"<(/?)nav\b[^>]*>").finditer(output, found.end()):
+        depth += -1 if tag[1] else 1
+        if not depth:
+            return output[: found.start()] + found[1] + output[tag.end() :]
+    return output
 
 
 def address(config: MkDocsConfig) -> str:

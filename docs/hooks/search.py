@@ -18,7 +18,7 @@ from mkdocs.structure.pages import Page
 NAMES, INDEX, TABLES = "search.toml", "search/search_index.json", ("same", "pages")
 _FORM = '<form class="md-search__form" name="search">'
 _WORKER = re.compile(r'("search": ?"[^"]*?assets/)javascripts/workers/[\w.]+\.js"')
-_CELL, _ROW = "\ue000", "\ue001"  # where they end; the theme's index has a table as one text
+_CELL, _ROW = "\ue010", "\ue011"  # where they end; the theme's index has a table as one text
 _HEADING = re.compile(r"(?m)^#+ (.*)$")
 
 
@@ -72,6 +72,7 @@ def on_page_context(context: dict[str, Any], *, page: Page, **_: Any) -> dict[st
     return context
 
 
+@event_priority(90)  # before the page's Markdown is made of it
 def on_post_page(output: str, **_: Any) -> str:
     """Let the search ask the site's own worker, which loads the index once somebody searches.
 

@@ -73,19 +73,21 @@ words_of(text[:, 6:])  # what was added
 
 # %% [markdown]
 # The model has counted down from nine to eight. The nearer *nine* is 12<!--= words_of(text).split().index("eight") - 3
-# --> words before *eight*, and attention is what finds it: head 0 gives {{ on_nine :.0%}} of the attention of *be*, the
-# last word before *eight*, to *nine*.
+# --> words before *eight*, and attention is what finds it: one head gives most of the attention of *be*, the last word
+# before *eight*, to *nine*.
 
 # %% tags=["check"]
 until_be = write(beginning, 9)
 of_be = singer.weights(until_be)[0, :, -1]  # heads keys
-on_nine = of_be[0, [0, 3]].sum()
+on_nine = of_be[:, [0, 3]].sum(dim=1).max()
 
 # %% tags=["claims"]
 assert "there will be eight" in words_of(text), (
     "The model has counted down from nine to eight"
 )
-assert words_of(until_be).endswith("be") and on_nine > 0.75, "head 0 gives"
+assert words_of(until_be).endswith("be") and on_nine > 0.6, (
+    "one head gives most of the attention"
+)
 
 # %% [markdown]
 # ## How a vector becomes the next word

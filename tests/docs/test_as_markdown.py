@@ -173,6 +173,19 @@ def test_each_page_is_there_as_markdown_and_says_so(site: Path) -> None:
         assert bare(text.split("\n")[0]) == bare(read(html, "h1").get_text().replace("¶", "")), where
 
 
+def test_the_drawer_repeats_no_contents_and_ends_where_it_should(site: Path) -> None:
+    folded = 0
+    for where, html in pages(site).items():
+        start, end = html.find("md-sidebar--primary"), html.find("md-sidebar--secondary")
+        drawer = html[start : end if end > 0 else html.find("<article")]
+        assert drawer.count("<nav") == drawer.count("</nav>"), where
+        assert drawer.count("<li") == drawer.count("</li>"), where
+        if "page-contents" in html:
+            folded += 1
+            assert 'href="#' not in drawer, where
+    assert folded > 20
+
+
 def test_no_page_as_markdown_has_other_html_than_folds_nor_anything_of_the_machinery(site: Path) -> None:
     for where, text in texts(site).items():
         prose = re.sub(r"(?ms)^( *(?:> )?)(```+)[^\n]*\n.*?^\1\2$|(`+)(?!`).*?(?<!`)\3(?!`)|\$[^$]*\$", "", text)

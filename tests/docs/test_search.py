@@ -70,7 +70,7 @@ def test_an_error_is_found_in_the_section_of_the_cell_that_raises_it(tmp_path: P
 def test_the_index_knows_where_a_cell_of_a_table_ends_and_no_page_shows_it():
     page = SimpleNamespace(content="<table><tr><th>a</th><td>b</td></tr></table>")
     search.on_page_context({}, page=page)
-    assert page.content == "<table><tr><th>a\ue000</th><td>b\ue000</td>\ue001</tr></table>"
+    assert page.content == "<table><tr><th>a\ue010</th><td>b\ue010</td>\ue011</tr></table>"
     assert search.on_post_page(page.content) == "<table><tr><th>a</th><td>b</td></tr></table>"
 
 
