@@ -126,9 +126,9 @@ on_first_line = seen[1, again, 4]  # on its green
 # line comes *nine* again, after the second *and*.
 #
 # - **Head 0 finds the number.** At the first *bottles* it gives {{ on_number[bottles] :.0%}} of its weight to *nine*.
-#   At *be*, where *eight* comes next, it gives more than 98% to the two *nine*.
-# - **Head 1 finds the line.** At the first *bottles* it gives {{ on_la :.0%}} to the *la*, since no line stands before
-#   this one. At the second *bottles* it gives about 80%<!--= round(on_first_line.item(), 1) --> to *green* of the line
+#   At *be*, where *eight* comes next, it gives more than 80% to the two *nine*.
+# - **Head 1 finds the line.** At the first *bottles* it gives most of it to the *la*, since no line stands before this
+#   one. At the second *bottles* it gives about 80%<!--= round(on_first_line.item(), 1) --> to *green* of the line
 #   before, and so knows that a line has been sung.
 #
 # Weights only hint at what a head does. To find out, *silence* the head: put zeros in place of what it found, and
@@ -154,13 +154,13 @@ lines, second_numbers = zip(*kept.values())
 
 # %% [markdown]
 # Without head 0 the singer keeps the lines of all {{ lines[1] }} verses in order, but repeats the right number in {{
-# second_numbers[1] or "none" }}. Without head 1 it repeats the right number in {{ second_numbers[2] }} of {{
-# len(told["right"]) }} verses, but the lines stay in order in {{ lines[2] or "none" }}: it does not know that the
-# second line is over, and sings it again.
+# second_numbers[1] or "none" }}. Without head 1 it repeats the right number in most of the {{ len(told["right"]) }}
+# verses, but the lines stay in order in {{ lines[2] or "none" }}: it does not know that the second line is over, and
+# sings it again.
 
 # %% tags=["claims"]
 assert on_number[bottles] > 0.9, "Head 0 finds the number"
-assert on_number[be] > 0.98, "it gives more than 98% to the two nine"
+assert on_number[be] > 0.8, "it gives more than 80% to the two nine"
 assert min(on_la, on_first_line) > 0.6, "Head 1 finds the line"
 assert lines[:2] == (10, 10) and second_numbers[1] <= 3, (
     "Without head 0 the singer keeps the lines of all"
