@@ -442,7 +442,7 @@ class Asker:
         for name, x in content.items():
             if x.dim() == 2 and not x.is_floating_point() and name not in _DECODED:
                 real = ~_ends_in(x, 0)
-                if not real.all() and bool(real.any(1).all()):
+                if int((~real).sum(1).max()) > 1 and bool(real.any(1).all()):  # one 0 may be there by chance
                     yield Padding(name, self.given, real, how="words")
         if not known:
             yield from self._not_passed()

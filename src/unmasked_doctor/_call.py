@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from unmasked_doctor._form import Form, Leaf, mapped, tabled
+from unmasked_doctor._subject import brief, place
 from unmasked_doctor._tensors import floats
 
 __all__ = [
@@ -195,9 +196,8 @@ def runs_as_given(target: Callable[..., Any], form: Form, default: torch.device 
     try:
         _runner(target, default)(*as_given(form))
     except Exception as error:  # whatever a stranger's module may raise
-        text = f"{type(error).__name__}: {(str(error).strip() or 'no text').splitlines()[0][:160]}"
-        told = f"call has {shapes_of(form)}, and the target refuses them: {text}; pass what it runs on"
-        raise ValueError(told) from error
+        told = f"call has {shapes_of(form)}, and the target refuses them: {brief(error)}{place(error)}"
+        raise ValueError(f"{told}; pass what it runs on") from error
 
 
 def understood(

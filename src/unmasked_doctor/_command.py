@@ -65,6 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         The exit code.
     """
     options = _parser().parse_args(arguments)
+    options.guessed = ""
     try:
         # What the file prints is not the report.
         with contextlib.redirect_stdout(sys.stderr), _imports_restored():
@@ -72,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (Exception, SystemExit) as error:  # whatever a stranger's file may do
         expected = isinstance(error, ImportError | OSError | SyntaxError | TypeError | ValueError)
         named = "" if expected else f"{type(error).__name__}: "
-        print(f"unmasked: {named}{error}", file=sys.stderr)
+        print(f"unmasked: {named}{error}{options.guessed}", file=sys.stderr)
         return 2
     if options.json:
         print(json.dumps(report.to_dict(), indent=2))
@@ -81,15 +82,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(report.text(color=color, width=_width(), shell=True))
         if options.show:
             print(_programs(report, options))
-    return _code(report, options)
+    code = _code(report, options)
+    for reason in _reasons(report, options) if code == 1 else ():
+        print(f"unmasked: exit code 1: {reason}", file=sys.stderr)
+    return code
+
+
+def _reasons(report: Report | ModelReport, options: argparse.Namespace) -> Iterator[str]:
+    """Say what an exit code of 1 stands for, where the report does not show it by itself."""
+    left = [each for each in report.named if not each.accepted(options.but)]
+    if not left:
+        yield f"what is known is {report.verdict!r}, and --at-least asks for {options.at_least!r}"
+    elif options.but:
+        names = dict.fromkeys(each.cause or each.step or each.check for each in left)
+        yield f"--but {' '.join(options.but)} does not accept {', '.join(names)}"
 
 
 def _examined(options: argparse.Namespace) -> Report | ModelReport:
     known(options.but)
     if options.json:
         _refuse_unused(options, ("show",), "the JSON has each program under show")
+    thing = _load(options.target)
+    torch.manual_seed(0)  # what is drawn for it and for its call is the same at each run
     if options.model:
-        model = _made(_load(options.target), options)
+        model = _made(thing, options)
         _refuse_unused(options, _OF_A_LAYER, "a whole model is examined with --model, which does not use it")
         return diagnose_model(
             model,
@@ -100,7 +116,7 @@ def _examined(options: argparse.Namespace) -> Report | ModelReport:
         )
     if options.call is not None:
         _refuse_unused(options, ("inputs", "key_dim"), "--call tells it")
-    target = _made(_load(options.target), options)
+    target = _made(thing, options)
     call, sizes = (None, _found(target, options)) if options.call is None else (_call(options, target), {})
     return diagnose(
         target,
@@ -201,7 +217,7 @@ def _found(target: Any, options: argparse.Namespace) -> dict[str, Any]:
     told = {"embed_dim": options.embed_dim, "inputs": options.inputs, "key_dim": options.key_dim}
     if options.embed_dim is not None and options.inputs is not None:
         return told
-    names = [name for name, each in _parameters(_forward(target)).items() if each.default is each.empty]
+    names = [name for name, each in parameters_of(target).items() if each.default is each.empty]
     kinds = [options.inputs] if options.inputs else _kinds(names)
     held = [t.size(-1) for t in target.parameters() if t.dim() > 1] if isinstance(target, nn.Module) else []
     widths = [options.embed_dim] if options.embed_dim else list(dict.fromkeys([*held, 12]))
@@ -218,11 +234,6 @@ def _found(target: Any, options: argparse.Namespace) -> dict[str, Any]:
         f"{options.target} takes {needed}, and it runs on no tensor of the sizes that its weights have; write the "
         "call that you make, --call 'torch.randn(2, 5, 12)', or say the features of its input, --embed-dim"
     )
-
-
-def _forward(target: Any) -> Callable[..., Any]:
-    forward: Callable[..., Any] = target.forward if isinstance(target, nn.Module) else target
-    return forward
 
 
 def _kinds(names: Sequence[str]) -> list[str]:
@@ -342,7 +353,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     add("--strict", action="store_true", help="what may surprise counts as a finding")
     add("--at-least", choices=("followed", "equal"), help="exit with 1 where less is known; see below")
-    add("--show", action="store_true", help="print for each broken promise the program that shows it")
+    add("--show", action="store_true", help="print for each promise that two calls break the program that makes them")
     add("--json", action="store_true", help="the report as JSON")
     add("--color", action="store_true", help="color also where the output is no terminal")
     return parser
@@ -464,9 +475,15 @@ def _made(thing: Any, options: argparse.Namespace) -> Any:
         if not (is_class or inspect.isroutine(thing)):
             raise ValueError(f"--with is for a class or a function, and {options.target} is a {type(thing).__name__}")
         args, named = _arguments(options.arguments)
+        known = parameters_of(thing)
+        for name in named:
+            if name not in known and not takes_any_name(thing):
+                raise ValueError(
+                    f"--with passes {name}=, and {options.target} takes {', '.join(known)}{_meant(name, known)}"
+                )
         options.made += f"({options.arguments})"
         return thing(*args, **named)
-    if inspect.isfunction(thing) and not _parameters(thing):
+    if inspect.isfunction(thing) and not parameters_of(thing):
         options.made += "()"
         return thing()
     if not callable(thing):
@@ -477,7 +494,7 @@ def _made(thing: Any, options: argparse.Namespace) -> Any:
 def _of_class(thing: Callable[..., Any], options: argparse.Namespace) -> Any:
     """Make an object of a class with the sizes that are known, by their usual names."""
     args: dict[str, Any] = {}
-    for name, parameter in _parameters(thing).items():
+    for name, parameter in parameters_of(thing).items():
         needed = parameter.default is parameter.empty
         size = _size(name, options, tried=needed)
         role = next((role for role, names in _SIZES.items() if name.lower() in names), "")
@@ -495,18 +512,16 @@ def _of_class(thing: Callable[..., Any], options: argparse.Namespace) -> Any:
             )
     sizes = ", ".join(f"{name}={value!r}" for name, value in args.items())
     options.made += f"({sizes})"
+    if options.call is not None and any(_size(name, options) != value for name, value in args.items()):
+        options.guessed = f"; it was made with sizes to try, {options.made}: say how it is made by --with"
     try:
         return thing(**args)
     except Exception as error:
+        options.guessed = ""
         raise ValueError(
             f"{options.target} was made with sizes to try, {thing.__name__}({sizes}), which raised "
             f"{type(error).__name__}: {error}; say how it is made: --with {_example(thing, options)!r}"
         ) from error
-
-
-def _parameters(thing: Callable[..., Any]) -> dict[str, inspect.Parameter]:
-    star = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    return {name: p for name, p in inspect.signature(thing).parameters.items() if p.kind not in star}
 
 
 def _is_told(default: Any, name: str, role: str) -> bool:
@@ -528,7 +543,10 @@ def _size(name: str, options: argparse.Namespace, *, tried: bool = False) -> int
 
 
 def _arguments(text: str) -> tuple[list[Any], dict[str, Any]]:
-    remedy = f"--with is {text!r}; write plain values as they stand in a call: 12, num_heads=3"
+    remedy = (
+        f"--with is {text!r}; write plain values as they stand in a call, 12, num_heads=3, or, for others, a function "
+        "of the file that makes it, and name that"
+    )
     try:
         call = _parsed_call(text)
         args = [ast.literal_eval(arg) for arg in call.args]
@@ -539,6 +557,6 @@ def _arguments(text: str) -> tuple[list[Any], dict[str, Any]]:
 
 def _example(thing: Callable[..., Any], options: argparse.Namespace) -> str:
     """A call with the sizes that are known, and a place for each of the others."""
-    needed = [name for name, p in _parameters(thing).items() if p.default is p.empty]
+    needed = [name for name, p in parameters_of(thing).items() if p.default is p.empty]
     sizes = {name: _size(name, options) for name in needed}
     return ", ".join(f"{name}={'...' if size is None else size}" for name, size in sizes.items())

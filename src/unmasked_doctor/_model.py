@@ -26,7 +26,7 @@ from unmasked_doctor._padded import AskedForPadding
 from unmasked_doctor._pair_of import pair_of
 from unmasked_doctor._pieces import fed_in_pieces
 from unmasked_doctor._report import Finding, Layer, ModelReport, Open
-from unmasked_doctor._subject import brief
+from unmasked_doctor._subject import brief, place
 from unmasked_doctor._target import with_article
 from unmasked_doctor._unlike import FACTS, TURNED_ALIKE, Seen, may_be_a_mistake, odd_ones, step_of, tiled
 from unmasked_doctor._words import HIDES
@@ -102,7 +102,8 @@ def diagnose_model(
         try:
             run = hear_model(model, args, kwargs, default, apart.axis)
         except Exception as error:  # whatever a model may raise
-            raise ValueError(f"{type(model).__name__} does not run with these inputs: {brief(error)}") from error
+            refusal = f"{brief(error)}{place(error)}"
+            raise ValueError(f"{type(model).__name__} does not run with these inputs: {refusal}") from error
         return _Examination(model, args, kwargs, run, default, apart, causal=causal, strict=strict).report()
 
 

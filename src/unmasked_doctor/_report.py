@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 import textwrap
 from collections import Counter
@@ -48,8 +49,10 @@ def known(but: Iterable[str]) -> None:
     """Refuse what names neither a mistake of the museum nor a step."""
     for name in but:
         if name not in museum.ENTRIES and name not in STEPS:
+            near = difflib.get_close_matches(name, [*STEPS, *museum.ENTRIES], n=1)
+            meant = f"did you mean {near[0]!r}? Choose" if near else "choose"
             raise ValueError(
-                f"but names {name!r}, which is no mistake of unmasked_doctor.museum.ENTRIES, and no step: choose of "
+                f"but names {name!r}, which is no mistake of unmasked_doctor.museum.ENTRIES, and no step: {meant} of "
                 f"{', '.join(STEPS)}"
             )
 

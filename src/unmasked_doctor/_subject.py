@@ -314,10 +314,10 @@ def _why_not(subject: Subject, error: Exception) -> Iterator[Outcome]:
             f"inputs is {subject.inputs!r}, and the target refuses what that gives: {brief(error)}; choose "
             f"{', '.join(INPUTS[:-1])} or {INPUTS[-1]}, or wrap it in a function of these"
         ) from error
-    yield explained(_why_it_fails(subject, error), "it runs", subject.sized(f"{brief(error)}{_place(error)}"))
+    yield explained(_why_it_fails(subject, error), "it runs", subject.sized(f"{brief(error)}{place(error)}"))
 
 
-def _place(error: Exception) -> str:
+def place(error: Exception) -> str:
     """The last line of the target's own that ran, beside those of libraries and of the doctor."""
     library, frames = str(Path(__file__).parents[1]), traceback.extract_tb(error.__traceback__)
     own = [each for each in frames if "site-packages" not in each.filename and not each.filename.startswith(library)]

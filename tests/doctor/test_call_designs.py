@@ -607,3 +607,16 @@ def test_what_padded_rows_of_a_model_see_means_nothing() -> None:
     torch.manual_seed(7)
     report = diagnose_model(Left(), (drawn(2, TOKENS, WIDTH), (~PADDED).flip(1).long()), causal=True)
     assert report.ok, report
+
+
+def test_an_item_that_is_all_padding_is_asked_where_a_mask_says_no_more() -> None:
+    class Keys(Heads):
+        def forward(self, x: Tensor, pad: Tensor) -> Tensor:
+            bias = torch.zeros(()).masked_fill(pad, -1e9 if self.slip else -math.inf)
+            return self.merge(*self.split(x), bias[:, None, None])
+
+    torch.manual_seed(7)
+    report = diagnose(Keys(), (drawn(2, TOKENS, WIDTH), PADDED), causal=False)
+    assert [each.cause for each in report.cautions] == ["fully-masked-row"]
+    report = diagnose(Keys(slip=True), (drawn(2, TOKENS, WIDTH), PADDED), causal=False)
+    assert "no NaN where a query may see nothing" in report.passed

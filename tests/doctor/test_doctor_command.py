@@ -110,7 +110,15 @@ def test_it_examines_what_a_file_or_a_package_has_or_makes(
         ("{}:Long", ["--tokens", "8"], "--with 'd_model=12, n_heads=3, block_size=8, secret=...'"),
         ("{}:mine", ["--with", "12"], "--with is for a class or a function, and "),
         ("{}:config", [], "mine.py:config is a Config; name a class, a module or a function"),
-        ("{}:of", ["--with", "a=b"], "--with is 'a=b'; write plain values as they stand in a call: 12, num_heads=3"),
+        (
+            "{}:of",
+            ["--with", "a=b"],
+            "--with is 'a=b'; write plain values as they stand in a call, 12, num_heads=3, or",
+        ),
+        ("{}:Long", ["--with", "d_modle=12"], "--with passes d_modle=, and"),
+        ("{}:Long", ["--with", "d_modle=12"], "takes d_model, n_heads, block_size, secret; did you mean 'd_model'?"),
+        ("{}:mine", ["--but", "layot"], "but names 'layot', which is no mistake of unmasked_doctor.museum.ENTRIES"),
+        ("{}:mine", ["--but", "layot"], "did you mean 'layout'? Choose of scale, softmax,"),
         ("{}:of", ["--with", "12).x(3"], "--with is '12).x(3'; write plain values"),
         ("{}:mine", ["--weights", "foo"], "--weights has 'foo'; write a role and a name: query=a.weight"),
     ],
@@ -386,6 +394,34 @@ def test_it_prints_programs_that_show_what_is_broken(
         )
         assert ran.returncode == 0, ran.stderr
         assert float(ran.stdout) > 1e-3
+
+
+def test_an_exit_code_of_one_says_what_for(source: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    wrong = ["doctor", f"{source}:of", *SIZES, "--with", "'wrong'"]
+    assert main([*wrong, "--but", "mask"]) == 1
+    assert "exit code 1: --but mask does not accept missing-scale" in capsys.readouterr().err
+    assert main([*wrong, "--but", "scale"]) == 0
+    assert main(["doctor", f"{source}:Odd", *SIZES[:2], "--at-least", "followed"]) == 1
+    assert "exit code 1: what is known is 'open', and --at-least asks for 'followed'" in capsys.readouterr().err
+
+
+def test_sizes_that_were_tried_and_lines_that_raise_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = "import torch\n\nclass Mine(torch.nn.Module):\n    def __init__(self, dim):\n        super().__init__()\n"
+    lines += "        self.q = torch.nn.Linear(dim, dim)\n\n    def forward(self, x):\n        return self.q(x)\n"
+    (tmp_path / "mine.py").write_text(lines)
+    assert main(["doctor", f"{tmp_path / 'mine.py'}:Mine", "--call", "torch.randn(2, 5, 64)"]) == 2
+    said = capsys.readouterr().err
+    assert "at line 9 of mine.py; pass what it runs on; it was made with sizes to try, Mine(dim=12): say how" in said
+
+
+def test_a_run_is_like_the_one_before(source: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    told = []
+    for _ in range(2):
+        main(["doctor", f"{source}:make", "--call", "torch.randn(2, 5, 12)", "--causal", "--json"])
+        told.append(json.loads(capsys.readouterr().out))
+    assert told[0] == told[1]
 
 
 def test_remedies_are_options_of_the_command(source: Path, capsys: pytest.CaptureFixture[str]) -> None:

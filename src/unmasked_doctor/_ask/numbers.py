@@ -130,10 +130,12 @@ def _blind(subject: Subject) -> Iterator[Outcome]:
     q, k, v = (subject.noise(subject.items, subject.tokens, place, place) for place in range(3))
     allowed = torch.ones(subject.tokens, subject.tokens, dtype=torch.bool)
     try:
-        evidence = probes.is_blinded(subject.target, q, k, v, allowed)
+        whole = subject.target.mask_axes == 1
+        evidence = probes.is_blinded(subject.target, q, k, v, allowed, whole_item=whole)
         if evidence is not None and not subject.rough:  # the lowest number of float64 overflows in what is float32
             single = subject.admit(torch.float32).with_axes(subject.target.mask_axes)
-            evidence = evidence if probes.is_blinded(single, q, k, v, allowed) else None
+            narrow = q.float(), k.float(), v.float()
+            evidence = evidence if probes.is_blinded(single, *narrow, allowed, whole_item=whole) else None
     except Exception as error:  # whatever it raises where nothing may be seen
         yield Open("rows that may see nothing", f"the target raised {brief(error)}")
         return
