@@ -64,7 +64,7 @@ for number in ["nine", "seven", "four"]:
 # So let a word take in the words before it. If it simply averages them, all count alike: in the first line that was
 # printed, *nine* is one word of fifteen by the time of *be*, and drowns among *should* and *will*. **Attention is an
 # average that chooses**: each word decides how much it takes from every word that it sees. (The singer sees only what
-# it has sung so far; in the figures of this page, a word also sees the words after it.)
+# it has sung so far; in the figures with *mouse*, a word also sees the words after it.)
 #
 # Nearly all large language models are built on that.
 #
@@ -454,6 +454,7 @@ assert way[2:] == ["nine", "eight"], (
 #     Which word pulls *mouse* the other way? What should it have in common with *mouse*?
 
 # %% tags=["solution"]
+from unmasked import self_attention  # the three lines above
 from unmasked_lessons.exercises import check
 
 screen = [0.0, 1.0]  # animal, machine
@@ -519,12 +520,8 @@ def attend(rows):
     ]
 
 
-print(
-    [
-        round(weight, 3)
-        for weight in weights_of(three[1].tolist(), three.tolist())
-    ]
-)
+words = [[-1.0, -1.0], [1.0, 1.0], [1.0, 0.0]]  # my, mouse, cat
+print([round(weight, 3) for weight in weights_of(words[1], words)])
 feedback = check("by-hand", attend)
 assert feedback
 feedback

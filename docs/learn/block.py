@@ -30,9 +30,9 @@ drawing.block(moves, ["the", "dog", "bit", "it"])
 
 # %% [markdown]
 # Most large language models are stacks of such blocks, and a model that is built in this way is called a *transformer*.
-# Llama 3<!--~ its name -->, in its size of 8 billion<!--~ Grattafiori et al. (2024), table 3 --> parameters, has
-# 32<!--~ the same table --> blocks, or *layers*, each with 32<!--~ the same table --> heads. If you know one block, you
-# know them all.
+# Llama 3<!--~ its name -->, in its size of 8 billion<!--~ Grattafiori et al. (2024), table 3 --> *parameters*, as
+# learned numbers are called, has 32<!--~ the same table --> blocks, or *layers*, each with 32<!--~ the same table -->
+# heads. If you know one block, you know them all.
 #
 # <div class="overview" data-here="block"></div>
 
@@ -126,7 +126,7 @@ mlp = nn.Sequential(
 # A riddle of boxes shows what that is worth. The question "B?" asks for the number in box B, and "9<!--=
 # teaching.riddles.NUMBERS - 1 --> − B?" for nine<!--= teaching.riddles.NUMBERS - 1 --> minus that number. Attention can
 # fetch the number, but what to do with it depends on the question. So a model of one block was trained on both
-# questions, with its MLP and without:
+# questions, with its MLP and without.
 
 # %% tags=["check"]
 both = {"kinds": 2, "steps": 200, "batch": 128}
@@ -249,7 +249,7 @@ assert block(
 
 # %% tags=["hide-input", "any-version"]
 #| caption: What the singer sings after *la la la nine green*, whole and without a part, and how many verses it sings
-#|   without a mistake.
+#|   without a mistake: all of them, each begun after several numbers of *la*.
 #| script: ../../src/unmasked_lessons/figures/parts.js
 #| data: {"right": songs[0]["words"], "songs": songs}
 singer = teaching.Singer.trained(1).rounded()  # as a browser gets it

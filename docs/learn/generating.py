@@ -389,9 +389,9 @@ assert least > 0.8, "Each word that it sang had a chance of over 80%"
 # %% [markdown]
 # ## Take the singer apart
 #
-# You know all parts of the trained singer now, and it runs in your browser. Watch *be*: silence head 0, or take
-# attention away, and *be* becomes *six*. Then sing a verse, silence head 1 and watch *bottles*: the line does not end.
-# Type a beginning of your own, turn the temperature, or hide the mask.
+# You know all parts of the trained singer now, and it runs in your browser. Watch *be* in this text:
+# silence head 0, or take attention away, and *be* becomes *six*. Then sing a verse, silence head 1 and watch *bottles*:
+# the line comes again and again. Type a beginning of your own, turn the temperature, or hide the mask.
 
 # %% tags=["hide-input"]
 #| caption: The word *be* on its way through the trained singer.
@@ -415,7 +415,7 @@ assert words_of(torch.stack(likeliest)[None]) == "six six", (
     "silence head 0, or take attention away, and be becomes six"
 )
 assert again == ["nine", "green", "bottles"] * 4 + again[12:], (
-    "silence head 1 and watch bottles: the line does not end"
+    "the line comes again and again"
 )
 
 # %% [markdown]

@@ -195,7 +195,7 @@ def attend_in_slices(query, key, value, num_heads):
 #
 # Why not stop there? What attention found is going to be added to the word's own vector, number by number. Laid side by
 # side, head 0 could only ever change the first half of a word, and head 1 the second. One more matrix, the *output
-# projection* `W_O`, turns what both found into one vector: each head gets rows of its own in it, with which it may
+# projection* `W_o`, turns what both found into one vector: each head gets rows of its own in it, with which it may
 # change any number of the word, and the two results are added up.
 
 # %% tags=["hide-input"]

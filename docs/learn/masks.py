@@ -116,7 +116,7 @@ text, be = "la la la " + verse(9), 17
 shown = torch.tensor(
     [3, 6, 15, 16, 17, 18, 19, 20]
 )  # what gets most, and some
-trained = [Singer.trained(1), Singer.trained(1, "mask")]
+trained = [Singer.trained(1).rounded(), Singer.trained(1, "mask")]
 singers = dict(zip(["with the mask", "without"], trained))
 looks = [each.weights(each.numbers_of(text))[0, 0, be] for each in trained]
 picked = torch.stack(looks)[:, shown]
@@ -273,7 +273,7 @@ assert (by_module[:3] > 0).equal(~visible[:3]), (
 # %% [markdown]
 # ## The word *bottles* sees what came before
 #
-# This is the trained singer again. No word comes after *be*, so here it follows the first *bottles*. The word that it
+# This is the trained singer again. No word comes after *be*, so here you follow the first *bottles*. The word that it
 # has to guess, *nine*, stands right beside it. The mask hides it: its score is minus infinity, and its weight zero. So
 # *bottles* looks back: over 95% of its weight goes to the *nine* at the beginning. Choose a later word, and it sees
 # more.
@@ -318,8 +318,8 @@ assert of_bottles[0] > 0.95 and strip.words[0] == "nine", (
 # [Do the exercises](../install.md#do-the-exercises) with `print(check("window-mask", answer))`.
 #
 # **A window** (`window-mask`). Some models let each word see only itself and a few words before it. Write
-# `window(tokens, width)`, which returns the boolean mask: each query may see `width` keys, itself included, and none
-# that comes later.
+# `window(tokens, width)`, which returns the boolean mask for so many *tokens*, words or padding: each query may see
+# `width` keys, itself included, and none that comes later.
 #
 # ??? question "Hint"
 #

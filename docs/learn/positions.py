@@ -241,8 +241,8 @@ def turn(arrow, place, rate):  # rate: how far it turns at each place
 # angle, and the angle between them stays. Then move the query away from the key:
 
 # %% tags=["hide-input"]
-#| alt: Two clocks with a hand for a query and a hand for a key. On the second clock both hands are turned farther, and
-#|   the angle between them is the same.
+#| alt: The first clock twice, with a hand for the query and a hand for the key. After five *la* both hands are turned
+#|   farther, and the angle between them is the same.
 #| caption: A query of *bottles* and a key of *nine*, two places apart. Later in the text both hands have turned on,
 #|   and the angle between them is the same: on the first clock {{ angles[0] :.0f}}°.
 #| script: ../../src/unmasked_lessons/figures/turning.js
@@ -297,9 +297,7 @@ assert abs(angles[0] - angles[1]) < 0.01 and abs(dots[0] - dots[1]) < 1e-4, (
 )
 assert (
     abs(angles[0] - angles[1]) < 0.01 and 0 < rates[0] * 5 < 2 * torch.pi
-), (
-    "On the second clock both hands are turned farther, and the angle between them is the same"
-)
+), "both hands are turned farther, and the angle between them is the same"
 assert abs(dots[0] - dots[1]) < 1e-4 and abs(dots[0] - far) > 0.01, (
     "So a score depends on how far apart the query and the key are, and not on where in the text they stand"
 )

@@ -113,7 +113,7 @@ def test_it_examines_what_a_file_or_a_package_has_or_makes(
         (
             "{}:of",
             ["--with", "a=b"],
-            "--with is 'a=b'; write plain values as they stand in a call, 12, num_heads=3, or",
+            "--with is 'a=b'; write plain values as they stand in a call, 12, num_heads=3,",
         ),
         ("{}:Long", ["--with", "d_modle=12"], "--with passes d_modle=, and"),
         ("{}:Long", ["--with", "d_modle=12"], "takes d_model, n_heads, block_size, secret; did you mean 'd_model'?"),

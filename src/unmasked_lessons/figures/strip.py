@@ -94,8 +94,9 @@ class Strip:
                 hook.remove()
         vectors.insert(0, singer.word(numbers)[0, self.follow])
         names = ["the word", "its place"]
-        for block in range(1, len(singer.qkv) + 1):
-            names += [f"attention {block}", f"MLP {block}"]
+        blocks = len(singer.qkv)
+        for block in range(1, blocks + 1):
+            names += [f"{part} {block}" if blocks > 1 else part for part in ("attention", "MLP")]
         found = []
         for name, vector in zip(names, vectors, strict=True):
             chances = singer.read(singer.norm[-1](vector)).softmax(dim=-1)
