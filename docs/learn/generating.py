@@ -415,7 +415,7 @@ assert words_of(torch.stack(likeliest)[None]) == "six six", (
     "silence head 0, or take attention away, and be becomes six"
 )
 assert again == ["nine", "green", "bottles"] * 4 + again[12:], (
-    "the line comes again and again"
+    "silence head 1 and watch bottles: the line comes again and again"
 )
 
 # %% [markdown]
