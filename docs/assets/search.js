@@ -112,8 +112,8 @@ function meant(query, { on, same }) {
 
 // A row of a table is a piece of a text, and so is a line of code.
 function cut(html) {
-  return html.split(/<\/?(?:p|ul|ol|li)>|\uE001|(?=<pre>)|(?<=<\/pre>)/).flatMap((piece) => {
-    const text = plain(piece).replace(/\uE000/g, " · ")
+  return html.split(/<\/?(?:p|ul|ol|li)>|\uE011|(?=<pre>)|(?<=<\/pre>)/).flatMap((piece) => {
+    const text = plain(piece).replace(/\uE010/g, " · ")
     if (/^<pre>/.test(piece)) return text.split("\n").map((line) => [line.trim(), "code"])
     return [[text.replace(/\s+/g, " ").replace(/ · $|^ · /g, "").trim(), "text"]]
   })

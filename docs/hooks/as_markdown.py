@@ -328,9 +328,9 @@ def on_post_page(output: str, *, page: Page, config: MkDocsConfig) -> str:
 def _once(output: str) -> str:
     """Take out the contents that the theme's drawer repeats, with the lists in them.
 
-    >>> own = '<input class="md-nav__toggle md-toggle" type="checkbox" id="__toc"><label for="__toc">a</label><a>a</a>'
+    >>> own = '<input class="md-nav__toggle md-toggle" type="checkbox" id="__toc"><label for="__toc">a</label><a href="">a</a>'
     >>> _once(f'{own}<nav class="md-nav md-nav--secondary"><li>b<nav>c</nav></li></nav></li>')
-    '<a>a</a></li>'
+    '<a href="">a</a></li>'
     """
     found = _TWICE.search(output)
     if found is None:

@@ -254,7 +254,7 @@ for word in range(64):
     counts = 2 * 8 * keys.length
     sizes_kept[word + 1] = window.numel(), state.numel(), counts
 
-# %% tags=["hide-input"]
+# %% tags=["hide-input", "any-version"]
 #| caption: How many numbers the small hybrid keeps, part by part. The two parts of its first layer do not grow.
 plot.table(
     ["Words", "Window", "State", "Keys and values"],

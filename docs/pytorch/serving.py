@@ -501,8 +501,8 @@ a_pass = {
 }
 most, middle, least = a_pass.values()
 
-# %% tags=["hide-input"]
-#| caption: How many words of a text one pass of the large model writes, of four at most, by what the draft reads.
+# %% tags=["hide-input", "any-version"]
+#| caption: How many words of a text one pass of the large model writes, out of four, by what the draft reads.
 plot.table(
     ["The draft reads", "Words a pass"],
     [[name, f"{count:.1f}"] for name, count in a_pass.items()],

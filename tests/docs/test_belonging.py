@@ -304,7 +304,7 @@ STRANGERS = [NAME, f"{NAME}[plot] pytest", f"torch '{NAME}>=0.1'", f'-U "{NAME}[
 
 @pytest.mark.parametrize("what", STRANGERS)
 def test_a_page_that_installs_a_strangers_package_ends_the_build(what: str):
-    page = SimpleNamespace(file=SimpleNamespace(src_uri="doctor.py"), title="", meta={})
+    page = SimpleNamespace(file=SimpleNamespace(src_uri="doctor.py"), title="", meta={}, is_homepage=False)
     html = f"<p>Text</p><pre><code>pip<span> </span>install {what}\npytest</code></pre>"
     with pytest.raises(PluginError, match=r"^doctor\.py says `pip install .*another's package: write \./"):
         belonging.on_page_content(html, page=page, config=at_home())

@@ -22,12 +22,3 @@ def test_a_line_leads_from_each_word_to_those_that_learn_from_it():
     assert len(axes.patches) == 2 * len(WORDS)  # a norm before each part, for each word
     assert len([line for line in axes.lines if line.get_marker() == "+"]) == 2 * len(WORDS)
     assert {to_hex(patch.get_facecolor()) for patch in axes.patches} == {VIOLET}
-
-
-def test_costs_are_in_millions_and_cross_at_the_line():
-    (axes,) = block.costs([0, 10, 20], [1e6, 2e6, 3e6], [2e6, 2e6, 2e6], crossing=10).axes
-    attention, mlp, crossing = axes.lines
-    assert attention.get_xydata().tolist() == [[0, 1], [10, 2], [20, 3]]
-    assert list(mlp.get_ydata()) == [2, 2, 2]
-    assert set(crossing.get_xdata()) == {10}
-    assert [text.get_text() for text in axes.texts] == ["attention", "MLP"]
