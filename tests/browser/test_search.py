@@ -134,7 +134,8 @@ def test_the_word_that_is_being_typed_is_completed(opened: Open):
 def test_no_page_without_a_rare_name_stands_above_the_one_that_has_it(tab: Page, address: str, site: Path):
     on: dict[str, set[str]] = {}
     for entry in json.loads((site / "search/search_index.json").read_text(encoding="utf-8"))["docs"]:
-        said = entry["title"] + entry["text"] + " ".join(entry.get("errors", [])) + entry["location"]
+        more = [*entry.get("errors", []), *entry.get("tags", [])]  # a tag has what people ask for
+        said = entry["title"] + entry["text"] + " ".join(more) + entry["location"]
         for name in re.findall(r"\b[a-z]+_[a-z_]+[a-z]\b", said.lower()):
             on.setdefault(name, set()).add(entry["location"].partition("#")[0])
     rare = sorted(name for name, pages in on.items() if len(pages) == 1)
