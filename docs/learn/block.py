@@ -249,7 +249,7 @@ assert block(
 
 # %% tags=["hide-input", "any-version"]
 #| caption: What the singer sings after *la la la nine green*, whole and without a part, and how many verses it sings
-#|   without a mistake: all of them, each begun after several numbers of *la*.
+#|   without a mistake. Each is begun after several numbers of *la*.
 #| script: ../../src/unmasked_lessons/figures/parts.js
 #| data: {"right": songs[0]["words"], "songs": songs}
 singer = teaching.Singer.trained(1).rounded()  # as a browser gets it

@@ -241,8 +241,8 @@ def turn(arrow, place, rate):  # rate: how far it turns at each place
 # angle, and the angle between them stays. Then move the query away from the key:
 
 # %% tags=["hide-input"]
-#| alt: The first clock twice, with a hand for the query and a hand for the key. After five *la* both hands are turned
-#|   farther, and the angle between them is the same.
+#| alt: A clock with a hand for the query and a hand for the key. After five *la* both hands are turned farther, and the
+#|   angle between them is the same.
 #| caption: A query of *bottles* and a key of *nine*, two places apart. Later in the text both hands have turned on,
 #|   and the angle between them is the same: on the first clock {{ angles[0] :.0f}}°.
 #| script: ../../src/unmasked_lessons/figures/turning.js

@@ -423,10 +423,9 @@ def attends_to_what_is_hidden(f: Masked, query: Tensor, key: Tensor, value: Tens
 def is_blinded(
     f: Masked, query: Tensor, key: Tensor, value: Tensor, allowed: Tensor, *, whole_item: bool = False
 ) -> Evidence | None:
-    """Give one query nothing to see: its output, and every gradient, must not be NaN.
+    """Give one query, or the whole first item, nothing to see: its output, and every gradient, must not be NaN.
 
-    Arguments as for `attends_to_what_is_hidden`; allowed is all True, (..., queries, keys). With whole_item it is all
-    queries of the first item that see nothing, as where a mask only says which keys are padding.
+    Arguments as for `attends_to_what_is_hidden`; allowed is all True, (..., queries, keys).
 
     Examples:
         >>> def f(q, k, v, allowed):
@@ -436,12 +435,10 @@ def is_blinded(
         1 item of 2 tokens: the query that may see no key gets NaN
     """
     allowed = allowed.expand(len(query), *allowed.shape[-2:]).clone() if whole_item else allowed.clone()
-    blind, others = (allowed[0], slice(1, None)) if whole_item else (allowed[..., 0, :], (slice(None), slice(1, None)))
-    blind.fill_(False)
-    value = value.detach().clone().requires_grad_()
-    key = key.detach().clone().requires_grad_()
+    allowed[0 if whole_item else (..., 0, slice(None))] = False
+    key, value = (x.detach().clone().requires_grad_() for x in (key, value))
     output = f(query, key, value, allowed)
-    if output[others].isnan().any():
+    if (output[1:] if whole_item else output[:, 1:]).isnan().any():
         return _evidence(query, float("inf"), "a query that may see no key makes the output of others NaN")
     if output.isnan().any():
         return _evidence(query, float("inf"), "the query that may see no key gets NaN")

@@ -336,7 +336,10 @@ def test_the_test_helper_fails_with_the_report_and_lets_known_mistakes_be() -> N
     assert assert_attention(target, but=["scale"], **options).differences
     with pytest.raises(AssertionError, match="~ missing-scale"):
         assert_attention(target, but=["softmax", "norm-after-rope"], **options)
-    with pytest.raises(ValueError, match=r"but names 'scales', which is no mistake .* and no step: choose of scale, "):
+    with pytest.raises(
+        ValueError,
+        match=r"but names 'scales', which is no mistake .* and no step: did you mean 'scale'. Choose of scale, ",
+    ):
         assert_attention(target, but=["scales"], **options)
 
 
