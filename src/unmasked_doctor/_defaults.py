@@ -6,7 +6,9 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
+
+from unmasked_doctor._tensors import tensors_in
 
 __all__ = ["emptied"]
 
@@ -22,9 +24,10 @@ def emptied(target: Callable[..., Any]) -> Iterator[bool]:
         Whether there are any.
 
     Examples:
+        >>> import torch
         >>> def keep(x, seen=[]):
         ...     seen.append(x)
-        >>> keep(Tensor([1.0]))
+        >>> keep(torch.ones(1))
         >>> with emptied(keep) as any_are:
         ...     any_are, keep.__defaults__
         (True, ([],))
@@ -36,7 +39,8 @@ def emptied(target: Callable[..., Any]) -> Iterator[bool]:
             *(getattr(call, "__defaults__", None) or ()),
             *(getattr(call, "__kwdefaults__", None) or {}).values(),
         )
-        held |= {id(each): each for each in defaults if isinstance(each, list | dict | set) and _holds_tensors(each)}
+        containers = [each for each in defaults if isinstance(each, list | dict | set)]
+        held |= {id(each): each for each in containers if any(True for _ in tensors_in(each))}
     kept = [(each, each.copy()) for each in held.values()]
     try:
         for each, _ in kept:
@@ -46,9 +50,3 @@ def emptied(target: Callable[..., Any]) -> Iterator[bool]:
         for each, before in kept:
             each.clear()
             each.extend(before) if isinstance(each, list) else each.update(before)
-
-
-def _holds_tensors(value: Any) -> bool:
-    if isinstance(value, dict):
-        return any(map(_holds_tensors, value.values()))
-    return isinstance(value, Tensor) or (isinstance(value, list | tuple | set) and any(map(_holds_tensors, value)))

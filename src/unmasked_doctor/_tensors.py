@@ -14,13 +14,13 @@ _LEAST = 1e-4  # of the largest output: what moves less is rounding
 
 
 def tensors_in(value: Any, *, objects: bool = False) -> Iterator[Tensor]:
-    """The tensors in what a module gave or takes: in dicts, lists, tuples, dataclasses, and in any object if asked."""
+    """The tensors in what a module gave or takes: in containers, dataclasses, and in any object if asked."""
     held: list[Any] = []
     if isinstance(value, Tensor):
         yield value
     elif isinstance(value, Mapping):
         held = list(value.values())
-    elif isinstance(value, list | tuple):
+    elif isinstance(value, list | tuple | set):
         held = list(value)
     elif hasattr(value, "__dataclass_fields__"):
         held = [getattr(value, name) for name in value.__dataclass_fields__]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import signal
 import time
 from collections import Counter
@@ -109,7 +110,8 @@ def one(kind: str) -> dict[str, Any]:
         return measured(kind)
     except (Exception, TimeoutError) as error:
         lines = str(error).strip().splitlines() or [""]
-        return {"reason": f"{type(error).__name__}: {lines[0][:160]}"}
+        text = re.sub(r" from '[^']*'", "", lines[0])  # where a module lies on this machine
+        return {"reason": f"{type(error).__name__}: {text[:160]}"}
     finally:
         if hasattr(signal, "ITIMER_PROF"):
             signal.setitimer(signal.ITIMER_PROF, 0)

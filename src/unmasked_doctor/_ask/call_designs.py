@@ -13,7 +13,6 @@ from torch import Tensor
 from unmasked._private import DispatchMode
 from unmasked_doctor._ask.leaves import is_mask
 from unmasked_doctor._ask.user_call import UserCall
-from unmasked_doctor._call import parameters_of
 from unmasked_doctor._form import Leaf
 from unmasked_doctor._listen.hear import Event, heard
 from unmasked_doctor._report import Finding, Outcome
@@ -215,11 +214,10 @@ def _scores(asked: UserCall, tensors: list[Tensor], size: int) -> list[Tensor]:
 def _grid_axes(asked: UserCall) -> Iterator[Outcome]:
     """Find an axis of the grid that tokens lie in, by what is passed, whose places alone count for nothing."""
     axis, placed = asked.of_tokens, asked.placed
-    passed = [*zip(parameters_of(asked.target), asked.form.args, strict=False), *asked.form.kwargs.items()]
     if axis is None or placed is None:
         return
     count = asked.leaves[asked.main].given.size(axis)
-    for name, grid in passed:
+    for name, grid in asked.passed.items():
         plain = type(grid) in (list, tuple) and len(grid) in (2, 3) and all(type(n) is int and n > 1 for n in grid)
         if not plain or math.prod(grid) != count:
             continue

@@ -396,28 +396,28 @@ def _kept(asked: UserCall) -> Iterator[Outcome]:
         rows = asked.rows(n)
         if n not in asked.content and rows is not None:
             turned[n] = x.roll(1, rows)
-    used = asked.fresh()[0]
+    used = asked.fresh()
     try:
         first = used(asked.given)[0]
         second = used(turned)[0]
-        again, fresh = used(asked.given)[0], asked.fresh()[0](turned)[0]
+        again, fresh = used(asked.given)[0], asked.fresh()(turned)[0]
     except Exception as error:  # a mask that it refuses
         yield Open(check, f"a target that takes the masks of its items in another order: {brief(error)}")
         return
     pairs = [(first, again), (second, fresh)]
     for form in asked.numbered.values():
         with contextlib.suppress(Exception):  # a number that it refuses
-            after, other = asked.fresh(form)
-            other(asked.given)
-            pairs.append((first, after(asked.given)[0]))
+            other = asked.fresh()
+            other(asked.given, form=form)
+            pairs.append((first, other(asked.given)[0]))
     with emptied(asked.target) as kept:
         if kept:
-            pairs.append((second, asked.fresh()[0](turned)[0]))
+            pairs.append((second, asked.fresh()(turned)[0]))
     for tensors in _other_lengths(asked):
         try:
-            pairs.append((used(tensors)[0], asked.fresh()[0](tensors)[0]))
+            pairs.append((used(tensors)[0], asked.fresh()(tensors)[0]))
         except Exception:  # built for its own length: asked fresh it would raise, too
-            used = asked.fresh()[0]
+            used = asked.fresh()
     apart = [float(gaps(x, y).max()) if x.shape == y.shape else torch.inf for x, y in pairs if x.numel()]
     if max(apart, default=0.0) > asked.share:
         text = "what a call gives depends on the calls before it: something is kept from call to call"
@@ -485,7 +485,7 @@ def _unused(asked: UserCall) -> Iterator[Outcome]:
                 break
     for name, form in asked.numbered.items():
         with contextlib.suppress(Exception):  # a number that it refuses
-            after = asked.fresh(form)[1](asked.given)
+            after = asked.fresh()(asked.given, form=form)
             if _PLACE.search(name) and all(map(torch.equal, asked.before, after)):
                 evidence = asked.evidence(f"with {name} one larger, nothing moves")
                 yield Finding("every argument counts", None, f"no output depends on {name}", evidence, step="inputs")

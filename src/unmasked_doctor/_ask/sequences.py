@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from unmasked_doctor._ask.promises import ALONE
 from unmasked_doctor._ask.user_call import UserCall
-from unmasked_doctor._call import parameters_of
 from unmasked_doctor._report import Finding, Outcome
 from unmasked_doctor._tensors import gaps
 
@@ -39,8 +37,7 @@ def sequences(asked: UserCall) -> Iterator[Outcome]:
 def _readings(asked: UserCall) -> Iterator[tuple[str, list[Tensor]]]:
     """For each plain argument that parts rows, the ways to read it: of each row, the sequence that it belongs to."""
     rows = asked.leaves[asked.main].given.size(0)
-    passed: dict[str, Any] = dict(zip(parameters_of(asked.target), asked.form.args, strict=False))
-    for name, value in (passed | dict(asked.form.kwargs)).items():
+    for name, value in asked.passed.items():
         if type(value) in (list, tuple) and len(value) > 2 and all(type(n) is int for n in value):
             if value[0] == 0 and value[-1] == rows and sorted(value) == list(value):
                 yield name, [torch.bucketize(torch.arange(rows), torch.tensor(value[1:]), right=True)]

@@ -103,10 +103,14 @@ class UserCall:
             return run
         raise ValueError(f"{type(self.target).__name__} returns no floating tensor, of which something could be asked")
 
-    def fresh(self, *forms: Form) -> list[Callable[..., list[Tensor]]]:
-        """Another copy, that was never called: to be called as the user does, and then in other forms."""
-        made = self._make()
-        return [self._of(made, form) for form in (self.form, *forms)]
+    def fresh(self) -> Callable[..., list[Tensor]]:
+        """Another copy, that was never called."""
+        return self._of(self._make())
+
+    @property
+    def passed(self) -> dict[str, Any]:
+        """Each argument of the call by its name, with a leaf in the place of each tensor."""
+        return dict(zip(parameters_of(self.target), self.form.args, strict=False)) | dict(self.form.kwargs)
 
     @cached_property
     def numbered(self) -> dict[str, Form]:
@@ -143,12 +147,11 @@ class UserCall:
         """Where PyTorch makes tensors if nobody says where, while the target runs."""
         return contextlib.nullcontext() if self.default is None else self.default
 
-    def _of(self, target: Any, form: Form | None = None) -> Callable[..., list[Tensor]]:
-        form = form or self.form
+    def _of(self, target: Any) -> Callable[..., list[Tensor]]:
         held = [*target.parameters(), *target.buffers()] if isinstance(target, nn.Module) else []
         device = next((x.device for x in held), torch.device("cpu"))
 
-        def run(tensors: list[Tensor], seed: int = 0) -> list[Tensor]:
+        def run(tensors: list[Tensor], seed: int = 0, form: Form = self.form) -> list[Tensor]:
             rest = iter(tensors)
 
             def made(_: Leaf) -> Tensor:
@@ -199,10 +202,11 @@ class UserCall:
     def chosen(self) -> str:
         """The argument that has a number for each item and is no tensor, or that names items by their number; or ""."""
         names = [leaf.name for leaf in self.leaves if numbers_items(leaf, self.count)]
-        known = parameters_of(self.target)
-        passed = [*zip(known, self.form.args, strict=False), *self.form.kwargs.items()]
-        plain = [name for name, value in passed if isinstance(value, list | tuple) and len(value) == self.count > 1
-                 and all(isinstance(each, int | float) for each in value)]  # fmt: skip
+        plain = [
+            name for name, value in self.passed.items()
+            if isinstance(value, list | tuple) and len(value) == self.count > 1
+            and all(isinstance(each, int | float) for each in value)
+        ]  # fmt: skip
         return next(iter([*names, *plain]), "")
 
     @cached_property
@@ -420,7 +424,7 @@ class UserCall:
     def from_nothing(self) -> UserCall | None:
         """The same call without what was kept of tokens before; None where that is passed nowhere, or needed."""
         known, axis, main = parameters_of(self.target), self.of_tokens, self.leaves[self.main]
-        passed = dict(zip(known, self.form.args, strict=False)) | dict(self.form.kwargs)
+        passed = self.passed
         empty: dict[str, Any] = {name: {} for name, value in passed.items() if type(value) is dict}
         kept = [name for name in passed if name in known and _KEPT.search(name)]
         kept = [name for name in kept if name in empty or known[name].default is None]
