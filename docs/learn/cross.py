@@ -111,14 +111,16 @@ output, average = module(writing, source, source)
 # ## Do chat models have it?
 #
 # Most of them do not. A chat model puts your question and its answer into one sequence, and self-attention under the
-# causal mask looks back at all of it. Cross-attention is for a second sequence, in another language or of another kind.
-# Translators have it, and programs that write down what somebody says, or draw what a text describes. Some chat models
-# ask pictures by cross-attention. Others put the pieces of a picture into their one sequence, as if they were words.
+# causal mask looks back at all of it. Cross-attention is for a second sequence, often in another language or of another
+# kind. Translators have it, and programs that write down what somebody says, or draw what a text describes. Some chat
+# models ask pictures by cross-attention. Others put the pieces of a picture into their one sequence, as if they were
+# words.
 #
 # The part of a model that reads the source is called the *encoder*, and the part that writes the *decoder*. A
 # [block](block.py) of the decoder has three parts: self-attention, then cross-attention, then the MLP. The source is
-# known as a whole, so no future is hidden in it, but only padding ([mind what `True` means](masks.py#two-traps)). It
-# stays the same while the decoder writes, so its keys and values are computed once, and serve for every word.
+# usually known as a whole, so no future is hidden in it, but only padding ([mind what `True`
+# means](masks.py#two-traps)). Then it stays the same while the decoder writes, so its keys and values are computed
+# once, and serve for every word.
 
 # %% tags=["check"]
 called = []  # the parts of PyTorch's decoder block, one after the other

@@ -52,8 +52,8 @@ torch.allclose(shuffled.context, context[order], atol=1e-5)
 
 # %% [markdown]
 # They are equal: only the rows have changed places. A score compares two words by their vectors alone, and a sum does
-# not care in which order things are added. So attention treats a sentence as a *bag* of words: what counts is which
-# words occur and how often, but not their order.
+# not care in which order things are added. So attention without a mask treats a sentence as a *bag* of words: what
+# counts is which words occur and how often, but not their order.
 
 # %% [markdown] tags=["check"]
 # To multiply by a *permutation matrix* $P$ is to put rows in another order. Before attention or after it, the result is
@@ -339,14 +339,14 @@ assert [stop.word for stop in strip.stops()][:2] == ["six", "six"], (
 # %% [markdown]
 # ## Recap
 #
-# - To attention a sentence is a bag of words: shuffled words get the vectors that they had.
+# - To attention without a mask a sentence is a bag of words: shuffled words get the vectors that they had.
 # - A model is told where each word stands, by vectors that are added (learned, or sines), or by turning queries and
 #   keys.
 # - With rotary positions a score depends on the two words and on their distance.
 
 # %% tags=["claims"]
 assert torch.allclose(shuffled.context, context[order], atol=1e-5), (
-    "To attention a sentence is a bag of words: shuffled words get the vectors that they had"
+    "To attention without a mask a sentence is a bag of words: shuffled words get the vectors that they had"
 )
 # %% [markdown]
 # ## Exercises

@@ -75,7 +75,7 @@ def new_matrices(seed):
 # %% [markdown]
 # A query and a key must be equally long, or they could not be compared: here both have 16<!--=
 # new_matrices(0)[0].size(1) --> numbers. A value has six, one for each drink. They are its *bets*: once the values are
-# averaged, the drink with the largest number is the answer. (In a language model, values are as long as keys.)
+# averaged, the drink with the largest number is the answer. (In GPT-2<!--~ a name -->, values are as long as keys.)
 #
 # The model itself is attention as you know it, after three products. The comments give the shapes for one round:
 

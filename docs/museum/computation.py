@@ -299,7 +299,8 @@ exhibit(
 #
 # ## Weights returned after dropout { #weights-after-dropout }
 #
-# In training, `nn.MultiheadAttention` returns the weights as dropout left them: some are zero, the others are larger.
+# In training with dropout, `nn.MultiheadAttention` returns what dropout left: in each head some weights are zero, the
+# others larger.
 
 # %% tags=["hide-input"]
 torch.manual_seed(12)
@@ -410,8 +411,7 @@ assert first == 0, "Hides in the first call"
 # %% [markdown]
 # ## `.forward()` called directly { #forward-called-directly }
 #
-# `module.forward(x)` computes what `module(x)` computes, but skips the hooks that record weights, profile, or
-# distribute a model over devices.
+# `module.forward(x)` skips the hooks that record weights, profile, or distribute a model over devices.
 
 
 # %% tags=["hide-input"]

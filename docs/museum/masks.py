@@ -147,8 +147,8 @@ exhibit("mask-polarity", inverted, hides=torch.ones(B, N, E))
 
 # %% [markdown]
 # To find out what an interface makes of `True`, mark one key with `True` for every query, change it, and see whether an
-# output moves. In evaluation without gradients PyTorch's modules run other code, their *fast path*, so each is tried in
-# all three modes, and in the last also with the fast path switched off.
+# output moves. In evaluation without gradients PyTorch's modules may run other code, their *fast path*, so each is
+# tried in all three modes, and in the last also with the fast path switched off.
 
 # %% tags=["check"]
 torch.manual_seed(1)

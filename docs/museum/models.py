@@ -199,9 +199,9 @@ exhibit(
 )
 
 # %% [markdown]
-# **Hides** in a text of one token, and from `probes.notices_a_shift`: with any base a score depends on the offset alone.
-# **Caught by** `turns_otherwise`, which compares how far each pair turns. **Fix:** `Rotary.from_config`, with the
-# parameters of that layer.
+# **Hides** in a text of one token, and from `probes.notices_a_shift`: with any base a score depends on the offset
+# alone. **Caught by** `turns_otherwise`, which compares how far each pair turns. **Fix:** `Rotary.from_config`, with
+# the parameters of that layer.
 
 
 # %% tags=["remove-cell"]
@@ -380,7 +380,7 @@ exhibit(
 )
 
 # %% [markdown]
-# **Hides** without a cache, and in the first token. **Caught by** `at_once`: steps must give what the whole sequence
+# **Hides** without a cache, and in the first step. **Caught by** `at_once`: steps must give what the whole sequence
 # gives, at every token. **Fix:** begin at the length of the cache.
 #
 # ## Padding counted as positions { #left-padding-positions }
@@ -634,7 +634,7 @@ exhibit("softcap-after-mask", capped_late, probe=probes.sees_the_future)
 #
 # ## A floating bias on the fast path { #fast-path-bias }
 #
-# In evaluation without gradients, `nn.TransformerEncoderLayer` runs other code, its fast path. This reads a floating
+# In evaluation without gradients, `nn.TransformerEncoderLayer` may run other code, its fast path. This reads a floating
 # mask as a boolean one, in which every number other than zero hides. A bias of distances then hides nearly everything.
 
 # %% tags=["hide-input"]
@@ -703,7 +703,7 @@ Plate(
 
 # %% [markdown]
 # Here more than ten times as much is kept, and the factor grows with the tokens. **Hides** in evaluation, where dropout
-# is off, and on a GPU, whose kernels have dropout. **Caught by** `saved_tensors_hooks`, or a profile. **Fix:**
+# is off, and on CUDA, whose kernels have dropout. **Caught by** `saved_tensors_hooks`, or a profile. **Fix:**
 # `dropout_p=0.0` on a CPU; dropout of the output remains.
 
 # %% tags=["claims"]

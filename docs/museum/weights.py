@@ -445,8 +445,8 @@ exhibits.plate("packed-initialization", bounds[0])
 
 # %% [markdown]
 # The largest number is 0.0541<!--= bounds[0] --> in PyTorch's, and 0.0765<!--= bounds[2] --> in the three. Every test
-# with copied weights passes, and so does one with `kdim`, because PyTorch then keeps, and starts, three matrices
-# itself.
+# with copied weights passes, and so does one with a `kdim` of its own, because PyTorch then keeps, and starts, three
+# matrices itself.
 
 # %% tags=["claims"]
 assert math.isclose(bounds[0], bounds[1], rel_tol=1e-3), (
@@ -460,8 +460,8 @@ assert math.isclose(bounds[3], bounds[2], rel_tol=1e-3), (
 )
 
 # %% [markdown]
-# **Hides** where weights are copied, and with `kdim`. **Caught by** the largest number, or the standard deviation, of a
-# fresh matrix. **Fix:** fill one packed matrix, and `chunk` it.
+# **Hides** where weights are copied, and with such a `kdim`. **Caught by** the largest number, or the standard
+# deviation, of a fresh matrix. **Fix:** fill one packed matrix, and `chunk` it.
 #
 # ## Projected queries taken for unit variance { #projection-variance }
 #

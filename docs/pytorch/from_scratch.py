@@ -388,7 +388,7 @@ plot.grid(reach(merge), "moved", queries=range(queries), keys=range(keys))
 # and the right weights, fails here.
 #
 # The value must be finite, because zero times NaN is NaN. A NaN in a masked place, such as the unused end of a cache
-# from `torch.empty`, reaches every query, in PyTorch's layer as well.
+# from `torch.empty`, can reach every query, in PyTorch's layer as well.
 
 # %% tags=["check"]
 spoiled = value.detach().clone()

@@ -220,12 +220,15 @@ assert decode["4000"]["KVCache"] < 1.2 * decode["128"]["KVCache"], (
 
 
 # %% tags=["hide-output"]
+waiting = "_local_scalar_dense", "nonzero", "_nested_tensor_from_mask"
+
+
 class Waits(TorchDispatchMode):
     def __torch_dispatch__(self, call, types, args=(), kwargs=None):
         name = call.overloadpacket.__name__
         places = args[1] if name == "index" else []
         by_mask = any(i is not None and i.dtype == torch.bool for i in places)
-        if by_mask or name in ("_local_scalar_dense", "nonzero"):
+        if by_mask or name in waiting:
             found.append(name)  # an if, an int() or .item(); a size
         return call(*args, **kwargs or {})
 
@@ -247,10 +250,16 @@ waits(lambda: encoder(x, mask=future))
 # %% tags=["check"]
 torch.manual_seed(1)
 real = torch.ones(2, 9, dtype=torch.bool)
+cutting, keeping = (
+    torch.nn.TransformerEncoder(layer, 2, enable_nested_tensor=nested).eval()
+    for nested in (True, False)
+)
 module = torch.nn.MultiheadAttention(16, 4, batch_first=True)
 number = {
     "encoder": waits(lambda: encoder(x, mask=future)),
     "told": waits(lambda: encoder(x, mask=future, is_causal=True)),
+    "padded": waits(lambda: cutting(x, src_key_padding_mask=~real)),
+    "kept": waits(lambda: keeping(x, src_key_padding_mask=~real)),
     "module": waits(
         lambda: module(x, x, x, key_padding_mask=~real, attn_mask=future < 0)
     ),
@@ -266,6 +275,9 @@ number = {
 assert number["encoder"] == 1 and not number["told"], (
     "nn.TransformerEncoder compares a mask with the causal one, and waits"
 )
+assert number["padded"] and not number["kept"], (
+    "it also waits to cut padding away, unless it was made with enable_nested_tensor=False"
+)
 assert not number["module"] and not number["layer"], (
     "nn.MultiheadAttention and the single encoder layer ask for nothing"
 )
@@ -275,7 +287,8 @@ assert all(number[each] for each in ("any", "longest", "index", "lengths")), (
 assert not number["where"], "torch.where does not"
 
 # %% [markdown]
-# `nn.TransformerEncoder` compares a mask with the causal one, and waits, unless you say `is_causal=True` as well.
+# `nn.TransformerEncoder` compares a mask with the causal one, and waits, unless you say `is_causal=True` as well. In
+# evaluation without gradients it also waits to cut padding away, unless it was made with `enable_nested_tensor=False`.
 # `nn.MultiheadAttention` and the single encoder layer ask for nothing. Yours wait at `mask.any()`,
 # `int(lengths.max())`, `x[mask]` and `masks.cu_seqlens`; `torch.where` does not. Make lengths once for a batch, on the
 # processor, before its tensors travel.

@@ -60,10 +60,10 @@ plot.table(
 
 # %% [markdown]
 # <!--~ 3, 8: the name of a model -->
-# The whole cache must be read for every token that is written, so for long texts and large batches its size decides how
-# long a step takes. Llama 3 8B keeps 131,072 bytes<!--= table["grouped (GQA)"] --> a token, as in the second row. The
-# latent in the last row has the 512<!--~ its size in the paper --> features of DeepSeek-V2, and
-# 64<!--~ its size in the paper --> more for positions.
+# A step of these reads the whole cache, so for long texts and large batches its size decides how long the step takes.
+# Llama 3 8B keeps 131,072 bytes<!--= table["grouped (GQA)"] --> a token, as in the second row. The latent in the last
+# row has the 512<!--~ its size in the paper --> features of DeepSeek-V2, and 64<!--~ its size in the paper --> more for
+# positions.
 #
 # **You should know** [how heads are split](heads.py) and what a [KV cache][unmasked.cache.KVCache] is. **You will
 # know** which heads share, what goes wrong there without an error, what a latent is good for, and how to test all of

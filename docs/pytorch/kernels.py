@@ -122,9 +122,9 @@ mended = [
 ]
 
 # %% [markdown]
-# There is one more way in which PyTorch leaves what you wrote: in evaluation without gradients, its encoder layers run
-# on a [fast path](masks.py#train-is-not-eval-the-fast-path), which reads masks in its own way. `kernels_of` lists it,
-# and `takes_fast_path` says whether a call takes it or why it does not.
+# There is one more way in which PyTorch leaves what you wrote: in evaluation without gradients, its encoder layers may
+# run on a [fast path](masks.py#train-is-not-eval-the-fast-path), which reads masks in its own way. `kernels_of` lists
+# it, and `takes_fast_path` says whether a call takes it or why it does not.
 
 # %% tags=["claims"]
 assert asked < q.nbytes / 100, "It makes no table of scores"
@@ -132,7 +132,7 @@ assert mended == [("flash",)] * 3, (
     "For those three rows of the table it runs the fused kernel"
 )
 assert "fast path" in in_evaluation and "fast path" not in in_training, (
-    "in evaluation without gradients, its encoder layers run on a fast path"
+    "in evaluation without gradients, its encoder layers may run on a fast path"
 )
 
 # %% [markdown]

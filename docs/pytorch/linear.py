@@ -68,10 +68,10 @@ by_loop, _ = linear_loop(query, key, value)
 torch.allclose(context, by_loop, atol=1e-9)
 
 # %% [markdown]
-# This is not just a quicker way to compute the attention of the other pages. The softmax is gone, and with it the power
-# to pick out a single word. Nor do weights sum to one here. Katharopoulos and others, who began with this, map queries
-# and keys to positive numbers and divide by the sum, so theirs do; newer models norm the output instead. Either way, a
-# model has to be trained with it.
+# This is not just a quicker way to compute the attention of the other pages. The softmax is gone, and with it much of
+# the power to pick out a single word. Nor do weights sum to one here. Katharopoulos and others, who began with this,
+# map queries and keys to positive numbers and divide by the sum, so theirs do; newer models norm the output instead.
+# Either way, a model has to be trained with it.
 #
 # ## Correct, and forget
 #
@@ -214,9 +214,10 @@ sizes = [
 #
 # ## What a hybrid keeps, and how it goes back
 #
-# **A hybrid keeps a state and the window of its convolution, which have one size in a text of any length, and for each
-# word the keys and values of its few layers that attend. Keys can be cropped; a state cannot, so going back takes a
-# copy of it.** Here is a small one: a convolution over four words, the rule from above, and plain attention.
+# **A hybrid such as Qwen3-Next<!--~ a name --> keeps a state and the window of its convolution, which have one size in
+# a text of any length, and for each word the keys and values of its few layers that attend. Keys can be cropped; a
+# state cannot, so going back takes a copy of it.** Here is a small one: a convolution over four words, the rule from
+# above, and plain attention.
 
 # %%
 torch.set_grad_enabled(False)

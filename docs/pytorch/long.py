@@ -3,8 +3,8 @@
 #
 # **A window's width depends on who counts: a window of {{ W }} is {{ W }} keys in this library and in the decoders of
 # transformers, {{ W + 1 }} in FlashAttention's `window_size`, and {{ 2 * W + 1 }} in an encoder such as ModernBERT.**
-# The text of Mistral's paper counts as FlashAttention does. A sink is one more term in the softmax, and a soft-cap
-# comes before the mask.
+# The text of Mistral's paper counts as FlashAttention does. A learned sink is one more term in the softmax, and a
+# soft-cap comes before the mask.
 #
 # {{ plot.table(["Who counts", "A token at i sees the keys j with", "Keys for W = 3"], rows).markdown() }}
 #
@@ -121,9 +121,9 @@ assert known == 1 + 3 * 2 == 7, (
 # %% [markdown]
 # ## Two things called sink
 #
-# Models give much of their attention to the first tokens, no matter which these are: weights must sum to one, so
-# attention that has nowhere to go goes there. A window that slides past the first tokens takes this place away, and the
-# text falls apart. There are two remedies, and both are called sinks.
+# Trained models often give much of their attention to the first tokens, no matter which these are: where weights must
+# sum to one, attention that has nowhere to go goes there. A window that slides past the first tokens takes this place
+# away, and the text falls apart. There are two remedies, and both are called sinks.
 #
 # One remedy keeps a few *tokens* in sight beside the window. It is a mask, the last one in the figure:
 
@@ -196,7 +196,7 @@ torch.testing.assert_close(fused, eager)
 
 # %% tags=["claims"]
 assert torch.allclose(sunk, longer.softmax(-1)[..., :-1], atol=1e-5), (
-    "A sink is one more term in the softmax"
+    "A learned sink is one more term in the softmax"
 )
 assert (sunk.sum(-1) < 1).all(), "weights of a row sum to less than one"
 assert torch.allclose(at_zero, with_zero_key, atol=1e-6), (

@@ -309,10 +309,11 @@ leaked = (scores + causal.float()).softmax(-1)
 future = leaked.triu(1).sum(-1)
 
 # %% [markdown]
-# There is one exception: in evaluation, PyTorch's encoder layer takes a [fast path](#train-is-not-eval-the-fast-path).
-# Many programs write a large negative number instead of minus infinity. That works until numbers have fewer bits:
-# float16 ends at 65,504<!--= torch.finfo(torch.float16).max -->, and the `-1e9`<!--~ a constant that many use --> of
-# much published code [does not fit into float16](../museum/masks.py#float16-overflow).
+# There is one exception: in evaluation, PyTorch's encoder layer may take a [fast
+# path](#train-is-not-eval-the-fast-path). Many programs write a large negative number instead of minus infinity. That
+# works until numbers have fewer bits: float16 ends at 65,504<!--= torch.finfo(torch.float16).max -->, and the
+# `-1e9`<!--~ a constant that many use --> of much published code [does not fit into
+# float16](../museum/masks.py#float16-overflow).
 
 # %% tags=["claims"]
 assert torch.allclose(wrong[0], leaked @ x[0], atol=1e-5), (
@@ -469,9 +470,9 @@ assert loss.isfinite() and poisoned == 1, (
 # %% [markdown]
 # ## Train is not eval: the fast path
 #
-# In evaluation without gradients, `nn.TransformerEncoderLayer` computes all its steps in one operator, its *fast path*,
-# which turns every entry of a floating mask that is not zero into minus infinity. A bias such as ALiBi's, which only
-# lowers the scores of distant tokens, then hides all but the token itself:
+# In evaluation without gradients, `nn.TransformerEncoderLayer` can compute all its steps in one operator, its *fast
+# path*, which turns every entry of a floating mask that is not zero into minus infinity. A bias such as ALiBi's, which
+# only lowers the scores of distant tokens, then hides all but the token itself:
 
 # %%
 distance = (torch.arange(3)[:, None] - torch.arange(3)).abs()
@@ -526,7 +527,7 @@ with (
     layer(y, src_mask=alibi)
 
 # %% tags=["claims"]
-assert path, "in evaluation, PyTorch's encoder layer takes a fast path"
+assert path, "in evaluation, PyTorch's encoder layer may take a fast path"
 assert torch.allclose(without, itself, atol=1e-5), "without equals itself"
 assert torch.allclose(without, itself, atol=1e-5) and path, (
     "which turns every entry of a floating mask that is not zero into minus infinity"

@@ -186,8 +186,9 @@ assert kinds["RoPE"][0] < 1e-5 < kinds["sinusoids"][0], (
 # ### What their `attention_mask` means
 #
 # A mask of two axes, (batch, tokens so far), says which *tokens* are real: ones, zeros for padding. The model makes of
-# it what its implementation takes, and adds the causal mask. A mask of four axes, (batch, heads or one, queries, keys),
-# is handed on *as it is*, and replaces the causal mask. For a text that is read at once, this is what arrives:
+# it what its implementation takes, and a decoder adds the causal mask. A mask of four axes, (batch, heads or one,
+# queries, keys), is handed on *as it is*, and replaces the causal mask. For a text that is read at once, this is what
+# arrives:
 #
 # | You give | `sdpa` gets | `eager` gets | FlashAttention gets |
 # | --- | --- | --- | --- |
@@ -229,11 +230,11 @@ first_image = slice(1, 3)  # the image ends at token 3, which came later
 gap = (cut[0].context - at_once[:, :3])[:, first_image].abs().max()
 
 # %% [markdown]
-# Three traps come with it, none of which raises an error. `is_causal=True` beside this mask hides the part's future
+# Three traps come with it, which need not raise an error. `is_causal=True` beside this mask hides the part's future
 # again. A prompt that is read in chunks must not be cut within a part: its first tokens would be read before its last
 # ones are there, here off by {{ gap :.2f}}. And a mask of documents beside it has to hold for parts, too:
-# `masks.documents(ids) & allowed`. transformers makes this mask from `token_type_ids`, and adds a part to the window of
-# near layers as well, so that a token may see more keys than the window has.
+# `masks.documents(ids) & allowed`. For Gemma 3<!--~ a name --> transformers makes this mask from `token_type_ids`, and
+# adds a part to the window of near layers as well, so that a token may see more keys than the window has.
 
 # %% tags=["claims"]
 assert atlas.share("packs") > 0.5, (

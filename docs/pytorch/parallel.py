@@ -417,7 +417,7 @@ assert (
 # ## Beside PyTorch's own
 #
 # `parallelize_module` cuts the projections of a module in the same way, given a plan. It cuts whole projections, so
-# query, key and value must be separate, and the module must not rely on the number of heads:
+# query, key and value must be separate, and by default the module must not rely on the number of heads:
 
 
 # %%

@@ -184,7 +184,7 @@ print(which_pairing(as_deepseek_does, 64))
 # ??? note "Such a function of a model of transformers"
 #
 #     Some models turn only as many features as the cosines have columns, and some cut the others off before the call,
-#     so cut in any case. Models with near and far layers, such as Gemma 3<!--~ its name -->, also want to be told
+#     so cut in any case. Gemma 3<!--~ its name -->, whose near and far layers turn differently, also wants to be told
 #     which: pass `"full_attention"`.
 #
 #     ```py
@@ -503,9 +503,9 @@ assert all_differ == [False, False, True, False], (
 # %% [markdown]
 # ## Positions that start again
 #
-# While a model writes, its keys come from a cache, where they lie already turned. The newest query stands behind all of
-# them. Code that numbers the tokens of the *call*, as `torch.arange(x.size(1))`<!--~ a call --> does, puts it at
-# position zero:
+# While a model writes, its keys come from a cache, where they usually lie already turned. The newest query stands
+# behind all of them. Code that numbers the tokens of the *call*, as `torch.arange(x.size(1))`<!--~ a call --> does,
+# puts it at position zero:
 
 # %%
 torch.manual_seed(6)

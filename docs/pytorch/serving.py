@@ -186,7 +186,7 @@ for words in (x[0], torch.cat([x[0, :8], x[1, :2]])):
 #
 # ### Same words, other keys
 #
-# It is tempting to find a page by its own words. But from the second layer on, the key of a word depends on every word
+# It is tempting to find a page by its own words. But from the second layer on, the key of a word depends on the words
 # before it. And rotary keys depend on the place, in all layers. Here the same page of words stands behind another
 # beginning, which differs in one word, and then at the beginning of a text:
 
@@ -245,7 +245,7 @@ assert experiments.off(behind_other[0], own[0]) < 1e-5, (
     "Behind another word, the keys of the first layer are the same"
 )
 assert experiments.off(behind_other[1], own[1]) > 0.05, (
-    "from the second layer on, the key of a word depends on every word before it"
+    "from the second layer on, the key of a word depends on the words before it"
 )
 assert min(map(experiments.off, first, own)) > 0.1, (
     "And rotary keys depend on the place, in all layers"
@@ -408,8 +408,8 @@ ring.crop(8 + 1)
 # mistakes shows in the text: fewer words stay.** So count them. EAGLE and the multi-token prediction of
 # DeepSeek-V3<!--~ a name --> draft in this way, by one more layer. Beside each word it reads the large model's
 # *features* of the word *before*, the numbers of which that word was chosen, and it guesses the features of the word
-# itself. (EAGLE-3<!--~ a name --> reads those of three layers.) Behind the words that it drafts itself there are no
-# features yet, so it reads its own guesses.
+# itself. (EAGLE-3<!--~ a name --> reads those of three layers, and need not guess them.) Behind the words that it
+# drafts itself there are no features yet, so it reads its own guesses.
 #
 # `write` drafts three words, checks them in one pass, and goes on with those that stay. It takes only *their* features
 # over, for those of a refused word go, as its keys do. Words are drawn, and the noise of the draw is fixed for each

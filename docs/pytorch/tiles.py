@@ -3,7 +3,7 @@
 #
 # **Because a softmax can be computed a few keys at a time: keep the largest score so far, and shrink the sums when a
 # larger score comes.** What is kept does not grow with the number of keys. This is the trick inside FlashAttention,
-# PyTorch's fused kernels, and attention on several devices.
+# PyTorch's fused kernels, and rings of devices.
 
 # %% tags=["imports"]
 import torch
