@@ -407,7 +407,7 @@ assert torch.equal(reach(merge), allowed), (
 )
 assert not allowed[:-1, -1].any() and all(
     each.isnan().all() for each in (gone, their_gone)
-), "reaches every query, in PyTorch's layer as well"
+), "can reach every query, in PyTorch's layer as well"
 
 # %% [markdown]
 # ## Where options meet
