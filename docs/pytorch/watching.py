@@ -37,8 +37,8 @@ seen[0].weights.shape, seen[1].module  # batch heads queries keys
 #
 # *Computed with torch {{ torch.__version__.split("+")[0] }} on the {{ x.device.type.upper() }}.*
 #
-# PyTorch's function returns no weights because it [never makes
-# them](https://github.com/pytorch/pytorch/issues/98505): that is why it is
+# PyTorch's function returns no weights, and its fused kernels [never make
+# them](https://github.com/pytorch/pytorch/issues/98505): that is why they are
 # fast. Most models of transformers call it too, so [their attentions are empty or
 # `None`](https://github.com/huggingface/transformers/issues/30978). Loaded with
 # `attn_implementation="eager"` and called with `output_attentions=True`, they return the weights, but run other code

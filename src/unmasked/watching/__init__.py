@@ -1,6 +1,6 @@
 """Watch a model attend: every call of attention with its weights, heads switched off, and weights rolled out.
 
-A model that runs `torch.nn.functional.scaled_dot_product_attention` never makes its table of weights, so it has none to
+`torch.nn.functional.scaled_dot_product_attention` returns no table of weights, so a model that runs it has none to
 return. `watch` keeps the inputs of each call, and computes the weights when they are asked for.
 """
 
