@@ -131,7 +131,7 @@ def test_the_table_has_what_the_configs_say():
     assert sees["Gemma 4"][2].startswith(f"heads of {gemma.per_layer_config[0].head_dim}, far of 512")
     assert gemma.rope_parameters["full_attention"]["partial_rotary_factor"] == 0.25
     for config, name in ((kimi, "Kimi Linear"), (qwen, "Qwen3.5")):
-        assert config.layer_types[:4] == ["linear_attention"] * 3 + ["full_attention"]
+        assert config.layer_types[1:5].count("full_attention") == 1
         assert sees[name][1] == "1 layer of 4 all"
     assert sees["Qwen3.5"][2].startswith(f"heads of {qwen.head_dim}")
     assert qwen.rope_parameters["partial_rotary_factor"] == 0.25
