@@ -6,7 +6,7 @@
 # 12<!--= len(hidden["one token"]) --> of them even give the numbers of the right version. But none passes four checks
 # at sizes that all differ.
 #
-# The museum has 63<!--= len(ENTRIES) --> mistakes. Each runs beside the right version, with what it looks like, what it
+# The museum has 66<!--= len(ENTRIES) --> mistakes. Each runs beside the right version, with what it looks like, what it
 # does to the numbers, where it hides, what finds it, and the fix. Some words: an *item* is one sequence of a batch; a
 # mask's *polarity* is what its `True` means; *parity* is agreement with PyTorch; a *cache* keeps the keys and values of
 # earlier tokens.

@@ -20,6 +20,9 @@
 # | NaN | [a mask added twice](#two-finfo-min) | NaN | another large number |
 # | Bad on long texts | [a window one wider](#window-off-by-one) | {{ off["window-off-by-one"] :.2f}} | texts within it |
 # | A checkpoint answers nonsense | [a sink's share given back](#sink-share-returned) | {{ off["sink-share-returned"] :.2f}} | low sinks |
+# | The loss falls fast | [chosen too early](#choice-before-causality) | {{ off["choice-before-causality"] :.2f}} | short texts |
+# | A checkpoint answers nonsense | [not turned back](#output-not-turned-back) | {{ off["output-not-turned-back"] :.2f}} | one token |
+# | The same | [a finished key as value](#turned-key-as-value) | {{ off["turned-key-as-value"] :.2f}} | one token |
 # | The loss falls fast | [capped after the mask](#softcap-after-mask) | {{ off["softcap-after-mask"] :.2f}} | one token |
 # | Evaluation is worse than training | [a bias on the fast path](#fast-path-bias) | {{ off["fast-path-bias"] :.2f}} | training |
 # | Memory runs out in training | [dropout of the weights](#dropout-leaves-the-kernel) | nothing | evaluation |
@@ -611,6 +614,92 @@ assert not probes.differs(
 ), "leave the rows as they are, as functional.attend does with its sinks"
 
 # %% [markdown]
+# ## Chosen before the future is hidden { #choice-before-causality }
+#
+# Sparse attention looks at the best keys of each query. If these are chosen among all words, later ones take places
+# that the mask then leaves empty. And the choice depends on words that the query must not know.
+
+
+# %% tags=["hide-input"]
+def chosen_of_all(x):
+    scores = attention_scores(x, x)
+    # right: ranked = scores.masked_fill(~causal(x), -math.inf)
+    ranked = scores
+    best = ranked.topk(2).indices
+    chosen = torch.zeros_like(scores).scatter(-1, best, 1).bool()
+    return attend(x, causal(x) & chosen)
+
+
+exhibit(
+    "choice-before-causality",
+    chosen_of_all,
+    probe=probes.sees_the_future,
+    hides=x[:, :2],
+)
+
+# %% [markdown]
+# **Hides** in texts of no more words than are chosen. **Caught by** `sees_the_future`. **Fix:** hide the future before
+# `topk`, and once more after it, for early words have fewer keys than it picks. See [DeepSeek-V3.2<!--~ its name
+# -->](../pytorch/models_2026.py#choose-then-attend-deepseek-v32).
+#
+# ## An output that is not turned back { #output-not-turned-back }
+#
+# Where one tensor is key and value, values are turned by their place as keys are. Turned back by the query's place, an
+# output depends on distances alone, as scores do. Left as it is, it says where in the text its words stand.
+
+
+# %% tags=["hide-input"]
+def not_back(x, places):
+    both = neighbors(x, places)
+    # right: return neighbors(attend(both), -places)
+    return attend(both)
+
+
+def knows_the_place(f, x, places):
+    gap = probes.differs(f(x, places + 100), f(x, places))
+    return f"counted from 100, it is off by {gap:.2g}" if gap else None
+
+
+exhibit(
+    "output-not-turned-back",
+    not_back,
+    probe=knows_the_place,
+    hides=[x[:, :1], places[:1]],
+    given=[x, places],
+)
+
+# %% [markdown]
+# **Hides** with one token, at place zero, where nothing turns. **Caught by** `knows_the_place`, which begins to count
+# at a hundred. **Fix:** turn the context by minus the query's place, as [DeepSeek V4<!--~ its name
+# -->](../pytorch/models_2026.py#sum-up-then-choose-deepseek-v4) does.
+#
+# ## A finished key as value { #turned-key-as-value }
+#
+# Some layers of Gemma 4<!--~ its name --> have no matrix for values: the projected keys serve for both. But only keys
+# are turned. Who takes the key after its turning has values that turn with their place.
+
+
+# %% tags=["hide-input"]
+def finished(shared, places):
+    key = neighbors(shared, places)
+    # right: value = shared
+    value = key
+    return F.scaled_dot_product_attention(key, key, value)
+
+
+exhibit(
+    "turned-key-as-value",
+    finished,
+    probe=knows_the_place,
+    hides=[x[:, :1], places[:1]],
+    given=[x, places],
+)
+
+# %% [markdown]
+# **Hides** with one token, at place zero. **Caught by** `knows_the_place`. **Fix:** take the value where the key was
+# projected, before its norm and its turning. See [Gemma 4<!--~ its name
+# -->](../pytorch/models_2026.py#share-what-far-layers-keep-gemma-4).
+#
 # ## Capped after the mask { #softcap-after-mask }
 #
 # A soft-cap bends scores into a range by a tanh. Applied to scores that are already masked, it bends minus infinity,

@@ -100,8 +100,9 @@ def gated_delta_loop(query, key, value, keep, write, state=None):
 #
 # Around this rule Qwen3-Next has a short convolution, which mixes each query, key and value with those of the three
 # words before, a norm and a gate on the output, and queries that are normed to length one, and divided by the root of
-# the number of their features. They are left out here. Mamba-2 has the gate without the correction, and Kimi Linear a
-# gate for each feature of a key.
+# the number of their features. They are left out here, and [newer
+# models](models_2026.py#write-into-a-fixed-memory-kimi-linear-and-qwen35) have them in full. Mamba-2 has the gate
+# without the correction, and Kimi Linear a gate for each feature of a key.
 #
 # In a chunk, what a word writes depends on what the words before it wrote. These are equations with a triangular
 # matrix, and solving them once replaces the loop. `decay` has the product of all gates between two words:
@@ -300,12 +301,12 @@ for name, parts_kept in {
 # ## Sparse attention: choose, then attend
 #
 # Another way is to keep the softmax and look at fewer words. A cheap score, for single keys or for whole blocks, says
-# for each query which keys are worth a look, and attention runs over these alone. DeepSeek-V3.2<!--~ its name -->
-# chooses 2,048<!--~ its report --> keys for each query in this way, by small heads that share one key for each word.
-# (They still compare every query with every key, only more cheaply.) As a mask this is a row with few True, and
-# everything that the page on masks says holds. But it saves time only with a kernel that does not read the other keys:
-# one that gathers the chosen ones, or leaves out whole blocks, as [FlexAttention](flex.py) does for blocks that are
-# known beforehand.
+# for each query which keys are worth a look, and attention runs over these alone.
+# [DeepSeek-V3.2](models_2026.py#choose-then-attend-deepseek-v32)<!--~ its name --> chooses 2,048<!--~ its report -->
+# keys for each query in this way, by small heads that share one key for each word. (They still compare every query with
+# every key, only more cheaply.) As a mask this is a row with few True, and everything that the page on masks says
+# holds. But it saves time only with a kernel that does not read the other keys: one that gathers the chosen ones, or
+# leaves out whole blocks, as [FlexAttention](flex.py) does for blocks that are known beforehand.
 #
 # ### Three branches, and who chooses
 #

@@ -209,10 +209,10 @@ def qwen3_next(x, w, config, layer=0):
 
 
 # %% [markdown]
-# <!--~ 5, 2, 4, 3: names -->
-# Newer models are often one of these with other numbers: Qwen3.5 attends like Qwen3-Next, and Kimi K2 like DeepSeek-V3.
-# Gemma 4 does not attend like Gemma 3: its scale is one, and its values are normed, too. DeepSeek-V3.2 [chooses some
-# keys](linear.py#sparse-attention-choose-then-attend) first.
+# <!--~ 5, 4: names -->
+# Newer models are often one of these with other numbers: the layer of Qwen3.5 that attends is that of Qwen3-Next, and
+# Kimi K2's are those of DeepSeek-V3. Others are not: see [DeepSeek V4, Gemma 4, Kimi Linear and
+# Qwen3.5](models_2026.py).
 
 # %% tags=["check", "any-version"]
 from unmasked_lessons.experiments import models as experiments
@@ -331,6 +331,7 @@ assert len(stretching) == 12 and stretching.max() < 1e-3, (
 # %% [markdown]
 # ## What to read next
 #
+# - [The models after these](models_2026.py), which keep less of a long text.
 # - [Which RoPE is mine, and did I break it?](positions.py), for pairings, bases and what stretches them.
 # - [MQA, GQA, MLA: how small can the cache be?](grouped.py), for DeepSeek's latent.
 # - [Long contexts](long.py), for windows and sinks.

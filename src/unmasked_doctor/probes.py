@@ -325,7 +325,7 @@ def cuts_gradients(f: Function, x: Tensor, parameters: Iterable[tuple[str, Tenso
     """
     x = x.detach().clone().requires_grad_()
     named = [(name, p) for name, p in parameters if p.requires_grad and p.is_floating_point()]
-    tensors = [("x", x), *named]
+    tensors = [*named, ("x", x)]
     with torch.enable_grad():
         output = f(x)
     cotangent = _noise(output, seed=3)

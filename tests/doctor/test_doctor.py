@@ -4,7 +4,7 @@ import copy
 import json
 import math
 import re
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -516,6 +516,28 @@ def test_a_backward_pass_that_fails_breaks_a_promise_and_an_unused_parameter_is_
     assert report.ok, report
     assert [each.step for each in report.differences] == ["parameters"]
     assert "norm.weight" in report.differences[0].evidence
+
+
+def test_statistics_without_a_gradient_are_a_difference_and_weights_without_one_break_a_promise() -> None:
+    class Normed(nn.Module):
+        def __init__(self, of: str) -> None:
+            super().__init__()
+            self.of, self.qkv, self.out = of, nn.Linear(12, 36), nn.Linear(12, 12)
+
+        def forward(self, x: Tensor) -> Tensor:
+            if self.of == "statistics":
+                x = (x - x.mean(-1, keepdim=True).detach()) / x.std(-1, keepdim=True).detach()
+            q, k, v = self.qkv(x).chunk(3, -1)
+            scores = q @ k.mT / 12**0.5
+            weights = (scores.detach() if self.of == "weights" else scores).softmax(-1)
+            return cast(Tensor, self.out(weights @ v))
+
+    report = diagnose(Normed("statistics"), embed_dim=12, num_heads=1, causal=False)
+    assert report.ok, report
+    assert [(each.cause, each.step) for each in report.differences] == [("gradient-cut", "inputs")]
+    broken = diagnose(Normed("weights"), embed_dim=12, num_heads=1, causal=False)
+    assert not broken.ok
+    assert "gradient-cut" in broken.causes
 
 
 def test_what_is_causal_though_it_was_said_not_to_be_is_told_so() -> None:

@@ -29,17 +29,23 @@ def trainable(subject: Subject) -> Iterator[Outcome]:
         text = "it cannot be trained: its backward pass fails"  # as may be meant of what only infers
         yield Finding(GRADIENTS, "gradient-cut", text, brief(error), step="parameters")
         return
-    yield from _idle_heads(subject, grads)
     parameters = [(name, subject.target.tensors[name]) for name in subject.target.trained]
     items, tokens = (2, subject.fixed or 3) if subject.embed_dim > 256 else (subject.items, subject.tokens)
+    x = subject.noise(items, tokens)
     try:
-        cut = probes.cuts_gradients(subject.f, subject.noise(items, tokens), parameters)
+        cut = probes.cuts_gradients(subject.f, x, parameters)
+        rest = probes.cuts_gradients(lambda _: subject.f(x), x, parameters) if cut is not None and parameters else cut
     except Exception as error:  # as above, at the sizes of this question
         yield Open(GRADIENTS, f"the target raised {brief(error)}")
+        return
+    if cut is not None and cut.difference and rest is not None and not rest.difference:
+        text = "a part of what it makes of its input has no gradient, though every parameter has its own"
+        yield Finding(GRADIENTS, "gradient-cut", text, str(cut), step="inputs")
         return
     if cut is not None and cut.difference:
         yield Finding(GRADIENTS, "gradient-cut", "a gradient is cut off", str(cut))
         return
+    yield from _idle_heads(subject, grads)
     if cut is not None:  # the output does not move along the parameter
         yield Finding(GRADIENTS, "gradient-cut", "a parameter is not used", str(cut), step="parameters")
     lost = [*_lost(subject, grads), *_unread(subject, grads)]

@@ -2,9 +2,9 @@
 
 import inspect
 import math
-from collections.abc import Callable, Mapping
-from types import SimpleNamespace
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from types import FunctionType, SimpleNamespace
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -34,6 +34,7 @@ class Slip(NamedTuple):
     model: str
     right: str
     wrong: str
+    within: str = ""  # the function that has the line, if the model's own calls it
 
 
 SLIPS = [
@@ -130,25 +131,42 @@ def layer(model: str, *, tokens: int = 12) -> tuple[SimpleNamespace, dict[str, T
 
 
 def slipped(function: Callable[..., Tensor], slip: Slip) -> Callable[..., Tensor]:
-    """The function with the slip in its line, which must stand there once."""
-    source = inspect.getsource(function)
+    """The function with the slip in its line, which must stand once in it, or in the function that the slip names."""
+    names = dict(function.__globals__)
+    source = inspect.getsource(names[slip.within] if slip.within else function)
     if source.count(slip.right) != 1:
         raise ValueError(f"function has {slip.right!r} {source.count(slip.right)} times; a slip changes one place")
-    names = dict(function.__globals__)
+    for name, each in function.__globals__.items():  # so that each calls the changed one
+        if isinstance(each, FunctionType) and each.__globals__ is function.__globals__:
+            names[name] = FunctionType(each.__code__, names, name, each.__defaults__)
     exec(source.replace(slip.right, slip.wrong), names)
     changed: Callable[..., Tensor] = names[function.__name__]
     return changed
 
 
-def effects(functions: Mapping[str, Callable[..., Tensor]]) -> dict[Slip, float]:
-    """Return how far each slip moves its model's output, as a share of its size, in the layer where it moves most."""
+def calls(model: str) -> list[tuple[Any, ...]]:
+    """What the function of a model is given, for each kind of its layers."""
+    config, weights, x = layer(model)
+    return [(x, weights, config, place) for place in range(2)]
+
+
+def effects(
+    functions: Mapping[str, Callable[..., Tensor]],
+    slips: Sequence[Slip] = SLIPS,
+    calls: Callable[[str], list[tuple[Any, ...]]] = calls,
+) -> dict[Slip, float]:
+    """Return how far each slip moves its model's output, as a share of its size, in the layer where it moves most.
+
+    Args:
+        functions: The attention of each model.
+        slips: What is written instead of some lines.
+        calls: Gives what the function of a model is given, for each kind of its layers.
+    """
     shares = {}
-    for slip in SLIPS:
-        function, (config, weights, x) = functions[slip.model], layer(slip.model)
-        changes = []
-        for place in range(2):
-            right = function(x, weights, config, place)
-            wrong = slipped(function, slip)(x, weights, config, place)
+    for slip in slips:
+        function, changes = functions[slip.model], []
+        for given in calls(slip.model):
+            right, wrong = function(*given), slipped(function, slip)(*given)
             assert wrong.shape == right.shape, slip
             changes.append(((wrong - right).norm() / right.norm()).item())
         shares[slip] = max(changes)
