@@ -1,17 +1,16 @@
 /* The search: a worker that speaks to the theme's page as the theme's own does, whose place it takes. It has no
-   operators: ~mask, -inf, a*b and x:y are looked for. A page is found by what it says (its title and address, its
-   headings, the errors that its cells raise, its first sentence, its text), and by what others say where they link to
-   it. Each word counts by how rare it is. Two words that stand together are one more word: "fast path" is fastpath,
-   too. A name that stands on one or two pages decides: no page without it is above one that has it. What people say
-   and no page does is in search.toml. The index is more than all else that a visit loads: it comes with the first
-   query. */
+   operators: ~mask, -inf, a*b and x:y are looked for. A page is found by what it says (title, address, headings, errors
+   that its cells raise, first sentence, text), and by what others say where they link to it. Each word counts by how
+   rare it is. Two words that stand together are a word, too: fastpath finds "fast path". A name that stands on one or
+   two pages decides: no page without it is above one that has it. What people say and no page does is in search.toml.
+   The index is more than all else that a visit loads: it comes with the first query. */
 
 const [READY, QUERY, RESULT] = [1, 2, 3] // the theme's messages
 
 const IDLE = new Set(
-  ("a an and are as at be but by can could do does for from get has have how i if in into is it its me my no not of on " +
-    "or s should so t than that the then there this to use used using vs was what when where which who why will with you " +
-    "your did does just much very too some such please instead go goes going got get gets give gives").split(" "))
+  ("a an and are as at be but by can could did do does for from get gets give gives go goes going got has have how i " +
+    "if in instead into is it its just me much my no not of on or please s should so some such t than that the then " +
+    "there this to too use used using very vs was what when where which who why will with you your").split(" "))
 
 const WORD = /[\p{L}\p{N}_]+/gu
 const JOINT = /_+|(?<=[a-z\d])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|(?<=\p{L})(?=\d)|(?<=\d)(?=\p{L})/u
