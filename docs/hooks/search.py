@@ -5,6 +5,7 @@ import re
 import tomllib
 from html import unescape
 from pathlib import Path
+from posixpath import normpath
 from textwrap import shorten
 from typing import Any
 
@@ -15,11 +16,18 @@ from mkdocs.plugins import event_priority
 from mkdocs.structure.files import Files
 from mkdocs.structure.pages import Page
 
+LONG = 240  # no sentence, but a list of cards
 NAMES, INDEX, TABLES = "search.toml", "search/search_index.json", ("same", "pages")
 _FORM = '<form class="md-search__form" name="search">'
 _WORKER = re.compile(r'("search": ?"[^"]*?assets/)javascripts/workers/[\w.]+\.js"')
 _CELL, _ROW = "\ue010", "\ue011"  # where they end; the theme's index has a table as one text
 _HEADING = re.compile(r"(?m)^#+ (.*)$")
+_PIECE = re.compile(r"</?(?:p|li|ul|ol|td|th|tr|dd|dt|figcaption|h\d|pre)\b[^>]*>")
+_LINK = re.compile(r'<a\b[^>]*? href="([^":]*)"[^>]*>(.*?)</a>', re.DOTALL)
+_HEADERLINK = re.compile(r'<a class="headerlink".*?</a>')
+_INSIDE = re.compile(r"</?(?:code|em|strong|su[bp])\b[^>]*>")  # what parts no words
+_SENTENCE = re.compile(r"(?<=[.:?!])\s+(?=[A-Z*(])")
+_SILENT = ("notation/", "references/")  # most of their links are single words and works
 
 
 def names(text: str, urls: dict[str, str]) -> dict[str, dict[str, Any]]:
@@ -58,16 +66,42 @@ def raised(notebook: dict[str, Any]) -> list[tuple[str, str]]:
     return found
 
 
+def pointed(html: str, url: str) -> list[tuple[str, str]]:
+    """Return where the links of a page lead, each with its sentence, or itself where it is more than that.
+
+    >>> pointed('<p>No. A <a href="../b/#c"><em>leak</em></a> is found.</p><p><a href="#d">x</a></p>', "a/")
+    [('b/#c', 'A leak is found.'), ('a/#d', 'x')]
+    """
+    found = []
+    for piece in _PIECE.split(_HEADERLINK.sub("", html)):
+        for address, inside in _LINK.findall(piece):
+            path, mark, anchor = address.partition("#")
+            to = normpath(f"/{url}{path}").strip("/") + "/" if path else url
+            link = _words(inside)
+            told = next((each for each in _SENTENCE.split(_words(piece)) if link in each), link)
+            if len(told) > LONG:
+                told = link
+            found.append((to.lstrip("/") + mark + anchor, told))
+    return found
+
+
+def _words(html: str) -> str:
+    return " ".join(unescape(re.sub("<[^>]*>", " ", _INSIDE.sub("", html))).split())
+
+
 def on_files(files: Files, *, config: MkDocsConfig) -> Files:
     """Read what else people call things, for the index."""
     urls = {file.src_uri: file.url.removeprefix("./") for file in files.documentation_pages()}
+    config.extra["pointed"] = {}
     config.extra["names"] = names(Path(config.docs_dir, NAMES).read_text(encoding="utf-8"), urls)
     return files
 
 
 @event_priority(100)  # before the theme's search reads it
-def on_page_context(context: dict[str, Any], *, page: Page, **_: Any) -> dict[str, Any]:
-    """Mark where the cells and rows of tables end, until the page is written."""
+def on_page_context(context: dict[str, Any], *, page: Page, config: MkDocsConfig, **_: Any) -> dict[str, Any]:
+    """Mark where the cells and rows of tables end, until the page is written, and read what it says of others."""
+    for to, told in pointed(page.content or "", page.url.removeprefix("./")):
+        config.extra["pointed"].setdefault(to, {})[told] = True
     page.content = re.sub("(?=</t[dh]>)", _CELL, page.content or "").replace("</tr>", f"{_ROW}</tr>")
     return context
 
@@ -97,6 +131,8 @@ def on_post_build(*, config: MkDocsConfig) -> None:
         page, _, anchor = entry["location"].partition("#")
         if not anchor and page in called["pages"]:
             entry["tags"] = called["pages"][page]
+        if page not in _SILENT and (told := config.extra["pointed"].get(entry["location"])):
+            entry["told"] = [*told]
         headings.setdefault(page, {})[slugify(unescape(re.sub("<[^>]*>", "", entry["title"])), "-")] = entry
     for file in site.rglob("*.ipynb"):
         sections = headings.get(f"{file.parent.relative_to(site).as_posix()}/", {})

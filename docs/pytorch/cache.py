@@ -268,6 +268,7 @@ places
 # %% [markdown]
 # With `positions_of`, the padded prompt gets what it gets alone. Without it the outputs are off by {{ off_by :.0%}} of
 # their size, and [nothing warns you](https://github.com/huggingface/transformers/issues/29029).
+# Models of transformers take the same positions as `position_ids`: `attention_mask.cumsum(-1) - 1` for each real token.
 # The shift does not hurt a rotary model, whose scores depend on distances alone, but such a model needs the mask too.
 #
 # In a step, the mask has one key more than before: `masks.padding(lengths + 1, keys + 1, side="left")`<!--~ a call -->,
@@ -276,6 +277,7 @@ places
 # %% tags=["check"]
 (off_by,) = experiments.shares(naive[None], alone[None], [6])
 shifted = layer(x, positions=torch.arange(12) + 3)
+attention_mask = real[:, 0, 0].long()
 
 torch.manual_seed(5)
 token = torch.randn(2, 1, 24)
@@ -292,6 +294,11 @@ by_itself = plain(goes_on + table[:7])[:, -1:]
 # %% tags=["claims"]
 assert torch.allclose(counted, alone, atol=1e-5), (
     "the padded prompt gets what it gets alone"
+)
+assert (attention_mask.cumsum(-1) - 1)[attention_mask == 1].equal(
+    places[attention_mask == 1]
+), (
+    "the same positions as position_ids: attention_mask.cumsum(-1) - 1 for each real token"
 )
 assert torch.allclose(shifted, layer(x), atol=1e-5), (
     "The shift does not hurt a rotary model"

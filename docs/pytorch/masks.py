@@ -293,7 +293,8 @@ assert hints == [*["raises"] * 3, "not causal"], (
 # A floating mask is *added* to the scores. So a mask of zeros and ones shuts nothing out: it raises the allowed scores
 # by one, and the first word still takes 40%<!--= future[0] --> of its context from later ones. The same happens to a
 # boolean mask that [is added](../museum/masks.py#boolean-mask-added), as in `scores += mask`. An additive mask that
-# means what a boolean one means has zero for `True` and minus infinity for `False`:
+# means what a boolean one means has zero for `True` and minus infinity for `False`. That of
+# `nn.Transformer.generate_square_subsequent_mask` is the causal one:
 
 # %%
 words = "i must go back to my ship and to my crew".split()
@@ -325,6 +326,9 @@ assert (blocked_by_infinity.exp() == causal).all() and torch.allclose(
 ), (
     "that means what a boolean one means has zero for True and minus infinity for False"
 )
+assert nn.Transformer.generate_square_subsequent_mask(len(words)).equal(
+    blocked_by_infinity
+), "That of nn.Transformer.generate_square_subsequent_mask is the causal one"
 assert torch.finfo(torch.float16).min > -1e9, (
     "the -1e9 of much published code does not fit into float16"
 )
