@@ -164,6 +164,7 @@ def test_a_page_and_a_cell_are_copied_and_what_was_copied_is_pasted(engine: Engi
     engine.press(".proofread-copy > summary")
     name = engine.evaluate("document.querySelector('.proofread-copy > a').getAttribute('href')")
     engine.press(".proofread-copy > a")
+    engine.until("document.querySelector('.proofread-copied')")
     program = (site / "learn/masks" / name).read_text(encoding="utf-8")
     assert pasted(engine).split() == program.split()
     assert engine.faults == []

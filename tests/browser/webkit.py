@@ -29,7 +29,9 @@ NOTES = """<script>
 window.faults = []
 {
   const note = (...said) => window.faults.push(said.join(" "))
-  addEventListener("error", (event) => note(event.message ?? `not loaded: ${event.target.outerHTML}`), true)
+  const later = "ResizeObserver loop" // no fault: who watches a size is told of it one frame later
+  addEventListener("error", ({ message, target }) =>
+    message?.startsWith(later) || note(message ?? `not loaded: ${target.outerHTML}`), true)
   addEventListener("unhandledrejection", ({ reason }) => note(reason))
   addEventListener("securitypolicyviolation", (event) => note(event.violatedDirective, event.blockedURI))
   const { error } = console
