@@ -19,6 +19,7 @@ from ..conftest import serve
 from . import firefox, webkit
 from .engine import COMMAND, Engine
 from .test_live_masks import SHOWN, by_pytorch, percent
+from .test_search import MARKED
 from .test_site import PAGES, WIDE
 
 PHONE = 390
@@ -186,6 +187,7 @@ def test_the_search_opens_by_a_key_and_finds(engine: Engine, address: str):
     first = engine.until("[...document.querySelectorAll('.md-search-result__link[href$=rope]')][0]?.href")
     assert first.startswith(f"{address}pytorch/positions/")
     engine.open(first)
+    assert engine.evaluate(f"({MARKED})()")[:3] == ["RoPE", "RoPE", "RoPE"]
     assert engine.faults == []
 
 
