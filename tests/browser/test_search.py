@@ -124,12 +124,14 @@ def test_no_word_is_more_than_a_word(tab: Page, address: str, word: str):
 
 
 def test_the_word_that_is_being_typed_is_completed(opened: Open):
+    from playwright.sync_api import expect
+
     page = opened("learn/masks/")
     page.keyboard.press("/")
     page.keyboard.type("causal cac")
     page.locator(".md-search__suggest").filter(has_text="causal cache").wait_for()
     page.keyboard.press("ArrowRight")
-    page.wait_for_function("document.querySelector('.md-search__input').value === 'causal cache'")
+    expect(page.locator(".md-search__input")).to_have_value("causal cache")
     page.keyboard.type("s")
     assert page.locator(".md-search__input").input_value() == "causal caches"
 
@@ -163,8 +165,8 @@ def test_enter_leads_to_the_first_result_where_all_forms_of_what_was_typed_are_m
     for typed in ("rotary embedding", "masking queries"):
         page.keyboard.press("/")
         page.locator(".md-search__input").fill(typed)
-        first = page.locator(f".md-search-result__link[href$='{typed.split()[-1]}']").first
-        leads = str(first.get_attribute("href"))
+        page.locator(f".md-search-result__link[href*='{typed.split()[-1]}']").first.wait_for(state="attached")
+        leads = str(page.locator(".md-search-result__link").first.get_attribute("href"))
         with page.expect_navigation():
             page.locator(".md-search__input").press("Enter")
         assert page.url.partition("?")[0] == leads.partition("?")[0]
