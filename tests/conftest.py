@@ -148,14 +148,16 @@ def site(once: Callable[..., Path]) -> Path:
     return Path(built) if built else once("site-in-browser", lambda folder: build(ROOT, folder, "--strict"))
 
 
-class _Silent(SimpleHTTPRequestHandler):
+class Silent(SimpleHTTPRequestHandler):
+    """Serves a folder and says nothing."""
+
     def log_message(self, *_: object) -> None:
         pass
 
 
-def serve(folder: Path) -> Iterator[str]:
+def serve(folder: Path, handler: type[Silent] = Silent) -> Iterator[str]:
     """Serve a folder at an address of this machine until the generator is closed."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), partial(_Silent, directory=str(folder))) as server:
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(handler, directory=str(folder))) as server:
         thread = threading.Thread(target=server.serve_forever, daemon=True)
         thread.start()
         yield f"http://127.0.0.1:{server.server_port}/"

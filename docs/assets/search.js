@@ -201,11 +201,13 @@ function ask(query, index) {
   const ends = [...titles].filter(([word]) => typing && word.startsWith(typing)).sort(([, a], [, b]) => a - b)
   // What has little of what the best has is left out.
   const best = Math.max(...results.map(({ score }) => score))
-  const items = results.filter(({ score, decides }) => decides || score > best / 4).map(({ page, items }) => {
+  const items = results.filter(({ score, decides }) => decides || score > best / 4).map(({ page, items }, place) => {
+    // Enter opens what has the highest score of all: the first page's first.
+    const rank = (score) => (1 + score / (items[0].score || 1)) / 2 ** place
     const shown = items.filter(({ section, score }) => score > items[0].score / 4 || section.doc === page.doc)
     return shown.map(({ section, score, terms }) => {
       const { location, title, text } = section.doc
-      return { location, title, score, terms, text: score ? teaser((section.pieces ??= cut(text)), value) : "" }
+      return { location, title, score: rank(score), terms, text: score ? teaser((section.pieces ??= cut(text)), value) : "" }
     })
   })
   return { items, suggest: ends.map(([word]) => word) }

@@ -274,3 +274,25 @@ addEventListener("keydown", (event) => {
     title.append(count)
   }
 })()
+
+/* What was searched for is marked on the page that a result leads to, in all its forms: masks and masking where masks was
+   typed. The text stays as it is; what figures write that live is left out. It waits for the theme, which moves tables. */
+addEventListener("load", () => {
+  const words = new URLSearchParams(location.search).get("h")?.match(/[\p{L}\p{N}_]+/gu)
+  if (!words || !window.Highlight) return
+  const stems = words.map((word) => word.replace(/(?<=.{4})(ing|ed|ies)$|(?<=..[^su])s$/, ""))
+  const forms = new RegExp(`(?<![\\p{L}\\p{N}_])(${stems.join("|")})[\\p{L}\\p{N}_]*`, "giu")
+  const found = new Highlight()
+  const texts = document.createTreeWalker(document.querySelector("article") ?? document.body, NodeFilter.SHOW_TEXT)
+  while (texts.nextNode()) {
+    const text = texts.currentNode
+    if (text.parentElement.closest("script, style, math, [data-live]")) continue
+    for (const { 0: form, index } of text.data.matchAll(forms)) {
+      const range = new Range()
+      range.setStart(text, index)
+      range.setEnd(text, index + form.length)
+      found.add(range)
+    }
+  }
+  CSS.highlights.set("found", found)
+})

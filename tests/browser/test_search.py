@@ -39,6 +39,8 @@ async (queries) => {
   return found
 }
 """
+# The words that a page marks as those searched for.
+MARKED = "() => [...CSS.highlights.get('found')].map(String)"
 
 
 @pytest.fixture(scope="module")
@@ -122,12 +124,14 @@ def test_no_word_is_more_than_a_word(tab: Page, address: str, word: str):
 
 
 def test_the_word_that_is_being_typed_is_completed(opened: Open):
+    from playwright.sync_api import expect
+
     page = opened("learn/masks/")
     page.keyboard.press("/")
     page.keyboard.type("causal cac")
     page.locator(".md-search__suggest").filter(has_text="causal cache").wait_for()
     page.keyboard.press("ArrowRight")
-    page.wait_for_function("document.querySelector('.md-search__input').value === 'causal cache'")
+    expect(page.locator(".md-search__input")).to_have_value("causal cache")
     page.keyboard.type("s")
     assert page.locator(".md-search__input").input_value() == "causal caches"
 
@@ -154,6 +158,23 @@ def test_a_result_shows_the_row_of_a_table_and_marks_the_words_that_were_typed(o
     row.wait_for()
     assert row.locator("mark").all_inner_texts() == ["packed", "texts", "block", "compiled", "compiled"]
     assert row.inner_text().endswith("Off by, not compiled")
+
+
+def test_enter_leads_to_the_first_result_where_all_forms_of_what_was_typed_are_marked(opened: Open):
+    page = opened("learn/masks/")
+    for typed in ("rotary embedding", "masking queries"):
+        page.keyboard.press("/")
+        page.locator(".md-search__input").fill(typed)
+        page.locator(f".md-search-result__link[href*='{typed.split()[-1]}']").first.wait_for(state="attached")
+        leads = str(page.locator(".md-search-result__link").first.get_attribute("href"))
+        with page.expect_navigation():
+            page.locator(".md-search__input").press("Enter")
+        assert page.url.partition("?")[0] == leads.partition("?")[0]
+    marked = {word.lower() for word in page.evaluate(MARKED)}
+    assert marked > {"mask", "masks", "query", "queries"}
+    assert [word for word in marked if not word.startswith(("mask", "quer"))] == []
+    page.goto(page.url.partition("?")[0])
+    assert page.evaluate("CSS.highlights.size") == 0, "nobody searched"
 
 
 def test_after_escape_the_focus_is_where_it_was_and_what_is_found_is_told(opened: Open, on_phone: Open):
