@@ -116,7 +116,7 @@ temperature.bars(singer.vocabulary, after_hum, [0.25, 1, 4])
 # A program need not take the likeliest word. Most chat programs *draw* a word at random, so that one with a chance of
 # one in ten comes one time in ten. Before the softmax they divide the grades by a number, the *temperature*. A low
 # temperature leaves only the likeliest word, and the text is careful; a high one makes all words equally likely, and
-# the text is bold, and in the end nonsense.
+# the text is bold, and in the end nonsense. Some draw only from the likeliest few words, which is called *top-k*.
 
 # %% tags=["check"]
 scores = singer(until_be)[0, -1]  # after "... there will be"
