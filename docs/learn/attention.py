@@ -398,7 +398,7 @@ assert "computer" not in vectors.nearest(X[1]) and vectors.nearest(
 #
 # One word will go with you through this track: the last one of *nine green bottles nine green bottles and if one bottle
 # should fall there will be*. This singer was trained with attention, and goes on with *eight*. All numbers in the
-# figure are its own. Grey parts are explained later.
+# figure are its own. Gray parts are explained later.
 #
 # Follow the arrows. Behind each stands the word that the singer would sing next if the way of *be* ended there. ([The
 # last page](generating.py) shows how it finds that word.) At first *be* says *six*, as the singer above did in each

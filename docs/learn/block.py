@@ -325,9 +325,9 @@ assert (
 # %% [markdown]
 # ## The word *be* becomes *eight*
 #
-# Now the whole block of the trained singer is open. Watch the arrows. Before the block they say *six*: a blind guess,
-# since without attention the singer says *six* in all ten verses. Here attention fetches *nine*, the number that the
-# verse has named, and the MLP turns it into *eight*.
+# Now the whole block of the trained singer is open. Before the block the arrows say *six*: a blind guess, since without
+# attention the singer says *six* in all ten verses. Here attention fetches *nine*, the number that the verse has named,
+# and the MLP turns it into *eight*.
 
 # %% tags=["hide-input"]
 #| caption: The word *be* on its way through the trained singer.
@@ -362,7 +362,7 @@ with experiments.without(singer, "attention"):
 
 # %% tags=["claims"]
 assert blind == {"six"} and {way[1].word for way in ways} == {"six"}, (
-    "Before the block they say six: a blind guess, since without attention the singer says six in all ten verses"
+    "Before the block the arrows say six: a blind guess, since without attention the singer says six in all ten verses"
 )
 assert [stop.word for stop in strip.stops()][2:] == ["nine", "eight"], (
     "Here attention fetches nine, the number that the verse has named, and the MLP turns it into eight"

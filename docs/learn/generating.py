@@ -109,9 +109,8 @@ temperature.bars(singer.vocabulary, after_hum, [0.25, 1, 4])
 
 # %% [markdown]
 # After *la la la* nobody can know what comes: the humming may go on, or a verse begins, with any of ten numbers. The
-# model has learned how often each happens. It gives another *la* over 80% of the chance; in the texts that it learned
-# from, the humming went on in 83%<!--= humming --> of such cases. After *there will be* the model is sure, and *eight*
-# has over 90%.
+# model gives another *la* over 80% of the chance; in the texts that it learned from, the humming went on in 83%<!--=
+# humming --> of such cases. After *there will be* the model is sure, and *eight* has over 90%.
 #
 # A program need not take the likeliest word. Most chat programs *draw* a word at random, so that one with a chance of
 # one in ten comes one time in ten. Before the softmax they divide the grades by a number, the *temperature*. A low
@@ -150,7 +149,8 @@ assert low.std() > middle.std() > high.std(), (
 # ## What stays the same
 #
 # When a word is added to the text, which of the numbers inside the model change? Compare the keys of the first three
-# words before and after. (They are those of a second block. In the first, no word has looked at another yet.)
+# words before and after. (This singer has two blocks, and the keys are those of the second: in the first, no word has
+# looked at another yet.)
 
 # %% tags=["hide-input"]
 #| caption: How much the keys of the first three words change, in the second block, when a fourth word is added to the
