@@ -5,7 +5,7 @@
 # mask. The code of these pages runs at every build, and the numbers in their sentences are compared with what it
 # gives.**
 #
-# [Install](install.md) the library, and ask it whether a layer sees the future:
+# [Install](install.md) the library, and ask it whether a layer lets words see those that come later:
 #
 # ```sh
 # pip install "./attention-unmasked"
@@ -24,8 +24,7 @@ print(report.findings[0].told)
 
 # %% tags=["hide-input"]
 #| caption: What *mouse* takes from its neighbors, and its nearest words before and after. Attention makes it a machine,
-#|   or an animal. These are plain word vectors, which nobody has trained to look; a trained model [looks for what it
-#|   needs](learn/heads.py).
+#|   or an animal. This is attention before any training; a trained model [looks for what it needs](learn/heads.py).
 #| script: ../src/unmasked_lessons/figures/sentence.js
 #| data: sentence_data
 from IPython.display import HTML

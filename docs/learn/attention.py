@@ -21,8 +21,8 @@ HTML(side_by_side(asked))
 # A *mouse* can be an animal, and it can lie beside a computer. A *language model* is a program that guesses the next
 # word of a text. In a table it finds a list of numbers for each word. There is one list for *mouse*, so it begins with
 # the same numbers for both. Attention is the step that lets the neighbors change these numbers. How alike are *mouse*
-# and *computer* afterwards, if one means the same? Beside *cat* and *dog* 0.49<!--= likeness[0] -->, beside *computer*
-# and *software* 0.81<!--= likeness[1] -->.
+# and *computer* afterwards? Beside *cat* and *dog* 0.49<!--= likeness[0] -->, beside *computer* and *software*
+# 0.81<!--= likeness[1] -->; one would mean the same.
 #
 # Now type a sentence of your own. This is attention before any training: here a word takes most from words like itself,
 # and some sentences will disappoint you. A trained model looks for what it needs, as you will see below. (To read on,
@@ -58,8 +58,8 @@ for number in ["nine", "seven", "four"]:
     print(alone.sing(f"la la la {number} green", 11))
 
 # %% [markdown]
-# It has learned which word follows which. But it leaves out the second line, and it cannot see with which number the
-# verse began, so it sings *six* each time.
+# It has learned which word follows which. But it does not repeat the first line, and it cannot see with which number
+# the verse began, so it sings *six* each time.
 #
 # So let a word take in the words before it. If it simply averages them, all count alike: in the first line that was
 # printed, *nine* is one word of fifteen by the time of *be*, and drowns among *should* and *will*. **Attention is an
@@ -333,16 +333,14 @@ vectors.nearest(X[1])
 #
 # Here each word played all roles with one vector. But a word seldom looks for words like itself: *my* looks for a noun,
 # and is not one itself. So a trained model makes a vector for each role, as [the next page](queries_keys_values.py)
-# shows. It does so by three *matrices*, which are tables of numbers. The dot product of a vector with the first column
-# of a matrix is the new vector's first number, that with the second column is its second, and so on.
+# shows. It does so by multiplying the vector by three *matrices*, which are tables of numbers.
 
 # %% [markdown]
 # ## In three lines, and as an equation
 #
 # For all words at once, `@` takes the dot product of each row on its left with each column on its right. `.mT` turns
-# rows into columns, so `X @ X.mT` compares all words with all. (`X.size(-1)` is the length of a row.) In the third
-# line, the numbers in each column of X are averaged, with a word's weights: that is step four. With that, attention is
-# three lines:
+# rows into columns, so `X @ X.mT` compares all words with all. (`X.size(-1)` is the length of a row.) `weights @ X`
+# averages each column of `X` with a word's weights: that is step four. With that, attention is three lines:
 
 # %%
 scores = X @ X.mT / X.size(-1) ** 0.5
@@ -382,8 +380,8 @@ likeness = torch.cosine_similarity(
 # <!-- where: Q, K, V = random("n d_k", "m d_k", "m d_v");
 # Attention = lambda *qkv: functional.attend(*qkv).context -->
 #
-# Read it from the inside: compare, tone down, make shares of each row, average. Here all three are `X`, which is
-# *self-attention* without learned matrices.
+# Read it from the inside: compare, tone down, make shares of each row, average. Here all three are `X`: the words ask
+# one another, which is called *self-attention*.
 
 # %% tags=["claims"]
 assert torch.allclose(
@@ -399,13 +397,12 @@ assert "computer" not in vectors.nearest(X[1]) and vectors.nearest(
 # ## One word, followed
 #
 # One word will go with you through this track: the last one of *nine green bottles nine green bottles and if one bottle
-# should fall there will be*. This singer was trained with attention, and makes *eight* of it. All numbers in the figure
-# are its own. Grey parts are explained later.
+# should fall there will be*. This singer was trained with attention, and goes on with *eight*. All numbers in the
+# figure are its own. Gray parts are explained later.
 #
-# Follow the arrows. Behind each stands what the singer would say if the way of *be* ended there: it compares the vector
-# with each of its words, and names the best match. ([The last page](generating.py) shows how.) At first *be* says
-# *six*, as the singer above did in each verse. Attention fetches *nine*, and the MLP, a part of [a later
-# page](block.py), makes *eight* of it.
+# Follow the arrows. Behind each stands the word that the singer would sing next if the way of *be* ended there. ([The
+# last page](generating.py) shows how it finds that word.) At first *be* says *six*, as the singer above did in each
+# verse. Attention fetches *nine*, and the MLP, a part of [a later page](block.py), makes *eight* of it.
 
 # %% tags=["hide-input"]
 #| caption: The word *be* on its way through the trained singer. Each cell is a number of its vector, teal above zero

@@ -104,9 +104,8 @@ assert torch.allclose(layer(x), ours, atol=1e-5), (
 #
 # [Attention](attention.py) is the only place in the block where one word can learn something from another. It fetches,
 # and the MLP works on what was fetched. (*MLP* is short for *multi-layer perceptron*, an old name for two or more
-# matrices with a simple function between them. Such a matrix is an `nn.Linear` in PyTorch, which also adds a learned
-# number to each result, the *bias*; `nn.Sequential` does one after the other.) Here a word has 24<!--= WIDTH -->
-# numbers:
+# matrices with a simple function between them. An `nn.Linear` also adds a learned number to each result, the *bias*;
+# `nn.Sequential` does one after the other.) Here a word has 24<!--= WIDTH --> numbers:
 
 # %%
 torch.manual_seed(0)
@@ -148,8 +147,8 @@ assert with_mlp > 0.9 and abs(without_mlp - 0.5) < 0.1, (
 # %% [markdown]
 # ## Residual connections: add, do not replace
 #
-# The block adds what attention found to the word, and does not put it in the word's place. Why? Stack six blocks, fresh
-# from their random start, and watch how alike the words become:
+# Why is what attention found added to the word, and not put in its place? Stack six blocks, fresh from their random
+# start, and watch how alike the words become:
 
 # %% tags=["hide-input"]
 #| alt: Two curves over the blocks. With residual connections the curve stays low. Without them it rises to one.
@@ -326,12 +325,12 @@ assert (
 # %% [markdown]
 # ## The word *be* becomes *eight*
 #
-# Now the whole block of the trained singer is open. Watch the arrows. Before the block they say *six*: a blind guess,
-# since without attention the singer says *six* in all ten verses. Here attention fetches *nine*, the number that the
-# verse has named, and the MLP turns it into *eight*.
+# Now the whole block of the trained singer is open. Before the block the arrows say *six*: a blind guess, since without
+# attention the singer says *six* in all ten verses. Here attention fetches *nine*, the number that the verse has named,
+# and the MLP turns it into *eight*.
 
 # %% tags=["hide-input"]
-#| caption: The word *be* on its way through the trained singer, with what its arrows name.
+#| caption: The word *be* on its way through the trained singer.
 #| script: ../../src/unmasked_lessons/figures/strip.js
 #| data: strip.data
 from unmasked_lessons.figures.strip import Strip
@@ -363,7 +362,7 @@ with experiments.without(singer, "attention"):
 
 # %% tags=["claims"]
 assert blind == {"six"} and {way[1].word for way in ways} == {"six"}, (
-    "Before the block they say six: a blind guess, since without attention the singer says six in all ten verses"
+    "Before the block the arrows say six: a blind guess, since without attention the singer says six in all ten verses"
 )
 assert [stop.word for stop in strip.stops()][2:] == ["nine", "eight"], (
     "Here attention fetches nine, the number that the verse has named, and the MLP turns it into eight"
@@ -371,17 +370,17 @@ assert [stop.word for stop in strip.stops()][2:] == ["nine", "eight"], (
 assert all(ends) and len(ends) == 10, (
     "In all ten verses the last arrow is right"
 )
-assert named == ["nine", "eight", "six"] and blind == {"six"}, (
-    "But only in those of nine, eight and six does the arrow before it name the number of the verse"
+assert named == ["nine", "eight", "six"], (
+    "The arrow before it names the number of the verse only in those of nine, eight and six"
 )
 assert min(found) > 0.5, (
-    "a head gives most of its weight to the number, but what it hands over is for the MLP to read"
+    "In the others, too, a head gives most of its weight to the number"
 )
 
 # %% [markdown]
-# In all ten verses the last arrow is right. But only in those of *nine*, *eight* and *six* does the arrow before it
-# name the number of the verse, and *six* may be the blind guess. In the others, too, a head gives most of its weight to
-# the number, but what it hands over is for the MLP to read: in training only the last arrow has to be right.
+# In all ten verses the last arrow is right. The arrow before it names the number of the verse only in those of *nine*,
+# *eight* and *six*. In the others, too, a head gives most of its weight to the number. But what it hands over is for
+# the MLP to read, and training asks for nothing but the last arrow.
 #
 # <div class="program"></div>
 

@@ -28,9 +28,8 @@ sentences = [
 plot.grid(alignment, "weights", queries=written, keys=read)
 
 # %% [markdown]
-# This page leaves the song, which is one text, for a while. A translator reads one sentence and writes another. Before
-# it writes *chat*, it has to find *cat*. It finds it by cross-attention: the French sentence asks, and the English
-# sentence answers. A row of things, words or pieces of a picture, is called a *sequence*.
+# This page leaves the song, which is one text, for a while. A translator reads one sentence and writes another. A row
+# of things, words or pieces of a picture, is called a *sequence*.
 #
 # <div class="overview" data-here="cross"></div>
 

@@ -154,9 +154,9 @@ lines, second_numbers = zip(*kept.values())
 
 # %% [markdown]
 # Without head 0 the singer keeps the lines of all {{ lines[1] }} verses in order, but repeats the right number in {{
-# second_numbers[1] or "none" }}. Without head 1 it repeats the right number in most of the {{ len(told["right"]) }}
-# verses, but the lines stay in order in {{ lines[2] or "none" }}: it does not know that the second line is over, and
-# sings it again.
+# second_numbers[1] or "none" }} of them. Without head 1 it repeats the right number in most of the {{
+# len(told["right"]) }} verses, but the lines stay in order in {{ lines[2] or "none" }}: it does not know that the
+# second line is over, and sings it again.
 
 # %% tags=["claims"]
 assert on_number[bottles] > 0.9, "Head 0 finds the number"
@@ -189,14 +189,13 @@ def attend_in_slices(query, key, value, num_heads):
 
 
 # %% [markdown]
-# Each score is divided by the root of the width of a slice, because a score is a sum of that many products. At
-# the end the averages are laid side by side: the first half of the numbers comes from head 0, the second half from
-# head 1.
+# Each score is divided by the root of the width of a slice, because a score is a sum of that many products. At the end
+# the averages are laid side by side.
 #
 # Why not stop there? What attention found is going to be added to the word's own vector, number by number. Laid side by
 # side, head 0 could only ever change the first half of a word, and head 1 the second. One more matrix, the *output
-# projection* `W_o`, turns what both found into one vector: each head gets rows of its own in it, with which it may
-# change any number of the word, and the two results are added up.
+# projection* `W_o`, turns what both found into one vector: each head has half of its rows, and so can change any number
+# of the word. What both change is added up.
 
 # %% tags=["hide-input"]
 #| alt: A bar of 32<!--= WIDTH --> numbers is cut into two slices of 16<!--= WIDTH // 2 -->. Each goes through its own
@@ -228,14 +227,11 @@ assert apart and WIDTH == 2 * 16, (
 assert apart, (
     "Then each head computes attention on its slices alone, as if there were no other head"
 )
-assert apart, (
-    "the first half of the numbers comes from head 0, the second half from head 1"
-)
 assert apart and (mixed.abs() > 1e-6).all(), (
     "The heads work apart. The output projection mixes what they found"
 )
 assert torch.allclose(added_up, W_O(laid), atol=1e-5), (
-    "each head gets rows of its own in it, with which it may change any number of the word"
+    "each head has half of its rows, and so can change any number of the word"
 )
 assert (change[:, 16:].abs() < 1e-6).all(), (
     "Laid side by side, head 0 could only ever change the first half of a word, and head 1 the second"
@@ -278,7 +274,7 @@ assert costs[8][0] < costs[1][0] and costs[8][1:3] == costs[1][1:3], (
 # Head 1, which finds lines, spreads its weight over several words here: at *be* the line is not in question.
 
 # %% tags=["hide-input"]
-#| caption: The word *be* on its way through the trained singer, with what its arrows name.
+#| caption: The word *be* on its way through the trained singer.
 #| script: ../../src/unmasked_lessons/figures/strip.js
 #| data: strip.data
 from unmasked_lessons.figures.strip import Strip

@@ -104,7 +104,7 @@ assert may_look.equal(causal), (
 # {{ table.markdown() }}
 #
 # In training, the singer without a mask even seems to be better. (What the other one gets wrong is the humming: nobody
-# can guess how long it lasts, or which number follows.) But it copies:
+# can guess how long it lasts, or which number follows.) But the singer without a mask copies:
 
 # %% tags=["hide-input"]
 #| caption: Some of what *be* looks at just before *eight*, in one of the two attentions that each singer has side by
@@ -170,8 +170,9 @@ assert (
 #
 #     Whatever stands at a place of a sentence, a word or padding, is called a *token*. (For most models a rare word is
 #     several tokens.) Let `is_word` be `True` for each token that is a word. Then `may_look & is_word` is one mask for
-#     both: a query may see a key only if both allow it. Behind the words, the causal mask alone already keeps the
-#     padding from them. Another mask is needed where words may look ahead, or where the padding stands in front.
+#     both: a query may see a key only if both allow it. Where the padding stands behind the words, the causal mask
+#     alone already keeps the padding from them. Another mask is needed where words may look ahead, or where the padding
+#     stands in front.
 
 # %% tags=["check"]
 is_word = torch.tensor([True, True, True, True, False, False])  # keys
@@ -200,8 +201,7 @@ plot.grid(
 )
 
 # %% [markdown]
-# In the second row the sum is 0.89<!--= rows[1, -1] -->. And the hidden words still have a say: their scores took part
-# in the softmax, and decide how much is missing.
+# The hidden words even have a say: their scores took part in the softmax, and decide how much is missing.
 #
 # Instead, change the scores before the softmax. It takes *e* to the power of each score, and *e* to the power of minus
 # infinity is zero. So a hidden key gets the score minus infinity:
@@ -279,7 +279,7 @@ assert (by_module[:3] > 0).equal(~visible[:3]), (
 # more.
 
 # %% tags=["hide-input"]
-#| caption: The word *bottles* on its way through the trained singer, with what its arrows name.
+#| caption: The word *bottles* on its way through the trained singer.
 #| script: ../../src/unmasked_lessons/figures/strip.js
 #| data: strip.data
 from unmasked_lessons.figures.strip import Strip

@@ -126,12 +126,12 @@ unmasked.plot.table(
 )
 
 # %% [markdown]
-# It has a mask, but it looks back only once, and so it cannot know which line it is in. Take *nine green bottles*, once
-# and twice. In the second text the last word sees the same bag, only with everything in it twice, and an average does
-# not notice that. So the singer finds each next word just as likely, although *nine* should come next in the first
-# text, and *and* in the second. `lost` is the singer without positions. After each word of a text it gives a grade to
-# every word that it knows: the higher, the likelier it comes next. `[0, -1]`<!--~ an index --> takes those after the
-# last word. Both texts give the same, up to rounding:
+# Its mask hides later words, but the earlier ones are still a bag. Take *nine green bottles*, once and twice. In the
+# second text the last word sees the same bag, only with everything in it twice, and an average does not notice that. So
+# the singer guesses the same after both, although *nine* should follow the first text, and *and* the second. `lost` is
+# the singer without positions. After each word of a text it gives a grade to every word that it knows: the higher, the
+# likelier it comes next. `[0, -1]`<!--~ an index --> takes those after the last word. Both texts give the same, up to
+# rounding:
 
 # %%
 once = lost.numbers_of("nine green bottles")
@@ -162,7 +162,7 @@ assert min(right) > 0.9 > 0.2 > at_once, (
     "Without positions the singer leaves out the second line"
 )
 assert (grades - grades_again).abs().max() < 1e-4, (
-    "So the singer finds each next word just as likely"
+    "So the singer guesses the same after both"
 )
 assert hummed > 0.4 > 0.2 > at_once, "Humming helps it"
 assert deeper > 0.8, "and a second block can tell them apart"
@@ -236,9 +236,9 @@ def turn(arrow, place, rate):  # rate: how far it turns at each place
 
 
 # %% [markdown]
-# Here are a query and a key of four numbers each. Each pair of numbers is a clock, so there are two clocks. On each,
-# one hand belongs to the query, the other to the key. Put more *la* in front: both hands of a clock turn on by the same
-# angle, and the angle between them stays. Then move the query away from the key:
+# Here are a query and a key of four numbers each, so there are two clocks. On each, one hand belongs to the query, the
+# other to the key. Put more *la* in front: both hands of a clock turn on, and the angle between them stays. Then move
+# the query away from the key:
 
 # %% tags=["hide-input"]
 #| alt: A clock with a hand for the query and a hand for the key. After five *la* both hands are turned farther, and the
@@ -320,7 +320,7 @@ assert torch.isclose(
 # still say *six*, as nothing has been looked at yet.
 
 # %% tags=["hide-input"]
-#| caption: The word *be* on its way through the trained singer, with what its arrows name.
+#| caption: The word *be* on its way through the trained singer.
 #| script: ../../src/unmasked_lessons/figures/strip.js
 #| data: strip.data
 from unmasked_lessons.figures.strip import Strip

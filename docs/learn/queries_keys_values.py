@@ -24,8 +24,8 @@ plot.grid(goal, "the weights that are wanted", queries=asked, keys=served)
 # %% [markdown]
 # <div class="overview" data-here="queries"></div>
 #
-# On [the page before](attention.py), words were compared by the vectors that they had. A language model *learns* what
-# to look for. Here a small model learns such a thing, in about a second, and you look inside it.
+# On [the page before](attention.py), words were compared by the vectors that they had. Here a small model *learns* what
+# to look for, in about a second, and you look inside it.
 
 # %% [markdown]
 # ## A waiter's memory
@@ -54,11 +54,11 @@ order.int()
 # %% [markdown]
 # ## Three tables
 #
-# The matrices are usually called `W_q`, `W_k` and `W_v`. Multiply a vector whose only one stands at place 9<!--=
-# words.index("Kim") --> by a matrix, and you get row 9<!--= words.index("Kim") --> of the matrix. So each matrix is a
-# table here, with a row for each word: its query, its key or its value. An order has two words, so its key is the sum
-# of two rows, that of *Kim* and that of *tea*, and so is its value. At first the tables hold random numbers; with the
-# same *seed*, everyone gets the same ones. `Parameter` marks a tensor that training may change:
+# The matrices are usually called `W_q`, `W_k` and `W_v`. The vector of *Kim* has its one at place 9<!--=
+# words.index("Kim") -->: multiply it by a matrix, and you get row 9<!--= words.index("Kim") --> of the matrix. So each
+# matrix is a table here, with a row for each word: its query, its key or its value. An order has two words, so its key
+# is the sum of two rows, that of *Kim* and that of *tea*, and so is its value. At first the tables hold random numbers;
+# with the same *seed*, everyone gets the same ones. `Parameter` marks a tensor that training may change:
 
 # %% tags=["imports"]
 from torch.nn import Parameter
@@ -119,7 +119,7 @@ logarithm = -torch.tensor([1 / 6, 1 / 2, 1.0]).log()
 # *cross-entropy*). If the right drink has a chance of one in six, the loss is 1.79<!--= logarithm[0] -->, the logarithm
 # of six: the training begins near that. For one in two it is 0.69<!--= logarithm[1] -->, and for certainty zero.
 #
-# For each number in the matrices, `backward` finds out whether the loss shrinks if it is raised or if it is lowered,
+# For each number in the matrices, `backward` finds out whether to raise it or to lower it, so that the loss shrinks,
 # and `Adam` moves it a little that way:
 
 # %% tags=["imports"]
@@ -226,8 +226,7 @@ assert F.cosine_similarity(W_q[:6], W_k[6:12]).min() > 0.9, (
 # %% [markdown]
 # ## What the values became
 #
-# A value is what an order hands over once it is found. Numbers above zero are bets on a drink, and numbers below zero
-# bets against it:
+# Numbers above zero are bets on a drink, and numbers below zero bets against it:
 
 # %% tags=["hide-input"]
 #| caption: What each word adds to the bets. A drink bets on itself, and against the other drinks. A name bets on next
@@ -262,7 +261,7 @@ assert (
 # {{ table.markdown() }}
 #
 # - Without training `W_v`, the model may find the order, but what is handed over is not what was asked for: random
-#   bets. Training can then only turn the questions to orders whose random bets happen to be right.
+#   bets.
 # - Without training `W_q` and `W_k`, chance decides where a question looks.
 # - Without training one of these two, nothing is lost. A query and a key only have to *meet*: where one stays, the
 #   other comes to it.
@@ -307,8 +306,7 @@ assert unmet.max() < 0.5, "chance decides where a question looks"
 # {{ two.median() :.0%}} of the answers are right. If `W_q` is `W_k`, only {{ one.median() :.0%}} are.
 #
 # A dot product is the same from both sides: with one matrix, Bob's score for Ann is Ann's score for Bob, although Ann
-# looks for Bob, and Bob for Eve. With two, a word can look for one thing and be found by another: *my* looks for a
-# noun, which need not look for *my*.
+# looks for Bob, and Bob for Eve. With two, a word can look for one thing and be found by another.
 
 
 # %% tags=["check"]
@@ -333,11 +331,11 @@ assert torch.allclose(from_both_sides, from_both_sides.mT, atol=1e-5), (
 # ## The word *be* asks
 #
 # The trained singer has queries, keys and values, too. It learned them from nothing but the song, by the loss of its
-# guesses of each next word. Here is the way of *be* once more. *be* asks for the number, and *nine* answers, as *Kim:
-# tea* answered *Kim?*. What you know now is open: the query of *be*, and the key and the value of *nine*.
+# guesses of each next word. *be* asks for the number, and *nine* answers, as *Kim: tea* answered *Kim?*. What you know
+# now is open: the query of *be*, and the key and the value of *nine*.
 
 # %% tags=["hide-input"]
-#| caption: The word *be* on its way through the trained singer, with what its arrows name.
+#| caption: The word *be* on its way through the trained singer.
 #| script: ../../src/unmasked_lessons/figures/strip.js
 #| data: strip.data
 from unmasked_lessons.figures.strip import Strip

@@ -550,7 +550,7 @@ def test_the_run_plays_and_is_at_its_end_at_once_for_who_wants_less_motion(opene
 def test_the_chances_of_the_next_word_are_the_softmax_of_its_scores_at_each_temperature(page: Page, built: Path):
     figure = page.locator("[data-live=temperature]")
     given = data_of(built, figure)
-    slider = figure.get_by_role("slider")
+    slider = figure.get_by_role("slider", name="Temperature")
     for text in given["texts"]:
         figure.get_by_role("button", name=text["text"], exact=True).click()
         scores = torch.tensor(text["scores"], dtype=torch.float64)
@@ -559,7 +559,7 @@ def test_the_chances_of_the_next_word_are_the_softmax_of_its_scores_at_each_temp
         page.keyboard.press("Home")
         for step in range(25):
             temperature = 2 ** (step / 4 - 3)
-            for said in (slider.evaluate("each => each.ariaValueText"), figure.locator("output").inner_text()):
+            for said in (slider.evaluate("each => each.ariaValueText"), figure.locator("output").first.inner_text()):
                 assert numbers(said) == [pytest.approx(temperature, abs=0.0051)]
             chances = (scores / temperature).softmax(dim=-1)[order]
             expected = [*chances[:6].tolist(), chances[6:].sum().item()]
@@ -589,6 +589,30 @@ def test_words_are_drawn_by_their_chances_and_by_touch(phone: Page, built: Path)
     expected = [given["words"][order[int((edges <= each).sum())]] for each in numbers_drawn]
     assert len(set(expected)) > 3
     assert figure.locator(".live-told").inner_text() == f"Drawn: {', '.join(expected)}."
+
+
+def test_of_the_top_words_alone_chances_are_made_and_words_drawn(page: Page, built: Path):
+    figure = page.locator("[data-live=temperature]")
+    given = data_of(built, figure)
+    scores = torch.tensor(given["texts"][0]["scores"], dtype=torch.float64)
+    best = scores.sort(descending=True)
+    slider = figure.get_by_role("slider", name="Likeliest words")
+    assert slider.evaluate("each => each.ariaValueText") == "All words"
+    slider.press("Home")
+    for top in range(1, len(scores)):
+        for said in (slider.evaluate("each => each.ariaValueText"), figure.locator("output").last.inner_text()):
+            assert said == f"Top {top}"
+        chances = best.values[:top].softmax(dim=-1)
+        expected = [*chances[:6].tolist(), *([chances[6:].sum().item()] if top > 6 else [])]
+        shown = shares(figure)
+        assert nearly(shown[: len(expected)], expected)
+        assert shown[len(expected) :] == ["0%"] * (7 - len(expected)), "no other word can come"
+        page.evaluate("() => (Math.random = () => 0.9999999)")
+        figure.get_by_role("button", name="Draw 10 words").click()
+        last = given["words"][best.indices[top - 1]]
+        assert figure.locator(".live-told").inner_text() == f"Drawn: {', '.join([last] * 10)}."
+        slider.press("ArrowRight")
+    assert slider.evaluate("each => each.ariaValueText") == "All words"
 
 
 # --- parts.js

@@ -1,4 +1,5 @@
-// What the temperature does to the next word: its scores are divided by it, and a softmax makes chances of them.
+// What the temperature does to the next word: its scores are divided by it, and a softmax makes chances of them, of all or
+// of the likeliest few.
 // The page gives {"words": those that the model knows, "texts": [{"text", "scores": of each word as the next one}]}.
 
 import { softmax } from "./attention.js"
@@ -12,11 +13,13 @@ function draw(figure, { words, texts }) {
   const chart = html("div", { class: "live-bars", role: "img" }, ...bars.flat())
   const choices = texts.map((each) => html("button", { type: "button", click: () => choose(each) }, each.text))
   const range = html("input", { type: "range", min: -3, max: 3, step: 0.25, value: 0, "aria-label": "Temperature", input: show })
-  const size = html("output")
+  const few = html("input", { type: "range", min: 1, max: words.length, value: words.length, "aria-label": "Likeliest words", input: show })
+  const [size, count] = [html("output"), html("output")]
   const told = html("p", { class: "live-told", role: "status" })
   figure.append(
     html("div", { class: "live-choices", role: "group", "aria-label": "Text so far" }, ...choices),
     html("div", { class: "live-slide" }, html("label", {}, size), range, html("button", { type: "button", click: take }, `Draw ${DRAWN} words`)),
+    html("div", { class: "live-slide" }, html("label", {}, count), few),
     chart,
     told,
   )
@@ -30,7 +33,8 @@ function draw(figure, { words, texts }) {
 
   function show() {
     const temperature = 2 ** range.value
-    chances = softmax(ranked.map(({ score }) => score / temperature))
+    const kept = +few.value
+    chances = softmax(ranked.map(({ score }, k) => (k < kept ? score / temperature : -Infinity)))
     const rest = chances.slice(SHOWN).reduce((a, b) => a + b)
     const rows = [...ranked.slice(0, SHOWN).map(({ word }, k) => [word, chances[k]]), [`${words.length - SHOWN} others`, rest]]
     rows.forEach(([word, chance], k) => {
@@ -41,6 +45,8 @@ function draw(figure, { words, texts }) {
     })
     size.textContent = `Temperature ${fixed(temperature)}`
     range.setAttribute("aria-valuetext", fixed(temperature))
+    count.textContent = kept < words.length ? `Top ${kept}` : "All words"
+    few.setAttribute("aria-valuetext", count.textContent)
     chart.setAttribute("aria-label", `The next word: ${rows.map(([word, chance]) => `${word} ${percent(chance)}`).join(", ")}`)
     told.textContent = ""
   }
