@@ -53,7 +53,7 @@ class _Tracer(DispatchMode):
         result = func(*args, **(kwargs or {}))
         first = result[0] if isinstance(result, tuple) and result else result
         random = torch.Tag.nondeterministic_seeded in getattr(func, "tags", ())
-        if isinstance(first, Tensor) and first.layout is torch.strided and (first.is_floating_point() or random):
+        if isinstance(first, Tensor) and first.layout is torch.strided and first.numel() and (first.is_floating_point() or random):
             name = getattr(func, "overloadpacket", func).__name__
             matrix = any(isinstance(x, torch.nn.Parameter) and x.dim() > 1 for x in _known(args))
             kept = first.detach().to("cpu").clone()
