@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Mapping
 from dataclasses import replace
@@ -29,6 +30,7 @@ from unmasked_doctor._report import Finding, Layer, ModelReport, Open
 from unmasked_doctor._subject import brief, place
 from unmasked_doctor._target import with_article
 from unmasked_doctor._unlike import FACTS, TURNED_ALIKE, Seen, may_be_a_mistake, odd_ones, step_of, tiled
+from unmasked_doctor._why.items import meeting, tokens_first
 from unmasked_doctor._words import HIDES
 
 __all__ = ["diagnose_model"]
@@ -241,7 +243,8 @@ class _Examination(AskedForPadding):
                 f"of two inputs that differ in one item alone, the others' outputs differ by {self.apart.share:.2g}"
             )
             text = "what one item gives depends on the others"
-            cause = "batch-first-forgotten" if self.apart.mistaken else None
+            cause, why = self.why_items_meet()
+            text = f"{text}: {why}" if why else text
             evidence += f" of the largest, first in {self.apart.first!r}"
             changed = self.asker.changed(self.asker.given, self.apart.axis, self.apart.at)
             told = "two calls differ in one item alone, and the output of another item moves"
@@ -249,6 +252,19 @@ class _Examination(AskedForPadding):
             self.find(self.near(self.apart.first), check, cause, text, evidence, how="followed", pair=pair)
         elif not self.apart.known:
             self.open.append(Open(check, "outputs with an axis of items, the same from call to call"))
+
+    def why_items_meet(self) -> tuple[str | None, str]:
+        """The mistake by which items reach each other, and what is told of it."""
+        given, axis = self.asker.given, self.apart.axis
+        ways = [given, *(self.asker.changed(given, axis, at) for at in range(min(self.asker.items(given, axis), 4)))]
+        runs = [functools.partial(self.asker.once, each) for each in ways if each is not None]
+        try:
+            grown = functools.partial(self.asker.once, self.asker.grown(given, 0))
+            first = "" if axis else tokens_first((self.model, runs[0]), (self.model, grown))
+            text = first or meeting(runs, 1e-4)
+        except Exception:  # whatever a model may raise, when it is asked once more
+            return None, ""
+        return "batch-first-forgotten" if first or self.apart.mistaken else None, text
 
     def numbers(self) -> None:
         """Find outputs that are NaN though no input is; it is a caution if only those of padding are."""
@@ -475,7 +491,8 @@ class _Examination(AskedForPadding):
         if len(causal) < len(reached):
             text = "earlier outputs move when later tokens change, though "
             text += "causal=True was asked" if self.causal else "most of its calls of attention are causal"
-        dense = seen is not None and bool((seen.call.weights > 0).all())
+        shown = None if seen is None else seen.call.weights > 0
+        dense = shown is not None and bool((shown | ~shown.any(-2, keepdim=True)).all())  # but for what pads
         evidence = f"of two inputs that differ from token {tokens // 2} on, an earlier output differs by "
         evidence += f"{changed.share(moved, early=True):.2g} of the largest, first in {moved!r}"
         cause = "no-causal-mask" if dense else None

@@ -197,7 +197,14 @@ def _heard(asked: UserCall) -> list[Seen]:
     return hear_model(asked.target, args, kwargs, asked.default).calls
 
 
-def future_in_attention(asked: UserCall) -> bool | None:
-    """Whether some attention gives weight to later keys; None where none with as many queries as keys was heard."""
-    square = [seen.call.weights for seen in _heard(asked) if seen.call.weights.size(-1) == seen.call.weights.size(-2) > 2]
-    return any(bool((x.triu(1) > _LEAST).any()) for x in square) if square else None
+def future_in_attention(asked: UserCall) -> str | None:
+    """What each attention with as many queries as keys does to later keys.
+
+    Returns:
+        "hidden", "seen", or "all seen" but for keys that are hidden from every query; None where there is none.
+    """
+    square = [x for seen in _heard(asked) if (x := seen.call.weights).size(-1) == x.size(-2) > 2]
+    shown = [x > _LEAST for x in square]
+    if not any(bool(each.triu(1).any()) for each in shown):
+        return "hidden" if shown else None
+    return "all seen" if any(bool((each | ~each.any(-2, keepdim=True)).all()) for each in shown) else "seen"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from collections.abc import Callable, Iterator
+import functools
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +17,7 @@ from unmasked_doctor._ask.user_call import UserCall
 from unmasked_doctor._report import Finding, Outcome
 from unmasked_doctor._subject import STILL
 from unmasked_doctor._tensors import gaps, tensors_in
+from unmasked_doctor._why.items import kind_of, meeting, tokens_first
 from unmasked_doctor._why.masked import future_in_attention, hidden
 from unmasked_doctor._why.pieces import in_pieces
 from unmasked_doctor._why.trace import Step, traced
@@ -131,79 +133,26 @@ def _gap(one: Tensor, other: Tensor) -> float:
 
 
 def _mixed(asked: UserCall, found: Finding) -> Finding:
-    """Tell where items meet: the first operator of which numbers notice two of them."""
-    if name := _takes_items_for_tokens(asked):
-        text = f"{name} takes tokens first, and is given items first: it was built without batch_first=True"
-        return replace(found, cause="batch-first-forgotten", told=f"{found.told}: {text}")
-    step, by = _meeting(asked)
-    if step is None or not step.line:
-        return found
-    how = {
-        "softmax": "a softmax runs over the items of the batch",
-        "matrix": "features of several items stand in one row, as after a view or reshape that mixes batch and heads",
-        "product": "tokens of an item are multiplied by those of others",
-        "sum": "a sum, mean or norm runs over the items of the batch",
-    }.get(by, "they meet")
-    return replace(found, told=f"{found.told}: {how}, at {step.line}")
-
-
-def _takes_items_for_tokens(asked: UserCall) -> str:
-    """The name of a layer of PyTorch's that takes tokens first, where its first axis grows with the items; or ""."""
-    if asked.grown is None or not isinstance(asked.target, nn.Module):
-        return ""
-    shapes: list[dict[str, torch.Size]] = []
-    for tensors in (asked.given, asked.grown):
-        target, run = asked.copied()
-        shapes.append({})
-        for name, module in target.named_modules():
-            if getattr(module, "batch_first", True) is False and type(module).__module__.startswith("torch.nn"):
-                module.register_forward_pre_hook(_noting(shapes[-1], name), with_kwargs=True)
-        run(tensors)
-    few, many = shapes
-    for name, shape in few.items():
-        other = many.get(name)
-        if other is not None and len(shape) == len(other) == 3 and other[0] > shape[0] and other[1] == shape[1]:
-            return name or type(asked.target).__name__
-    return ""
-
-
-def _noting(shapes: dict[str, torch.Size], name: str) -> Callable[..., None]:
-    def note(_: nn.Module, args: Any, kwargs: Any) -> None:
-        first = next((x for x in (*args, *kwargs.values()) if isinstance(x, Tensor)), None)
-        if first is not None:
-            shapes.setdefault(name, first.shape)
-
-    return note
-
-
-def _meeting(asked: UserCall) -> tuple[Step | None, str]:
-    """The first operator of which numbers notice two items, and of which kind it is."""
+    """Tell where items meet."""
+    (one, run), (other, again) = asked.copied(), asked.copied()
+    grown = asked.grown
+    if isinstance(one, nn.Module) and grown is not None:
+        text = tokens_first((one, lambda: run(asked.given)), (other, lambda: again(grown)))
+        if text:
+            return replace(found, cause="batch-first-forgotten", told=f"{found.told}: {text}")
     if asked.rows(asked.main) is None or asked.count < 2:
-        return None, ""
+        return found
     ways = [asked.given]
-    for at in (0, asked.count - 1):
+    for at in range(min(asked.count, 4)):
         made = asked.given
         for n, x in enumerate(made):
-            if (axis := asked.rows(n)) is None:
-                continue
-            made[n] = x.clone()
-            row = made[n].narrow(axis, at, 1)
-            row.copy_(asked.other(n, row) if n in asked.content else x.narrow(axis, (at + 1) % asked.count, 1))
+            if (axis := asked.rows(n)) is not None:
+                made[n] = x.clone()
+                row = made[n].narrow(axis, at, 1)
+                row.copy_(asked.other(n, row) if n in asked.content else x.narrow(axis, (at + 1) % asked.count, 1))
         ways.append(made)
-    for steps in traced([lambda tensors=tensors: asked.run(tensors) for tensors in ways]):  # type: ignore[misc]
-        one, two = (gaps(steps[0].result, other.result) > asked.share for other in steps[1:])
-        if steps[0].result.numel() > 1 and bool((one & two).any()):
-            return steps[0], _kind(steps[0])
-    return None, ""
-
-
-def _kind(step: Step) -> str:
-    if "softmax" in step.name:
-        return "softmax"
-    if step.name in ("mm", "bmm", "addmm", "baddbmm"):
-        return "matrix" if step.matrix else "product"
-    reduces = ("sum", "mean", "norm", "var", "logsumexp", "cumsum", "prod")
-    return "sum" if any(part in step.name for part in reduces) and "layer_norm" not in step.name else ""
+    text = meeting([functools.partial(asked.run, tensors) for tensors in ways], asked.share)
+    return replace(found, told=f"{found.told}: {text}") if text else found
 
 
 # Later tokens that are seen
@@ -213,11 +162,13 @@ def _ahead(asked: UserCall, found: Finding) -> Finding:
     """Tell by how far, or where, tokens see what comes later."""
     reach = asked.reaches[asked.main]
     inside = future_in_attention(asked)
-    if inside is False:  # each softmax hides what comes later
+    if inside == "all seen":
+        return replace(found, cause="no-causal-mask", told=f"{found.told}: no mask hides them in attention")
+    if inside == "hidden":
         step = _pooled(asked)
         if step is not None:
             what = {"sum": "a sum, mean or norm runs over the tokens", "softmax": "a softmax runs over the tokens"}
-            how = what.get(_kind(step), "each token is mixed with all others")
+            how = what.get(kind_of(step), "each token is mixed with all others")
             text = f"later tokens are seen, and not by attention, which hides them: {how}, at {step.line}"
             return replace(found, cause=None, told=text)
     moved = reach.moved.any(0)
@@ -248,7 +199,7 @@ def _pooled(asked: UserCall) -> Step | None:
     last = len(asked.reaches[asked.main].tokens) - 1
     tokens = asked.reaches[asked.main].tokens
     ways = [asked.given, *(asked.changed(asked.main, tokens[at]) for at in (0, last))]
-    for steps in traced([lambda tensors=tensors: asked.run(tensors) for tensors in ways if tensors is not None]):  # type: ignore[misc]
+    for steps in traced([functools.partial(asked.run, tensors) for tensors in ways if tensors is not None]):
         if len(steps) < 3:
             return None
         one, two = (gaps(steps[0].result, other.result) > asked.share for other in steps[1:])
