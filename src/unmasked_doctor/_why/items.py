@@ -62,19 +62,25 @@ def _shapes(target: nn.Module, call: Callable[[], Any]) -> dict[str, tuple[str, 
     return found
 
 
-def meeting(calls: list[Callable[[], Any]], share: float) -> str:
+def meeting(calls: list[Callable[[], Any]], share: float, *, masked: bool = False, how: str = "") -> str:
     """Tell the first line whose numbers notice two items, and how.
 
     Args:
         calls: What calls the target: with its items, and then with another one in the place of each.
         share: What moves by less, as a share of the largest number, is rounding.
+        masked: Whether scores of two items are meant to be there, since a mask hides them before a softmax.
+        how: How they meet, where that is known.
 
     Returns:
         What is told; or "" where that is not seen.
     """
-    for steps in traced(calls):
+    every = traced(calls)
+    if masked:
+        every = [steps for steps in every if "softmax" in steps[0].name]
+    for steps in every:
         if steps[0].result.numel() > 1 and steps[0].line and _meet(steps, share):
-            return f"{_HOW.get(kind_of(steps[0]), 'they meet')}, first at {steps[0].line}"
+            told = "a softmax gives some of them weight" if masked else _HOW.get(kind_of(steps[0]), "they meet")
+            return f"{how or told}, first at {steps[0].line}"
     return ""
 
 

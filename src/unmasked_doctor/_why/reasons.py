@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
-from collections.abc import Iterator
+import itertools
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -13,18 +14,21 @@ import torch
 from torch import Tensor, nn
 
 from unmasked_doctor._ask.promises import ALONE, CACHE, FUTURE, MASK
+from unmasked_doctor._ask.sequences import parted, with_other_rows
 from unmasked_doctor._ask.user_call import UserCall
+from unmasked_doctor._call import parameters_of
 from unmasked_doctor._report import Finding, Outcome
 from unmasked_doctor._subject import STILL
 from unmasked_doctor._tensors import gaps, tensors_in
 from unmasked_doctor._why.items import kind_of, meeting, tokens_first
-from unmasked_doctor._why.masked import future_in_attention, hidden
+from unmasked_doctor._why.masked import between, future_in_attention, hidden, of_another_item
 from unmasked_doctor._why.pieces import in_pieces
 from unmasked_doctor._why.trace import Step, traced
 
 __all__ = ["explained"]
 
 KEPT = "calls do not change each other"
+_KEEPS = "a call changes {}, by which the next one gives another output: it keeps what belongs to the first"
 _MOST = 0.5  # of the entries of a result
 
 
@@ -38,14 +42,16 @@ def explained(asked: UserCall, outcomes: list[Outcome]) -> list[Outcome]:
     Returns:
         The outcomes, of which the broken promises say more.
     """
-    random = next((step for step in _random(asked, outcomes)), None)
+    random, checks = None, {each.check for each in outcomes if isinstance(each, Finding) and not each.step}
+    with contextlib.suppress(Exception):  # whatever a stranger's module raises, when it is asked once more
+        random = next(_random(asked), None) if STILL in checks else None
     found: list[Outcome] = []
     for each in outcomes:
         if not isinstance(each, Finding) or (each.step and each.check != MASK):
             found.append(each)
             continue
-        if random is not None and each.check == ALONE and "its place in the batch" in each.told:
-            continue  # what is drawn at random is drawn in the order of the batch
+        if each.check == ALONE and (STILL in checks or (KEPT in checks and "its place in the batch" in each.told)):
+            continue  # calls differ by what is drawn, or by what an earlier one left behind
         one = each
         with contextlib.suppress(Exception):  # whatever a stranger's module raises, when it is asked once more
             one = _explained(asked, each, random)
@@ -73,10 +79,10 @@ def _at(step: Step) -> str:
     return f", at {step.line}" if step.line else ""
 
 
-def _random(asked: UserCall, outcomes: list[Outcome]) -> Iterator[Step]:
-    """What is drawn at random, where the same call gave two outputs."""
-    if any(isinstance(each, Finding) and each.check == STILL for each in outcomes):
-        yield from (step for step, in traced([lambda: asked.run(asked.given)]) if step.random)
+def _random(asked: UserCall) -> Iterator[Step]:
+    """What is drawn at random in a call."""
+    run = asked.fresh()
+    yield from (step for step, in traced([lambda: run(asked.given)]) if step.random)
 
 
 # What is kept from call to call
@@ -85,27 +91,39 @@ def _random(asked: UserCall, outcomes: list[Outcome]) -> Iterator[Step]:
 def _kept(asked: UserCall, found: Finding) -> Finding:
     """Name what is kept: with it as it was before, the next call gives what it should."""
     others = [asked.other(n, x) if n in asked.content else x for n, x in enumerate(asked.given)]
-    fresh = asked.fresh()(others)[0]
+    rows = {n: axis for n in range(len(others)) if n not in asked.content and (axis := asked.rows(n)) is not None}
+    turned = [x.roll(1, rows[n]) if n in rows else x for n, x in enumerate(others)]
     target, run = asked.copied()
     if not isinstance(target, nn.Module):
         return found
     before = copy.deepcopy(target)
     run(asked.given)
     names = [name for name, value in _attributes(target) if _differs(value, dict(_attributes(before)).get(name))]
-    for name in names:
-        twin, again = asked.copied()
-        again(asked.given)
-        changed = again(others)[0]
-        twin, again = asked.copied()
-        again(asked.given)
-        owner, _, last = name.rpartition(".")
-        old = before.get_submodule(owner)
-        setattr(twin.get_submodule(owner), last, copy.deepcopy(getattr(old, last)))
-        reset = again(others)[0]
-        if _gap(fresh, changed) > asked.share >= _gap(fresh, reset):
-            text = f"a call changes {name}, which the next one uses: what is kept belongs to the first"
-            return replace(found, told=text)
+    for tensors, some in itertools.product((others, turned), [[name] for name in names]):
+        if _resets(asked, before, tensors, some):
+            return replace(found, told=_KEEPS.format(", ".join(some)))
+    if len(names) > 1 and _resets(asked, before, others, names):
+        return replace(found, told=_KEEPS.format(", ".join(names[:3])))
     return found
+
+
+def _resets(asked: UserCall, before: nn.Module, tensors: list[Tensor], names: list[str]) -> bool:
+    """Whether a second call gives what a first one gives, if these are as they were, and not otherwise."""
+    fresh, (_, used), (twin, reset) = asked.fresh()(tensors)[0], asked.copied(), asked.copied()
+    used(asked.given)
+    reset(asked.given)
+    for name in names:
+        owner, _, last = name.rpartition(".")
+        setattr(twin.get_submodule(owner), last, copy.deepcopy(getattr(before.get_submodule(owner), last)))
+    return _gap(fresh, _first(used, tensors)) > asked.share >= _gap(fresh, _first(reset, tensors))
+
+
+def _first(run: Callable[..., list[Tensor]], tensors: list[Tensor]) -> Tensor:
+    """The first output; nothing where what was kept makes it raise."""
+    try:
+        return run(tensors)[0]
+    except Exception:  # whatever a stranger's module raises
+        return torch.zeros(0)
 
 
 def _attributes(target: nn.Module) -> Iterator[tuple[str, Any]]:
@@ -134,6 +152,10 @@ def _gap(one: Tensor, other: Tensor) -> float:
 
 def _mixed(asked: UserCall, found: Finding) -> Finding:
     """Tell where items meet."""
+    for name, readings in parted(asked):
+        if found.told.startswith(f"{name} says which rows"):
+            text = _parts_meet(asked, name, readings[0])
+            return replace(found, told=f"{found.told}: {text}") if text else found
     (one, run), (other, again) = asked.copied(), asked.copied()
     grown = asked.grown
     if isinstance(one, nn.Module) and grown is not None:
@@ -142,7 +164,20 @@ def _mixed(asked: UserCall, found: Finding) -> Finding:
             return replace(found, cause="batch-first-forgotten", told=f"{found.told}: {text}")
     if asked.rows(asked.main) is None or asked.count < 2:
         return found
-    ways = [asked.given]
+    if "its place" in found.told:
+        text = _placed(asked)
+    elif "mask" in found.told:
+        text = of_another_item(asked) or meeting(
+            [functools.partial(asked.run, each) for each in _with_other_items(asked)], asked.share, how="they meet"
+        )
+    else:
+        text = meeting([functools.partial(asked.run, each) for each in _with_other_items(asked)], asked.share)
+    return replace(found, told=f"{found.told}: {text}") if text else found
+
+
+def _with_other_items(asked: UserCall) -> Iterator[list[Tensor]]:
+    """The call, and then with another item in the place of each of the first."""
+    yield asked.given
     for at in range(min(asked.count, 4)):
         made = asked.given
         for n, x in enumerate(made):
@@ -150,9 +185,36 @@ def _mixed(asked: UserCall, found: Finding) -> Finding:
                 made[n] = x.clone()
                 row = made[n].narrow(axis, at, 1)
                 row.copy_(asked.other(n, row) if n in asked.content else x.narrow(axis, (at + 1) % asked.count, 1))
-        ways.append(made)
-    text = meeting([functools.partial(asked.run, tensors) for tensors in ways], asked.share)
-    return replace(found, told=f"{found.told}: {text}") if text else found
+        yield made
+
+
+def _placed(asked: UserCall) -> str:
+    """Tell the first line that gives other numbers where the items come in another order."""
+    rows = {n: axis for n in range(len(asked.leaves)) if (axis := asked.rows(n)) is not None}
+    turned = [x.roll(1, rows[n]) if n in rows else x for n, x in enumerate(asked.given)]
+    for one, other in traced([functools.partial(asked.run, each) for each in (asked.given, turned)]):
+        x, y = (step.result.flatten().to(torch.float64).sort()[0] for step in (one, other))
+        if one.line and not torch.allclose(x, y, rtol=1e-6, atol=1e-9, equal_nan=True):
+            return f"an item that stands at another place has other numbers, first at {one.line}"
+    return ""
+
+
+def _parts_meet(asked: UserCall, name: str, which: Tensor) -> str:
+    """Tell how sequences meet whose rows stand one after another."""
+    value = asked.passed[name]
+    for other in range(2, len(which)) if isinstance(value, int) else ():
+        if other != value and len(which) % other == 0:
+            with contextlib.suppress(Exception):  # a number that it refuses
+                after = asked.run(asked.given, form=asked.form.passing(name, other, parameters_of(asked.target)))[0]
+                if torch.equal(after, asked.output):
+                    return f"{name} is passed and counts for nothing: rows are taken together by another number"
+    if not isinstance(value, int):
+        text = between(asked, which, name)
+        if text:
+            return text
+    ways = [asked.given, *(with_other_rows(asked, which, at) for at in range(min(int(which.max()) + 1, 4)))]
+    runs = [functools.partial(asked.run, each) for each in ways]
+    return meeting(runs, asked.share, masked=not isinstance(value, int))
 
 
 # Later tokens that are seen

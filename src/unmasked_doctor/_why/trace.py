@@ -17,6 +17,7 @@ from unmasked._private import DispatchMode
 
 __all__ = ["Step", "traced"]
 
+_LONG = 100  # characters of a line that are told
 _OURS = Path(__file__).parents[1]
 _NOT_THE_USERS = tuple(str(path) for path in (Path(torch.__file__).parent, _OURS, _OURS.with_name("unmasked")))
 _VIEWS = {"view", "_unsafe_view", "expand", "permute", "transpose", "t", "unsqueeze", "squeeze", "slice", "select",
@@ -75,6 +76,7 @@ def _line() -> str:
         return ""
     name, number = frame.f_code.co_filename, frame.f_lineno
     text = linecache.getline(name, number).strip()
+    text = text if len(text) <= _LONG else f"{text[:_LONG]}..."
     return f"`{text}` (line {number} of {Path(name).name})" if text else ""
 
 
