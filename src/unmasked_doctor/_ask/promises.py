@@ -99,8 +99,9 @@ def settled(steps: list[Outcome], asked: list[Outcome]) -> list[Outcome]:
         asked: What calls showed.
 
     Returns:
-        All outcomes. Where a promise is broken, the steps that decide on which tokens an output depends take its place;
-        without a broken promise, and of other steps, they stay differences.
+        All outcomes. Where a promise is broken, the steps that decide on which tokens an output depends take its place,
+        unless calls named the mistake and no step does; without a broken promise, and of other steps, they stay
+        differences.
 
     Examples:
         >>> seen = Finding("equality", "no-causal-mask", "no query is kept from later keys", "seen", step="mask")
@@ -122,6 +123,8 @@ def settled(steps: list[Outcome], asked: list[Outcome]) -> list[Outcome]:
     reasons = [each for each in differ if each.step in decide]
     if broken is None or not reasons:
         return [*steps, *asked]
+    if broken.cause and not any(each.cause for each in reasons):  # calls named it already, and better
+        return [*(each for each in steps if each not in reasons), *asked]
     shown = [replace(each, step="", check=broken.check, evidence=broken.evidence, pair=broken.pair) for each in reasons]
     return [*shown, *(each for each in steps if each not in reasons), *(each for each in asked if each is not broken)]
 

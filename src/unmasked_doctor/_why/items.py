@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -62,7 +62,7 @@ def _shapes(target: nn.Module, call: Callable[[], Any]) -> dict[str, tuple[str, 
     return found
 
 
-def meeting(calls: list[Callable[[], Any]], share: float, *, masked: bool = False, how: str = "") -> str:
+def meeting(calls: Sequence[Callable[[], Any]], share: float, *, masked: bool = False, how: str = "") -> str:
     """Tell the first line whose numbers notice two items, and how.
 
     Args:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import torch
@@ -80,7 +80,7 @@ class _Weights:
 
     def on_queries(self) -> bool:
         """Whether rows of padded queries are all alike or hidden, and no key of theirs is hidden from others."""
-        items, _, queries, keys = self.should.shape
+        queries, keys = self.should.shape[-2:]
         if queries != keys or not self.of_keys:
             return False
         rows = self.should[:, :, 0][:, :, :, None].expand_as(self.should)
@@ -160,23 +160,39 @@ def between(asked: UserCall, which: Tensor, name: str) -> str:
 def _tried(each: _Weights) -> Iterator[tuple[bool, str | None, str]]:
     """What may stand in the place of the mask that is asked for, the narrowest first."""
     name, value = each.name, each.filled()
-    yield each.multiplied(), None, (
-        f"the scores of what {name} hides are multiplied by a large number, which makes some of them the largest: "
-        "put -inf there"
+    yield (
+        each.multiplied(),
+        None,
+        (
+            f"the scores of what {name} hides are multiplied by a large number, which makes some of them the largest: "
+            "put -inf there"
+        ),
     )
     shares = "and a softmax gives what has a finite score its share: put -inf there"
     cause = "float-mask-of-ones" if value == 0 else "boolean-mask-added"
-    yield value is not None, cause, f"the scores of what {name} hides become {value:.3g}, {shares}" if value else (
-        f"the scores of what {name} hides become 0, {shares}"
+    yield (
+        value is not None,
+        cause,
+        f"the scores of what {name} hides become {value:.3g}, {shares}"
+        if value
+        else (f"the scores of what {name} hides become 0, {shares}"),
     )
-    yield each.after_softmax(), "mask-after-softmax", (
-        f"what {name} hides is taken away after the softmax, in which it still takes its share"
+    yield (
+        each.after_softmax(),
+        "mask-after-softmax",
+        (f"what {name} hides is taken away after the softmax, in which it still takes its share"),
     )
-    yield each.on_queries(), "padding-ignored", (
-        f"{name} is laid on the axis of queries, not of keys: what it hides sees nothing, and is seen by all"
+    yield (
+        each.on_queries(),
+        "padding-ignored",
+        (f"{name} is laid on the axis of queries, not of keys: what it hides sees nothing, and is seen by all"),
     )
     added = "boolean-mask-added" if each.seen.call.booleans else "float-mask-of-ones"
-    yield each.seen.ones, added, f"{name} is added to the scores as zeros and ones: what is hidden stays only one behind"
+    yield (
+        each.seen.ones,
+        added,
+        f"{name} is added to the scores as zeros and ones: what is hidden stays only one behind",
+    )
     yield each.ignored(), "padding-ignored", f"{name} is ignored: no key that it hides is kept from any query"
     yield each.inverted(), "mask-polarity", f"what {name} shows is hidden, and what it hides is seen"
     yield each.transposed(), None, f"{name} is transposed: where a query may not see a key, the key may not see it"
@@ -185,7 +201,11 @@ def _tried(each: _Weights) -> Iterator[tuple[bool, str | None, str]]:
     by = each.moved_by()
     yield by != 0, None, f"{name} hides keys that lie {abs(by)} {'behind' if by > 0 else 'before'} those that it says"
     yield each.mirrored(), None, f"{name} hides keys in the reverse order, as with padding at the other end"
-    yield each.one_less() == 1, None, f"of what {name} hides, the first token behind what it shows is seen: one too many"
+    yield (
+        each.one_less() == 1,
+        None,
+        f"of what {name} hides, the first token behind what it shows is seen: one too many",
+    )
 
 
 def _weights(asked: UserCall, names: set[str]) -> Iterator[_Weights]:
@@ -205,7 +225,7 @@ def only_the_longest(asked: UserCall) -> str:
         if asked.rows(at) != 0 or not (lengths or is_mask(leaf)) or torch.equal(x, x[:1].expand_as(x)):
             continue
         for one in (x.amax(0, keepdim=True), x.amin(0, keepdim=True)):
-            other = (x.amin(0, keepdim=True) if torch.equal(one, x.amax(0, keepdim=True)) else x.amax(0, keepdim=True))
+            other = x.amin(0, keepdim=True) if torch.equal(one, x.amax(0, keepdim=True)) else x.amax(0, keepdim=True)
             still = not asked.any_moves(set(), {at: one.expand_as(x).clone()})
             if still and asked.any_moves(set(), {at: other.expand_as(x).clone()}):
                 return leaf.name
@@ -261,7 +281,10 @@ def _others(x: Tensor, name: str) -> Iterator[tuple[Tensor, str]]:
             yield (x - less).clamp(min=0), f"{name} hides {many} too few: those behind the last that it counts are seen"
         return
     if x.dim() > 1 and x.size(-1) == x.size(-2):
-        yield x.mT.contiguous(), f"{name} is transposed: what it says of a pair is taken for the pair the other way round"
+        yield (
+            x.mT.contiguous(),
+            f"{name} is transposed: what it says of a pair is taken for the pair turned round",
+        )
     ends = x[..., :1], x[..., -1:]
     yield torch.cat([x[..., 1:], ends[1]], -1), f"{name} hides keys one place behind those that it says"
     yield torch.cat([ends[0], x[..., :-1]], -1), f"{name} hides keys one place before those that it says"

@@ -82,7 +82,7 @@ def _at(step: Step) -> str:
 def _random(asked: UserCall) -> Iterator[Step]:
     """What is drawn at random in a call."""
     run = asked.fresh()
-    yield from (step for step, in traced([lambda: run(asked.given)]) if step.random)
+    yield from (step for (step,) in traced([lambda: run(asked.given)]) if step.random)
 
 
 # What is kept from call to call

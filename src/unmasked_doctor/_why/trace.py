@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import linecache
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -54,7 +54,12 @@ class _Tracer(DispatchMode):
         result = func(*args, **(kwargs or {}))
         first = result[0] if isinstance(result, tuple) and result else result
         random = torch.Tag.nondeterministic_seeded in getattr(func, "tags", ())
-        if isinstance(first, Tensor) and first.layout is torch.strided and first.numel() and (first.is_floating_point() or random):
+        if (
+            isinstance(first, Tensor)
+            and first.layout is torch.strided
+            and first.numel()
+            and (first.is_floating_point() or random)
+        ):
             name = getattr(func, "overloadpacket", func).__name__
             matrix = any(isinstance(x, torch.nn.Parameter) and x.dim() > 1 for x in _known(args))
             kept = first.detach().to("cpu").clone()
@@ -80,7 +85,7 @@ def _line() -> str:
     return f"`{text}` (line {number} of {Path(name).name})" if text else ""
 
 
-def traced(calls: list[Callable[[], Any]]) -> list[tuple[Step, ...]]:
+def traced(calls: Sequence[Callable[[], Any]]) -> list[tuple[Step, ...]]:
     """Make several calls, and return their operators side by side, as far as they are the same ones.
 
     Args:
