@@ -369,7 +369,7 @@ CASES: list[tuple[type[nn.Module], Callable[[], Any], dict[str, Any], str]] = [
     (Frames, lambda: (drawn(2, WIDTH, 5, 3),), {"causal": False}, "put together of several tokens' features"),
     (Batch, lambda: ({"x": drawn(2, TOKENS, WIDTH), "is_pad": PADDED},), {}, "the mask is ignored"),
     (Words, lambda: (IDS,), {"causal": False}, "padding behind the tokens, id 1, is seen"),
-    (WordsToo, lambda: (drawn(2, TOKENS, WIDTH), IDS), {"causal": False}, "what ids hides is seen"),
+    (WordsToo, lambda: (drawn(2, TOKENS, WIDTH), IDS), {"causal": False}, "ids is laid on the axis of queries, not of keys"),
     (
         Kept,
         lambda: {name: drawn(2, *sizes) for name, sizes in
