@@ -201,7 +201,7 @@ class _Examination(AskedForPadding):
                     self.find(seen, name, cause, text, evidence, step=step_of(name))
         self.scales()
         if any(len(group) >= 3 for group in self.groups.values()):
-            self.passed.append("each layer compared with its likes")
+            self.passed.append("each layer compared with others of its kind")
         other = [seen for seen in self.seen if tiled(seen.wires.reads.get("key"))]
         if other and len(other) > len(self.seen) / 2:
             text = "its key heads are repeated in the order 0 1 0 1; those of published models are in the order 0 0 1 1"
@@ -339,7 +339,7 @@ class _Examination(AskedForPadding):
                 rest = torch.cat([off[:at], off[at + 1 :]])
                 if float(off[at]) > 1.5 and float(rest.max()) < 0.5 * float(off[at]):
                     by = 2 ** float(sizes[at] - sizes.median())
-                    text = f"its {role} is {by:.2g} times as large as in its likes, by a scale of whole numbers"
+                    text = f"its {role} is {by:.2g} times as large as in others of its kind, by a scale of whole numbers"
                     evidence = (
                         f"by the root of the mean square; the others differ by at most {2 ** float(rest.max()):.2g}"
                     )
@@ -407,7 +407,7 @@ class _Examination(AskedForPadding):
             if any(f"{name}.".startswith(f"{each}.") or each.startswith(f"{name}.") for each in listed):
                 continue
             kind = type(self.modules[name]).__name__
-            self.unwatched.append(f"{name} ({kind}): it mixes tokens, and no attention was heard in it")
+            self.unwatched.append(f"{name} ({kind}): it mixes tokens, and no attention was found in it")
 
     def places(self) -> None:
         """Give every position the same token, and note for each call whether its scores depend on the distance alone.
@@ -545,7 +545,7 @@ class _Examination(AskedForPadding):
             if not listed and not any(
                 call == name or call.startswith(f"{name}.") or name.startswith(f"{call}.") for call in called
             ):
-                self.unwatched.append(f"{name} ({type(module).__name__}): no call of attention was heard in it")
+                self.unwatched.append(f"{name} ({type(module).__name__}): no call of attention was found in it")
 
     def layer(self, seen: Seen) -> Layer:
         """Describe a call for the report."""

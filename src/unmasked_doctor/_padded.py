@@ -83,10 +83,10 @@ class AskedForPadding(Examined):
         module = noticed.first
         looking, first = [(seen, call) for seen, call, leaks in calls if leaks], self.near(module)
         if not looking:
-            text = f"{said} reaches outputs of real tokens, though no attention that was heard looks at it"
+            text = f"{said} reaches outputs of real tokens, though no attention that was found looks at it"
             evidence = f"{evidence}, first in {module!r}"
             if padding.how == "made":
-                self.open.append(Open(PADDED, f"all that mixes tokens to be heard: {text}, {evidence}"))
+                self.open.append(Open(PADDED, f"all that mixes tokens to be found: {text}, {evidence}"))
             else:
                 step = "" if noticed.pooled else "layout"  # convolutions look at neighbors, by design
                 pair = None if step else self.shown(padding, noticed)

@@ -133,7 +133,7 @@ def hidden(asked: UserCall, found: Finding) -> Finding:
     if every and not leaking:
         late = next((each for each in every if each.after_softmax()), None)
         if late is not None:
-            text = f"what {late.name} hides is taken away after the softmax, in which it still takes its share"
+            text = f"what {late.name} hides is masked after the softmax, in which it still takes its share"
             return replace(found, cause="mask-after-softmax", told=text)
         return found
     for each in leaking:
@@ -180,7 +180,7 @@ def _tried(each: _Weights) -> Iterator[tuple[bool, str | None, str]]:
     yield (
         each.after_softmax(),
         "mask-after-softmax",
-        (f"what {name} hides is taken away after the softmax, in which it still takes its share"),
+        (f"what {name} hides is masked after the softmax, in which it still takes its share"),
     )
     yield (
         each.on_queries(),
