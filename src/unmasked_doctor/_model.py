@@ -339,7 +339,9 @@ class _Examination(AskedForPadding):
                 rest = torch.cat([off[:at], off[at + 1 :]])
                 if float(off[at]) > 1.5 and float(rest.max()) < 0.5 * float(off[at]):
                     by = 2 ** float(sizes[at] - sizes.median())
-                    text = f"its {role} is {by:.2g} times as large as in others of its kind, by a scale of whole numbers"
+                    text = (
+                        f"its {role} is {by:.2g} times as large as in others of its kind, by a scale of whole numbers"
+                    )
                     evidence = (
                         f"by the root of the mean square; the others differ by at most {2 ** float(rest.max()):.2g}"
                     )

@@ -327,7 +327,11 @@ def _explain_biased(seen: Seen, value: Any, usual: Any) -> Difference:
 
 
 def _explain_keys(seen: Seen, value: Any, usual: Any) -> Difference:
-    return None, f"it has {value} keys, and the other layers like it have {usual}", "some of the tokens are none of its keys"
+    return (
+        None,
+        f"it has {value} keys, and the other layers like it have {usual}",
+        "some of the tokens are none of its keys",
+    )
 
 
 class Fact(NamedTuple):

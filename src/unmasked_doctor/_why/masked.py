@@ -127,8 +127,6 @@ def hidden(asked: UserCall, found: Finding) -> Finding:
     names = {*found.told.split()}
     every = list(_weights(asked, names))
     leaking = [each for each in every if each.leaks]
-    if text := _repeated(asked, names):
-        return replace(found, cause=None, told=text)
     where = f" in {leaking[0].seen.name}" if leaking and len(every) > len(leaking) else ""
     if every and not leaking:
         late = next((each for each in every if each.after_softmax()), None)
@@ -136,6 +134,8 @@ def hidden(asked: UserCall, found: Finding) -> Finding:
             text = f"what {late.name} hides is masked after the softmax, in which it still takes its share"
             return replace(found, cause="mask-after-softmax", told=text)
         return found
+    if text := _repeated(asked, names):
+        return replace(found, cause=None, told=text)
     for each in leaking:
         for holds, cause, text in _tried(each):
             if holds:
@@ -242,11 +242,15 @@ def of_another_item(asked: UserCall) -> str:
 def _repeated(asked: UserCall, names: set[str]) -> str:
     """Tell of a mask that goes along with the rows of all heads in one order, where they stand in the other; or ""."""
     for seen in _heard(asked):
-        rows = _nothing(seen).flatten(0, 1)
+        laid = (seen.call.scores <= _LOW) | ~seen.call.scores.isfinite()
+        rows = laid.flatten(0, 1)
         for way, name in _ways(asked, names):
             items, queries, keys = way.hidden.shape
             if keys != rows.size(-1) or queries not in (1, rows.size(1)) or items < 2 or len(rows) % items:
                 continue
+            if laid.shape[:2] == (items, items) and torch.equal(way.hidden[None].expand_as(laid), laid):
+                text = f"{name} has no axis for the heads, of which there are as many as items"
+                return f"{text}: head 0 hides what item 0 hides, in every item"
             count = torch.arange(len(rows))
             for order in (count % items, count // (len(rows) // items)):
                 if torch.equal(way.hidden[order].expand_as(rows), rows) and bool(rows.any()):
