@@ -72,7 +72,8 @@ report
 #
 # - `x` marks a **broken promise**, and calls show it. A later token is seen in spite of `causal=True`, one item of the
 #   batch reaches another, what a mask hides is seen, a cache changes the output, or an output is NaN. Only this makes
-#   `report.ok` false.
+#   `report.ok` false. Then the doctor asks on: which line mixes the items, what the mask hides instead, how far ahead a
+#   token sees.
 # - `~` marks a **difference** from the textbook: one step is done in another way, such as the scale, and no promise is
 #   broken. Some designs mean it. You know whether yours does, and the doctor does not.
 #
@@ -638,7 +639,7 @@ with (
 #     | `inconclusive` | a list: each with `check` and `needs` |
 #     | `never_passed` | of a module: its optional arguments that no call had |
 #     | `layers` | of a model: a list, each with the keys of a layer |
-#     | `watched`, `unwatched` | of a model: what was heard, and what was not |
+#     | `watched`, `unwatched` | of a model: what was found, and what was not |
 #
 #     A finding has `check`, `cause`, `told`, `evidence`, `how`, `also`, `where`, `caution`, `step`, `link`, `pair` and
 #     `show`.

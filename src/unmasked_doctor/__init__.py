@@ -7,7 +7,7 @@ through these modules:
 - `_target` copies the target, `_subject` finds sizes that all differ and the precision in which it computes.
 - `_listen` records the products and softmaxes of a forward pass, and brings those of a call into one layout.
 - `_judge` judges each step of that call, and compares the outputs with those of an independent attention.
-- `_ask` has the questions that need only calls of the target.
+- `_ask` has the questions that need only calls of the target, `_why` those that a broken promise leads to.
 - `_diagnose` asks in order, and makes the report; `_report` has its parts: `Finding`, `Open`, `Passed` and `Given`.
 - `_model` examines whole models by the same listener. `_asker` calls them with inputs that differ in one thing, by
   which `_apart`, `_padded`, `_later` and `_pieces` ask for promises; `_unlike` finds the layer that is unlike the rest.

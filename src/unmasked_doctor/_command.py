@@ -30,7 +30,7 @@ from torch import nn
 
 from unmasked_doctor import INPUTS, ModelReport, Report, diagnose, diagnose_model, reaches
 from unmasked_doctor._call import parameters_of, takes_any_name
-from unmasked_doctor._report import STEPS, known
+from unmasked_doctor._report import STEPS, Finding, known
 from unmasked_doctor._subject import Subject, runs
 from unmasked_doctor._target import Options
 
@@ -76,7 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"unmasked: {named}{error}{options.guessed}", file=sys.stderr)
         return 2
     if options.json:
-        print(json.dumps(report.to_dict(), indent=2))
+        print(json.dumps(_with_programs(report, options), indent=2))
     else:
         color = options.color or (sys.stdout.isatty() and "NO_COLOR" not in os.environ)
         print(report.text(color=color, width=_width(), shell=True))
@@ -265,8 +265,10 @@ def _code(report: Report | ModelReport, options: argparse.Namespace) -> int:
     return 0 if well and all(each.accepted(options.but) for each in report.named) else 1
 
 
-def _programs(report: Report | ModelReport, options: argparse.Namespace) -> str:
-    """Write a program for each broken promise, which makes the target, calls it, and prints what moves."""
+def _program(finding: Finding, options: argparse.Namespace) -> str:
+    """Write a program that makes the target, calls it, and prints what moves; a comment where no two calls show it."""
+    if finding.pair is None:
+        return f"# {finding.check}: {finding.evidence}"
     place = options.target.rpartition(":")[0]
     from_file = f"from runpy import run_path\n\nimport torch\n\nglobals().update(run_path({place!r}))"
     start = [
@@ -274,10 +276,21 @@ def _programs(report: Report | ModelReport, options: argparse.Namespace) -> str:
         f"torch.manual_seed(0)\ntarget = {options.made}",
         *([f"call = {options.called}"] if options.call is not None else []),
     ]
-    shown = (
-        ["", *start, each.show()] if each.pair else ["", f"# {each.check}: {each.evidence}"] for each in report.findings
-    )
-    return "\n\n".join("\n".join(lines) for lines in shown)
+    return "\n".join([*start, f"# {finding.pair.told}", finding.pair.code])
+
+
+def _programs(report: Report | ModelReport, options: argparse.Namespace) -> str:
+    """Write a program for each broken promise."""
+    return "\n\n".join(f"\n{_program(each, options)}" for each in report.findings)
+
+
+def _with_programs(report: Report | ModelReport, options: argparse.Namespace) -> dict[str, Any]:
+    """The report as dictionaries, in which each broken promise has its whole program."""
+    told = report.to_dict()
+    told["findings"] = [
+        plain | {"show": _program(each, options)} for plain, each in zip(told["findings"], report.findings, strict=True)
+    ]
+    return told
 
 
 def _width() -> int:

@@ -30,6 +30,7 @@ from unmasked_doctor._model_run import hear_model
 from unmasked_doctor._report import Finding, Given, Open, Outcome, Passed, Report, Standing, standing_of
 from unmasked_doctor._subject import Subject, brief, precise, runs, still
 from unmasked_doctor._target import INPUTS, Inputs, Options, known_or_none, with_article
+from unmasked_doctor._why.reasons import explained
 
 __all__ = ["INPUTS", "diagnose"]
 
@@ -141,7 +142,7 @@ def diagnose(
             with torch.no_grad(), _modes.uncompiled():
                 runs_as_given(target, form, default)
                 asked = UserCall(target, call, batch_first=batch_first, default=default)
-                shown = list(promises(asked, causal=causal, positions=positions))
+                shown = explained(asked, list(promises(asked, causal=causal, positions=positions)))
                 if any(not isinstance(each, Given) and each.check == CACHE for each in shown):
                     caches |= {*asked.keeps}
                 try:

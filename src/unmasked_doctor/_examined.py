@@ -40,6 +40,7 @@ class Examined:
         self.findings: list[Finding] = []  # broken promises, and steps that differ
         self.cautions: list[Finding] = []
         self.real_tokens: list[Tensor] = []  # for each argument that says what is padding: True where a token is none
+        self.masks: list[tuple[str, Tensor]] = []  # each way to read what may say which tokens are no padding
         self.looks: set[str] = set()  # layers that were seen to look at padding
         self.passed: list[str] = []
         self.open: list[Open] = []

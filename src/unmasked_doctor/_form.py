@@ -53,6 +53,13 @@ class Form:
     told: tuple[str, ...] = ()
     free: bool = False
 
+    def passing(self, name: str, value: Any, parameters: Sequence[str] | Mapping[str, Any]) -> Form:
+        """The same form, with another value of an argument; ``parameters`` are the target's, in their order."""
+        if name in self.kwargs:
+            return replace(self, kwargs={**self.kwargs, name: value})
+        at = [*parameters].index(name)
+        return replace(self, args=(*self.args[:at], value, *self.args[at + 1 :]))
+
     def with_mask(self, count: int) -> Form:
         """The same form, whose mask has so many axes, if that is not known."""
         axes = {4: "b.nm", 3: "bnm", 2: "nm", 1: "bm"}[count]

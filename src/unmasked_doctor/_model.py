@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Mapping
 from dataclasses import replace
@@ -29,6 +30,7 @@ from unmasked_doctor._report import Finding, Layer, ModelReport, Open
 from unmasked_doctor._subject import brief, place
 from unmasked_doctor._target import with_article
 from unmasked_doctor._unlike import FACTS, TURNED_ALIKE, Seen, may_be_a_mistake, odd_ones, step_of, tiled
+from unmasked_doctor._why.items import meeting, tokens_first
 from unmasked_doctor._words import HIDES
 
 __all__ = ["diagnose_model"]
@@ -199,7 +201,7 @@ class _Examination(AskedForPadding):
                     self.find(seen, name, cause, text, evidence, step=step_of(name))
         self.scales()
         if any(len(group) >= 3 for group in self.groups.values()):
-            self.passed.append("each layer compared with its likes")
+            self.passed.append("each layer compared with others of its kind")
         other = [seen for seen in self.seen if tiled(seen.wires.reads.get("key"))]
         if other and len(other) > len(self.seen) / 2:
             text = "its key heads are repeated in the order 0 1 0 1; those of published models are in the order 0 0 1 1"
@@ -241,7 +243,8 @@ class _Examination(AskedForPadding):
                 f"of two inputs that differ in one item alone, the others' outputs differ by {self.apart.share:.2g}"
             )
             text = "what one item gives depends on the others"
-            cause = "batch-first-forgotten" if self.apart.mistaken else None
+            cause, why = self.why_items_meet()
+            text = f"{text}: {why}" if why else text
             evidence += f" of the largest, first in {self.apart.first!r}"
             changed = self.asker.changed(self.asker.given, self.apart.axis, self.apart.at)
             told = "two calls differ in one item alone, and the output of another item moves"
@@ -249,6 +252,19 @@ class _Examination(AskedForPadding):
             self.find(self.near(self.apart.first), check, cause, text, evidence, how="followed", pair=pair)
         elif not self.apart.known:
             self.open.append(Open(check, "outputs with an axis of items, the same from call to call"))
+
+    def why_items_meet(self) -> tuple[str | None, str]:
+        """The mistake by which items reach each other, and what is told of it."""
+        given, axis = self.asker.given, self.apart.axis
+        ways = [given, *(self.asker.changed(given, axis, at) for at in range(min(self.asker.items(given, axis), 4)))]
+        runs = [functools.partial(self.asker.once, each) for each in ways if each is not None]
+        try:
+            grown = functools.partial(self.asker.once, self.asker.grown(given, 0))
+            first = "" if axis else tokens_first((self.model, runs[0]), (self.model, grown))
+            text = first or meeting(runs, 1e-4)
+        except Exception:  # whatever a model may raise, when it is asked once more
+            return None, ""
+        return "batch-first-forgotten" if first or self.apart.mistaken else None, text
 
     def numbers(self) -> None:
         """Find outputs that are NaN though no input is; it is a caution if only those of padding are."""
@@ -323,7 +339,9 @@ class _Examination(AskedForPadding):
                 rest = torch.cat([off[:at], off[at + 1 :]])
                 if float(off[at]) > 1.5 and float(rest.max()) < 0.5 * float(off[at]):
                     by = 2 ** float(sizes[at] - sizes.median())
-                    text = f"its {role} is {by:.2g} times as large as in its likes, by a scale of whole numbers"
+                    text = (
+                        f"its {role} is {by:.2g} times as large as in others of its kind, by a scale of whole numbers"
+                    )
                     evidence = (
                         f"by the root of the mean square; the others differ by at most {2 ** float(rest.max()):.2g}"
                     )
@@ -391,7 +409,7 @@ class _Examination(AskedForPadding):
             if any(f"{name}.".startswith(f"{each}.") or each.startswith(f"{name}.") for each in listed):
                 continue
             kind = type(self.modules[name]).__name__
-            self.unwatched.append(f"{name} ({kind}): it mixes tokens, and no attention was heard in it")
+            self.unwatched.append(f"{name} ({kind}): it mixes tokens, and no attention was found in it")
 
     def places(self) -> None:
         """Give every position the same token, and note for each call whether its scores depend on the distance alone.
@@ -475,7 +493,8 @@ class _Examination(AskedForPadding):
         if len(causal) < len(reached):
             text = "earlier outputs move when later tokens change, though "
             text += "causal=True was asked" if self.causal else "most of its calls of attention are causal"
-        dense = seen is not None and bool((seen.call.weights > 0).all())
+        shown = None if seen is None else seen.call.weights > 0
+        dense = shown is not None and bool((shown | ~shown.any(-2, keepdim=True)).all())  # but for what pads
         evidence = f"of two inputs that differ from token {tokens // 2} on, an earlier output differs by "
         evidence += f"{changed.share(moved, early=True):.2g} of the largest, first in {moved!r}"
         cause = "no-causal-mask" if dense else None
@@ -528,7 +547,7 @@ class _Examination(AskedForPadding):
             if not listed and not any(
                 call == name or call.startswith(f"{name}.") or name.startswith(f"{call}.") for call in called
             ):
-                self.unwatched.append(f"{name} ({type(module).__name__}): no call of attention was heard in it")
+                self.unwatched.append(f"{name} ({type(module).__name__}): no call of attention was found in it")
 
     def layer(self, seen: Seen) -> Layer:
         """Describe a call for the report."""

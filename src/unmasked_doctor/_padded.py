@@ -27,7 +27,9 @@ class AskedForPadding(Examined):
             return
         keys = {seen.call.weights.size(-1) for seen in self.seen}
         asked: dict[str, tuple[Padding, list[tuple[Seen, Call, bool]]]] = {}
-        for padding in self.asker.paddings(keys):
+        every = [*self.asker.paddings(keys)]
+        self.masks = [(each.name, each.real.to("cpu", torch.bool)) for each in every if each.how != "made"]
+        for padding in every:
             name = padding.name if padding.how != "made" else ""
             self.real_tokens += [padding.real] if padding.how != "made" else []
             if name in asked and not any(leaks for *_, leaks in asked[name][1]):
@@ -83,10 +85,10 @@ class AskedForPadding(Examined):
         module = noticed.first
         looking, first = [(seen, call) for seen, call, leaks in calls if leaks], self.near(module)
         if not looking:
-            text = f"{said} reaches outputs of real tokens, though no attention that was heard looks at it"
+            text = f"{said} reaches outputs of real tokens, though no attention that was found looks at it"
             evidence = f"{evidence}, first in {module!r}"
             if padding.how == "made":
-                self.open.append(Open(PADDED, f"all that mixes tokens to be heard: {text}, {evidence}"))
+                self.open.append(Open(PADDED, f"all that mixes tokens to be found: {text}, {evidence}"))
             else:
                 step = "" if noticed.pooled else "layout"  # convolutions look at neighbors, by design
                 pair = None if step else self.shown(padding, noticed)
@@ -102,6 +104,10 @@ class AskedForPadding(Examined):
             only = not bool(shown[padding.real.to(shown.device)[:, None].expand_as(shown)].any())
             cause = "mask-polarity" if only else "padding-ignored"
             text = f"it attends to {said}" + (" alone" if only else "")
+            keys = shown.any(1).to("cpu")
+            others = (name for name, real in self.masks if name != padding.name and torch.equal(real, keys))
+            if (other := next(others, "")) and not only:
+                text += f", and hides what {other} hides, which is the mask of other tokens"
             self.find(seen, PADDED, cause, text, evidence, how="followed", pair=self.shown(padding, noticed))
             self.looks.add(seen.name)
 

@@ -134,7 +134,10 @@ class Finding:
             >>> Finding("a check", None, "what it does", "1 item of 2 tokens").show()
             '# 1 item of 2 tokens'
         """
-        return f"# {self.evidence}" if self.pair is None else f"# {self.pair.told}\n{self.pair.code}"
+        if self.pair is None:
+            return f"# {self.evidence}"
+        call = ", and call what it was called with" if "deepcopy(call)" in self.pair.code else ""
+        return f"# {self.pair.told}\n# target is what was examined{call}\n{self.pair.code}"
 
     @property
     def link(self) -> str | None:
@@ -256,7 +259,10 @@ class Report:
             shell: Whether to write remedies as options of the command, not as arguments of `diagnose`.
         """
         paint = _Paint(color)
-        lines = [_verdict(self.target, self, _WORDS[self.verdict], paint)]
+        words = _WORDS[self.verdict]
+        if self.verdict == "equal" and self.never_passed:
+            words += f", asked without {_listed(self.never_passed)}"
+        lines = [_verdict(self.target, self, words, paint)]
         lines += _lines(self.named, self.cautions, self.inconclusive, self.passed, paint)
         lines += _choices_line(self.given, paint)
         if self.never_passed:
@@ -395,7 +401,7 @@ class ModelReport:
             shell: Whether to write remedies as options of the command, not as arguments of `diagnose_model`.
         """
         paint = _Paint(color)
-        words = "no call of attention was heard" if not self.layers else _WORDS_OF_ALL[self.verdict]
+        words = "no call of attention was found" if not self.layers else _WORDS_OF_ALL[self.verdict]
         count = len(self.layers)
         heard = f"{count} call{'s' if count != 1 else ''} of attention"
         lines = [_verdict(f"{self.target}, {heard}", self, words, paint)]
@@ -444,6 +450,10 @@ def _verdict(target: str, report: Report | ModelReport, words: str, paint: _Pain
     return f"{target}: {text}{paint.off}"
 
 
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:-1]) + (" and " if len(names) > 1 else "") + names[-1]
+
+
 def _counted(count: int, name: str) -> str:
     return f"{count} {name}{'s' if count > 1 else ''}"
 
@@ -461,8 +471,12 @@ def _lines(
     paint: _Paint,
 ) -> Iterator[str]:
     marked = [("~" if each.step else "x", paint.yellow if each.step else paint.red, each) for each in named]
+    alike: dict[tuple[Any, ...], list[tuple[str, str, Finding]]] = {}
     for mark, color, each in [*marked, *(("!", paint.yellow, each) for each in cautions)]:
-        where = f"{each.where}: " if each.where else ""
+        key = mark, each.check, each.cause, each.step, each.told, each.how, each.also, each.where != ""
+        alike.setdefault(key, []).append((mark, color, each))
+    for (mark, color, each), *others in alike.values():
+        where = f"{_places([each.where, *(other.where for *_, other in others)])}: " if each.where else ""
         title = where + (each.cause or each.step or each.check) + _HOW[each.how]
         yield f"{color}{mark} {title}{paint.off}: {each.told}"
         yield f"    {each.evidence}"
@@ -475,6 +489,12 @@ def _lines(
     yield from (f"{paint.yellow}?{paint.off} {each.check}: {each.needs}" for each in inconclusive)
     if passed:
         yield f"{paint.green}+{paint.off} holds: {', '.join(passed)}"
+
+
+def _places(names: Sequence[str]) -> str:
+    """Some of the layers in which the same was found, and how many more there are."""
+    first = ", ".join(names[:2])
+    return f"{first} and {len(names) - 2} more" if len(names) > 3 else ", ".join(names)
 
 
 # How an argument of `diagnose` is written as an option of the command.

@@ -278,13 +278,13 @@ def _explain_mask(seen: Seen, value: Any, usual: Any) -> Difference:
     widths = [int(shown.any(0).sum(-1).max()) for shown in (mine, theirs)]
     counts = f"it shows {more} pairs that they hide, and hides {fewer} that they show"
     if bool(mine.all()):
-        return None, "it has no mask, and its likes have one", counts
+        return None, "it has no mask, and the other layers like it have one", counts
     if bool(theirs.all()):
-        return None, "it has a mask, and its likes have none", counts
+        return None, "it has a mask, and the other layers like it have none", counts
     if abs(widths[0] - widths[1]) == 1 and not (more and fewer):
-        text = f"a query sees {widths[0]} keys, and {widths[1]} in its likes"
+        text = f"a query sees {widths[0]} keys, and {widths[1]} in the other layers like it"
         return "window-off-by-one" if more else None, text, counts
-    return None, "its mask is not that of its likes", counts
+    return None, "its mask is not that of the other layers like it", counts
 
 
 def _explain_norms(seen: Seen, value: Any, usual: Any) -> Difference:
@@ -292,7 +292,7 @@ def _explain_norms(seen: Seen, value: Any, usual: Any) -> Difference:
     without = [side for side, now, then in zip(sides, value, usual, strict=True) if then and not now]
     with_ = [side for side, now, then in zip(sides, value, usual, strict=True) if now and not then]
     text = f"its {' and its '.join(without or with_)} is {'not ' if without else ''}normed"
-    return None, text, f"that of its likes is {'' if without else 'not'}".rstrip()
+    return None, text, f"that of the other layers like it is {'' if without else 'not'}".rstrip()
 
 
 def _norms(seen: Seen) -> Any:
@@ -305,7 +305,7 @@ def _explain_values(seen: Seen, value: Any, usual: Any) -> Difference:
         return None, "its values are multiplied by another number", f"by {value[1]}, not by {usual[1]}"
     names = {"plain": "as their layer gives them", "turned": "turned by positions", "other": "normed or weighted"}
     how = f"its values are {names[value[0]]}"
-    return None, how, f"those of its likes are {names[usual[0]]}"
+    return None, how, f"those of the other layers like it are {names[usual[0]]}"
 
 
 def _explain_gain(seen: Seen, value: Any, usual: Any) -> Difference:
@@ -323,11 +323,15 @@ def _gain(seen: Seen) -> float | None:
 
 def _explain_biased(seen: Seen, value: Any, usual: Any) -> Difference:
     text = "it adds something to its scores" if value else "it adds nothing to its scores"
-    return None, text, f"its likes add {'something' if usual else 'nothing'}"
+    return None, text, f"the other layers like it add {'something' if usual else 'nothing'}"
 
 
 def _explain_keys(seen: Seen, value: Any, usual: Any) -> Difference:
-    return None, f"it has {value} keys, and its likes have {usual}", "some of the tokens are none of its keys"
+    return (
+        None,
+        f"it has {value} keys, and the other layers like it have {usual}",
+        "some of the tokens are none of its keys",
+    )
 
 
 class Fact(NamedTuple):

@@ -369,7 +369,7 @@ CASES: list[tuple[type[nn.Module], Callable[[], Any], dict[str, Any], str]] = [
     (Frames, lambda: (drawn(2, WIDTH, 5, 3),), {"causal": False}, "put together of several tokens' features"),
     (Batch, lambda: ({"x": drawn(2, TOKENS, WIDTH), "is_pad": PADDED},), {}, "the mask is ignored"),
     (Words, lambda: (IDS,), {"causal": False}, "padding behind the tokens, id 1, is seen"),
-    (WordsToo, lambda: (drawn(2, TOKENS, WIDTH), IDS), {"causal": False}, "what ids hides is seen"),
+    (WordsToo, lambda: (drawn(2, TOKENS, WIDTH), IDS), {"causal": False}, "laid on the axis of queries"),
     (
         Kept,
         lambda: {name: drawn(2, *sizes) for name, sizes in
@@ -400,7 +400,7 @@ CASES: list[tuple[type[nn.Module], Callable[[], Any], dict[str, Any], str]] = [
     (Borders, lambda: (drawn(9, WIDTH), [0, 4, 7, 9]), {"causal": False}, "borders says which rows belong"),
     (Filled, lambda: (drawn(9, WIDTH), torch.tensor([0, 4, 7, 9])), {"causal": False}, "gives something else without"),
     (Page, lambda: (drawn(2, 12, WIDTH), (3, 4)), {"causal": False}, "places along axis 1 of grid count for nothing"),
-    (Neighbors, lambda: (drawn(HEADS, TOKENS, WIDTH), ADJACENT), {"causal": False}, "what adj hides is seen"),
+    (Neighbors, lambda: (drawn(HEADS, TOKENS, WIDTH), ADJACENT), {"causal": False}, "adj has no axis for the heads"),
 ]  # fmt: skip
 
 

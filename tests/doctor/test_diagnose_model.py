@@ -253,8 +253,8 @@ def test_what_is_not_heard_is_said_and_nothing_is_decided() -> None:
 
     report = diagnose_model(nn.Sequential(WrittenAttention()), torch.randn(2, 5, 6))
     assert (not report.named, report.verdict != "open", report.layers) == (True, False, ())
-    assert report.unwatched == ("0 (WrittenAttention): no call of attention was heard in it",)
-    assert text(report).startswith("Sequential, 0 calls of attention: no finding, but no call of attention was heard")
+    assert report.unwatched == ("0 (WrittenAttention): no call of attention was found in it",)
+    assert text(report).startswith("Sequential, 0 calls of attention: no finding, but no call of attention was found")
 
 
 def test_the_models_report_goes_to_json_and_names_are_public() -> None:

@@ -171,8 +171,8 @@ def test_what_mixes_tokens_without_attention_is_listed_and_the_verdict_is_open()
     report = diagnose_model(Model([Block(mixer) for mixer in mixers]), IDS)
     assert (not report.named, report.verdict) == (True, "open")
     assert report.unwatched == (
-        "blocks.1.mixer (Running): it mixes tokens, and no attention was heard in it",
-        "blocks.3.mixer (Convolved): it mixes tokens, and no attention was heard in it",
+        "blocks.1.mixer (Running): it mixes tokens, and no attention was found in it",
+        "blocks.3.mixer (Convolved): it mixes tokens, and no attention was found in it",
     )
 
 
@@ -273,7 +273,7 @@ def test_padding_is_asked_of_a_mask_of_lengths_of_what_is_added_and_of_words(by:
     for wrong in ("mean", "ones"):
         (finding,) = read(wrong, by).findings
         assert finding.check == "padding", wrong
-        assert "no attention that was heard looks at it" in finding.told
+        assert "no attention that was found looks at it" in finding.told
         assert "padding is hidden" not in read(wrong, by).passed
 
 

@@ -18,8 +18,8 @@ from unmasked_doctor._target import draw
 from unmasked_doctor.probes import moved
 
 __all__ = [
-    "ALONE", "BREAK", "CACHE", "FUTURE", "HIDDEN", "MASK", "NUMBERS", "ORDER", "ORDERED", "broken", "prepared",
-    "settled", "with_pairs",
+    "ALONE", "BREAK", "CACHE", "FUTURE", "HIDDEN", "MASK", "NUMBERS", "ORDER", "ORDERED", "SEEN", "broken",
+    "prepared", "settled", "with_pairs",
 ]  # fmt: skip
 
 ALONE = "batch items independent"
@@ -30,6 +30,8 @@ ORDER = "permutation equivariance"
 CACHE = "with a cache, the same as without"
 NUMBERS = "finite inputs give finite outputs"
 ORDERED = "the order of its tokens counts"
+SEEN = "some keys that should be hidden are seen"  # which says no more than the promise
+_WIDE = {"padding-ignored", "no-causal-mask"}  # of which other mistakes are a kind
 BREAK = ("mask", "softmax", "layout")  # steps that decide which tokens an output depends on
 
 
@@ -99,8 +101,9 @@ def settled(steps: list[Outcome], asked: list[Outcome]) -> list[Outcome]:
         asked: What calls showed.
 
     Returns:
-        All outcomes. Where a promise is broken, the steps that decide on which tokens an output depends take its place;
-        without a broken promise, and of other steps, they stay differences.
+        All outcomes. Where a promise is broken, the steps that decide on which tokens an output depends take its place,
+        unless calls named the mistake and no step does; without a broken promise, and of other steps, they stay
+        differences.
 
     Examples:
         >>> seen = Finding("equality", "no-causal-mask", "no query is kept from later keys", "seen", step="mask")
@@ -122,6 +125,12 @@ def settled(steps: list[Outcome], asked: list[Outcome]) -> list[Outcome]:
     reasons = [each for each in differ if each.step in decide]
     if broken is None or not reasons:
         return [*steps, *asked]
+    if all(each.told == SEEN for each in reasons):
+        return [*(each for each in steps if each not in reasons), *asked]
+    known, masks = {each.cause for each in reasons} - {None}, all(each.step == "mask" for each in reasons)
+    narrow = known <= _WIDE and broken.cause not in _WIDE | {None}
+    if masks and (narrow or (broken.cause and not known)):  # calls name it better
+        return [*(each for each in steps if each not in reasons), *asked]
     shown = [replace(each, step="", check=broken.check, evidence=broken.evidence, pair=broken.pair) for each in reasons]
     return [*shown, *(each for each in steps if each not in reasons), *(each for each in asked if each is not broken)]
 

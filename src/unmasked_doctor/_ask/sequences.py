@@ -13,7 +13,7 @@ from unmasked_doctor._ask.user_call import UserCall
 from unmasked_doctor._report import Finding, Outcome
 from unmasked_doctor._tensors import gaps
 
-__all__ = ["sequences"]
+__all__ = ["parted", "sequences", "with_other_rows"]
 
 # What a number is called that says how many rows belong to one item.
 _FOLDED = re.compile(r"(?i)frames|views|beams|clips|crops|images|tiles|cameras")
@@ -21,7 +21,7 @@ _FOLDED = re.compile(r"(?i)frames|views|beams|clips|crops|images|tiles|cameras")
 
 def sequences(asked: UserCall) -> Iterator[Outcome]:
     """Change one of the sequences that rows belong to, and then pass one without the others."""
-    for name, readings in _readings(asked):
+    for name, readings in parted(asked):
         moved = [_others_moved(asked, which) for which in readings]
         if moved and min(moved) > asked.share:
             text = f"{name} says which rows belong together, and they reach others"
@@ -34,7 +34,7 @@ def sequences(asked: UserCall) -> Iterator[Outcome]:
         yield Finding(ALONE, None, text, evidence, step="mask")
 
 
-def _readings(asked: UserCall) -> Iterator[tuple[str, list[Tensor]]]:
+def parted(asked: UserCall) -> Iterator[tuple[str, list[Tensor]]]:
     """For each plain argument that parts rows, the ways to read it: of each row, the sequence that it belongs to."""
     rows = asked.leaves[asked.main].given.size(0)
     for name, value in asked.passed.items():
@@ -51,17 +51,24 @@ def _others_moved(asked: UserCall, which: Tensor) -> float:
     if asked.output.size(0) != rows:
         return 0.0
     for at in (0, count - 1):
-        made = asked.given
-        for n in asked.content:
-            own = which == at if len(made[n]) == rows else torch.arange(count) == at if len(made[n]) == count else None
-            if own is not None:
-                made[n] = made[n].clone()
-                made[n][own] = asked.other(n, made[n][own])
-        after = asked.run(made)[0]
+        after = asked.run(with_other_rows(asked, which, at))[0]
         if after.shape != asked.output.shape or bool((which == at).all()):
             return 0.0
         worst = max(worst, float(gaps(asked.output, after)[which != at].max()))
     return worst
+
+
+def with_other_rows(asked: UserCall, which: Tensor, at: int) -> list[Tensor]:
+    """The call with other rows in one of its sequences."""
+    made, count = asked.given, int(which.max()) + 1
+    for n in asked.content:
+        own = (
+            which == at if len(made[n]) == len(which) else torch.arange(count) == at if len(made[n]) == count else None
+        )
+        if own is not None:
+            made[n] = made[n].clone()
+            made[n][own] = asked.other(n, made[n][own])
+    return made
 
 
 def _alone(asked: UserCall, offsets: Tensor) -> float:

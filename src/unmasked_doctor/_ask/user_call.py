@@ -107,6 +107,11 @@ class UserCall:
         """Another copy, that was never called."""
         return self._of(self._make())
 
+    def copied(self) -> tuple[Any, Callable[..., list[Tensor]]]:
+        """Another copy, and what calls it."""
+        target = self._make()
+        return target, self._of(target)
+
     @property
     def passed(self) -> dict[str, Any]:
         """Each argument of the call by its name, with a leaf in the place of each tensor."""

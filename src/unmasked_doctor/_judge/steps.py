@@ -17,6 +17,7 @@ from torch import Tensor
 
 from unmasked import masks
 from unmasked.positions import alibi_slopes
+from unmasked_doctor._ask.promises import SEEN
 from unmasked_doctor._listen.view import Run, View, changed, drawn, unclear
 from unmasked_doctor._report import Given, Outcome
 
@@ -269,6 +270,15 @@ class Scores:
         """Whether the weights of all that should be hidden are zero."""
         return self.near(self.call.weights * self.should_hide, torch.zeros_like(self.call.weights))
 
+    def added_late(self) -> bool:
+        """Whether one number is added to the weights of all that should be hidden, and another to the others'."""
+        more = self.call.weights - self.call.softmax
+        late, rest = more[self.should_hide], more[~self.should_hide]
+        if not late.numel() or not rest.numel() or abs(float(late[0] - rest[0])) < _COUNTS:
+            return False
+        size = max(1.0, float(late[0].abs()))
+        return self.near(late, late[:1].expand_as(late), size) and self.near(rest, rest[:1].expand_as(rest), size)
+
     def one_ahead(self) -> bool:
         """Whether each query sees one token of the future, and no more."""
         further = torch.ones(self.hidden.shape[-2:], dtype=torch.bool).triu(2 + self.longer)
@@ -508,13 +518,16 @@ HIDDEN = (
     Row("wrong", "zeros and ones are added: what is hidden stays only one behind",
         lambda s: s.levels(0.0, 1.0), "float-mask-of-ones"),
     Row("open", "what should be hidden is only lowered", Scores.lowered),
-    Row("wrong", "the weights are masked after the softmax, and no longer sum to one",
+    Row("wrong", "the weights are masked after the softmax, in which what is hidden still takes its share: the rest no "
+        "longer sums to one",
         lambda s: s.weights_hidden() and s.near(s.call.weights, s.call.softmax * ~s.should_hide), "mask-after-softmax"),
     Row("right", "", Scores.weights_hidden),
+    Row("wrong", "the mask is added after the softmax, to the weights: what is hidden still takes its share",
+        Scores.added_late, "mask-after-softmax"),
     Row("wrong", "the mask is ignored", lambda s: not s.hidden.any() and s.by_mask, "padding-ignored"),
     Row("wrong", "no query is kept from later keys", lambda s: not s.hidden.any(), "no-causal-mask"),
     Row("wrong", "each query sees one token of the future", Scores.one_ahead),
-    Row("wrong", "some keys that should be hidden are seen", lambda s: True),
+    Row("wrong", SEEN, lambda s: True),
 )  # fmt: skip
 
 # Where more is hidden, or nobody said what should be.
