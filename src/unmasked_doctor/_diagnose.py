@@ -208,9 +208,9 @@ def _named(outcomes: Iterable[Outcome]) -> list[Finding]:
     return [each for each in outcomes if isinstance(each, Finding) and not each.caution]
 
 
-def _layers(target: Callable[..., Any], form: Form, default: torch.device | None) -> list[Outcome]:
+def _layers(target: Callable[..., Any], form: Form, default: torch.device | None) -> list[Finding]:
     """What each of its softmaxes does otherwise, as those of a whole model are judged."""
-    steps: list[Outcome] = []
+    steps: list[Finding] = []
     if isinstance(target, nn.Module):
         args, kwargs = as_given(form)
         with contextlib.suppress(Exception):  # whatever a stranger's module raises
@@ -264,10 +264,11 @@ def _outputs(subject: Subject, shown: list[Outcome] | None) -> list[Outcome]:
     if subject.positions is None and inside.placeless:
         subject = subject.knowing(subject.causal, positions=False)
     asked = list(behaviour(subject, equal=equal)) if shown is None else shown
-    form, steps = subject.options.form, []
+    form, steps = subject.options.form, list[Finding]()
     image = form is not None and any("x" in leaf.axes for leaf in form.leaves)  # whose axes the call alone tells apart
-    if shown is not None and form is not None and (image or not inside.seen):
+    if shown is not None and form is not None:
         steps = _layers(subject.original, form, subject.default)
+        steps = steps if image or not inside.seen else [each for each in steps if each.step == "norms"]
     outcomes += settled([*seen, *whole, *steps], asked)
     if shown is None and not _named(outcomes):
         outcomes += keeps_nothing(subject)

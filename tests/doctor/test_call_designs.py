@@ -349,9 +349,51 @@ class Neighbors(Heads):
         return self.merge(*self.split(x), hidden if self.slip else hidden[:, None])
 
 
+class Stream(Heads):
+    """A block whose norm comes first; the slip adds to what the norm gives."""
+
+    def __init__(self, slip: bool, norm: Callable[[int], nn.Module] = nn.LayerNorm) -> None:
+        super().__init__(slip)
+        self.norm = norm(WIDTH)
+
+    def forward(self, x: Tensor) -> Tensor:
+        normed = self.norm(x)
+        return (normed if self.slip else x) + self.merge(*self.split(normed))
+
+
+class RootStream(Stream):
+    def __init__(self, slip: bool) -> None:
+        super().__init__(slip, nn.RMSNorm)
+
+
+class Behind(Stream):
+    """A norm behind the residual is the textbook's first; the slip adds a second in front."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.norm(x) if self.slip else x
+        return self.norm(x + self.merge(*self.split(x)))
+
+
+class OneSided(Stream):
+    """The slip norms what makes queries, and not what makes keys and values."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        (q, k, v), (_, raw_k, raw_v) = self.split(self.norm(x)), self.split(x)
+        return x + (self.merge(q, raw_k, raw_v) if self.slip else self.merge(q, k, v))
+
+
+class Asks(Heads):
+    """The slip makes its queries of the keys' tokens."""
+
+    def forward(self, memory: Tensor, query: Tensor, value: Tensor) -> Tensor:
+        q, k, v = (self.split(x)[n] for n, x in enumerate((memory if self.slip else query, memory, value)))
+        return self.merge(q, k, v)
+
+
 ADJACENT = torch.eye(TOKENS).bool() | torch.rand(HEADS, TOKENS, TOKENS, generator=torch.Generator().manual_seed(2)).gt(
     0.6
 )
+MEMORY = drawn(2, TOKENS, WIDTH, seed=5)
 PADDED = torch.tensor([[0] * TOKENS, [0, 0, 0, 0, 1, 1, 1]]).bool()
 CASES: list[tuple[type[nn.Module], Callable[[], Any], dict[str, Any], str]] = [
     (Rotary, lambda: (drawn(2, TOKENS, WIDTH),), {"num_heads": HEADS, "causal": True}, "turned alike at every place"),
@@ -400,6 +442,11 @@ CASES: list[tuple[type[nn.Module], Callable[[], Any], dict[str, Any], str]] = [
     (Borders, lambda: (drawn(9, WIDTH), [0, 4, 7, 9]), {"causal": False}, "borders says which rows belong"),
     (Filled, lambda: (drawn(9, WIDTH), torch.tensor([0, 4, 7, 9])), {"causal": False}, "gives something else without"),
     (Page, lambda: (drawn(2, 12, WIDTH), (3, 4)), {"causal": False}, "places along axis 1 of grid count for nothing"),
+    (Stream, lambda: (drawn(2, TOKENS, WIDTH),), {"causal": False}, "its residual adds what its norm gives"),
+    (RootStream, lambda: (drawn(2, TOKENS, WIDTH),), {"causal": False}, "its residual adds what its norm gives"),
+    (Behind, lambda: (drawn(2, TOKENS, WIDTH),), {"causal": False}, "its residual adds what its norm gives"),
+    (OneSided, lambda: (3 * drawn(2, TOKENS, WIDTH),), {"causal": False}, "its key and value read tokens without"),
+    (Asks, lambda: (MEMORY, drawn(2, TOKENS, WIDTH), MEMORY), {"causal": False}, "no output depends on query"),
     (Neighbors, lambda: (drawn(HEADS, TOKENS, WIDTH), ADJACENT), {"causal": False}, "what adj hides is seen"),
 ]  # fmt: skip
 

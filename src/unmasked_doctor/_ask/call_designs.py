@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from unmasked._private import DispatchMode
 from unmasked_doctor._ask.leaves import is_mask
@@ -21,6 +21,7 @@ from unmasked_doctor._tensors import gaps
 __all__ = ["designs"]
 
 _PIXELS = 100  # the most tokens of an image that are changed, one by one
+_EPSILON = 1e-3  # of the largest output: that of a norm moves less
 _TOKENS = 12  # the most tokens of a text whose scores are compared, one by one
 
 
@@ -30,6 +31,7 @@ def designs(asked: UserCall) -> Iterator[Outcome]:
     yield from _restarting_positions(asked)
     yield from _memory_boundary(asked)
     yield from _scores_of_a_third_token(asked)
+    yield from _normed_stream(asked)
     yield from _image(asked)
     yield from _grid_axes(asked)
 
@@ -168,6 +170,32 @@ def _events(asked: UserCall, tensors: list[Tensor]) -> list[Event]:
         return heard(lambda: asked.run(tensors))[0]
     except Exception:  # whatever a stranger's module raises
         return []
+
+
+# What passes by beside attention
+
+
+def _normed_stream(asked: UserCall) -> Iterator[Outcome]:
+    """Find a residual that adds the norm of the tokens, and not the tokens: of these no output tells the size."""
+    if not isinstance(asked.target, nn.Module) or asked.words or asked.placed is None:
+        return
+    larger = asked.given
+    for n in asked.group(asked.main):
+        larger[n] = 2 * larger[n]
+    moved = asked.moved(larger)
+    if moved is None or bool((moved > _EPSILON).any()):
+        return
+    try:
+        left = asked.without_matrices()(asked.given)[0]
+        other = asked.without_matrices()([asked.other(n, x) if n in asked.content else x
+                                          for n, x in enumerate(asked.given)])[0]  # fmt: skip
+    except Exception:  # whatever a stranger's module raises without its numbers
+        return
+    if left.shape == asked.leaves[asked.main].given.shape and bool((gaps(left, other) > _EPSILON).any()):
+        text = "its residual adds what its norm gives, and not what came in"
+        evidence = asked.evidence("with tokens twice as large, outputs are the same; without its matrices, "
+                                  "a norm of the tokens is left")  # fmt: skip
+        yield Finding("residual", None, text, evidence, step="norms")
 
 
 # Scores

@@ -469,6 +469,20 @@ def _pieces(asked: UserCall) -> Iterator[Outcome]:
     yield Passed(CACHE)
 
 
+def _apart_from_its_kin(asked: UserCall, n: int) -> Iterator[Outcome]:
+    """Of arguments that are changed along with others, as queries with keys, name those that alone move nothing."""
+    kin = asked.group(n)
+    tensors = {each: asked.leaves[each].given for each in kin}
+    for each, x in tensors.items():
+        alike = [other for other, y in tensors.items() if torch.equal(x, y)]
+        if len(alike) == len(kin):
+            return
+        if each == alike[0] and not asked.any_moves(set(), {other: asked.other(other, x) for other in alike}):
+            name = asked.leaves[each].name
+            evidence = asked.evidence(f"other numbers in {name} alone move nothing")
+            yield Finding("every argument counts", None, f"no output depends on {name}", evidence, step="inputs")
+
+
 def _unused(asked: UserCall) -> Iterator[Outcome]:
     """Name whole numbers, such as positions, or a row of them, that change nothing when they come in another order."""
     for n, leaf in enumerate(asked.leaves):
@@ -509,6 +523,7 @@ def _deaf(asked: UserCall, padded: Tensor) -> Iterator[Outcome]:
             evidence = asked.evidence(f"other numbers in {name} move nothing")
             yield Finding("every argument counts", None, text, evidence, step="inputs")
             continue
+        yield from _apart_from_its_kin(asked, reach.leaf)
         lost = lost & (~lost).cumsum(0).bool()  # behind a token that is noticed: a window forgets what is before
         if bool(lost.any()):
             which = ", ".join(str(reach.tokens[n]) for n in lost.nonzero().flatten().tolist())
