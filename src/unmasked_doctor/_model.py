@@ -17,6 +17,7 @@ from unmasked_doctor._alone import NAMED, alone
 from unmasked_doctor._apart import Apart
 from unmasked_doctor._ask.promises import BREAK, NUMBERS
 from unmasked_doctor._asker import Answers, Asker, Given, other
+from unmasked_doctor._blocks import blocks
 from unmasked_doctor._defaults import emptied
 from unmasked_doctor._examined import PADDED
 from unmasked_doctor._later import Changed, with_other_later_tokens
@@ -129,6 +130,7 @@ class _Examination(AskedForPadding):
             for seen in self.seen:
                 self.alone(seen)
             self.among_others()
+            self.blocks()
             self.stale()
             self.unused()
         self.information()
@@ -219,6 +221,11 @@ class _Examination(AskedForPadding):
             text = "its scores are not divided by the root of head_dim, as those of the other layers are"
             evidence = f"they are multiplied by {seen.scale:g}; so in {len(odd)} of {len(roots)} layers"
             self.find(seen, "scale", cause, text, evidence, step="scale")
+
+    def blocks(self) -> None:
+        """Ask layers as modules by themselves."""
+        for name, found in blocks(self.asker, [seen.name for seen in self.seen], batch_first=not self.apart.axis):
+            self.note(replace(found, where=self.beside(name)))
 
     # With other inputs
 

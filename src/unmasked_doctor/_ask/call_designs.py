@@ -18,7 +18,7 @@ from unmasked_doctor._listen.hear import Event, heard
 from unmasked_doctor._report import Finding, Outcome
 from unmasked_doctor._tensors import gaps
 
-__all__ = ["designs"]
+__all__ = ["designs", "image", "normed_stream"]
 
 _PIXELS = 100  # the most tokens of an image that are changed, one by one
 _EPSILON = 1e-3  # of the largest output: that of a norm moves less
@@ -31,8 +31,8 @@ def designs(asked: UserCall) -> Iterator[Outcome]:
     yield from _restarting_positions(asked)
     yield from _memory_boundary(asked)
     yield from _scores_of_a_third_token(asked)
-    yield from _normed_stream(asked)
-    yield from _image(asked)
+    yield from normed_stream(asked)
+    yield from image(asked)
     yield from _grid_axes(asked)
 
 
@@ -175,7 +175,7 @@ def _events(asked: UserCall, tensors: list[Tensor]) -> list[Event]:
 # What passes by beside attention
 
 
-def _normed_stream(asked: UserCall) -> Iterator[Outcome]:
+def normed_stream(asked: UserCall) -> Iterator[Outcome]:
     """Find a residual that adds the norm of the tokens, and not the tokens: of these no output tells the size."""
     if not isinstance(asked.target, nn.Module) or asked.words or asked.placed is None:
         return
@@ -266,7 +266,7 @@ def _grid_axes(asked: UserCall) -> Iterator[Outcome]:
             yield Finding("positions", None, text, evidence, step="positions")
 
 
-def _image(asked: UserCall) -> Iterator[Outcome]:
+def image(asked: UserCall) -> Iterator[Outcome]:
     """Find tokens of an image that see each other and make no row, no column and no window.
 
     These are products of evenly spaced indices along each axis.
