@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import functools
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -13,7 +14,7 @@ from unmasked_doctor._ask.call_designs import image, normed_stream
 from unmasked_doctor._ask.user_call import UserCall
 from unmasked_doctor._asker import Asker, evaluated
 from unmasked_doctor._form import mapped
-from unmasked_doctor._report import Finding
+from unmasked_doctor._report import Finding, Outcome
 from unmasked_doctor._tensors import floats, gaps
 
 __all__ = ["blocks"]
@@ -44,7 +45,8 @@ def blocks(asker: Asker, names: list[str], *, batch_first: bool) -> Iterator[tup
     calls = _calls(asker, list(dict.fromkeys(each for chain in chains for each in chain))[:_MOST])
     inner = [next((name for name in reversed(chain) if name in calls), "") for chain in chains]
     for name, call in calls.items():
-        asks = [image] if name in inner and call.first.dim() > 3 else []
+        asks: list[Callable[[UserCall], Iterator[Outcome]]] = []
+        asks += [functools.partial(image, circles=1)] if name in inner and call.first.dim() > 3 else []
         asks += [normed_stream] if _forgets_size(asker, call) else []
         with contextlib.suppress(Exception):  # whatever a stranger's module raises where it runs alone
             asked = UserCall(call.module, (*call.args, call.kwargs), batch_first=batch_first) if asks else None

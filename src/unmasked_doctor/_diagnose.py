@@ -13,7 +13,7 @@ from torch import nn
 
 from unmasked import _generators, _modes
 from unmasked._checks import flag
-from unmasked_doctor._alone import alone, scaled
+from unmasked_doctor._alone import alone, unlike_textbook
 from unmasked_doctor._ask.call_promises import promises
 from unmasked_doctor._ask.kept import caches, keeps_nothing
 from unmasked_doctor._ask.numbers import TRAINING, numbers
@@ -215,7 +215,7 @@ def _layers(target: Callable[..., Any], form: Form, default: torch.device | None
         args, kwargs = as_given(form)
         with contextlib.suppress(Exception):  # whatever a stranger's module raises
             heard = hear_model(target, args, kwargs, default).calls
-            steps += [replace(each, where="") for seen in heard for each in (*alone(seen), *scaled(seen)) if each.step]
+            steps += [replace(each, where="") for seen in heard for each in (*alone(seen), *unlike_textbook(seen)) if each.step]
     return steps
 
 

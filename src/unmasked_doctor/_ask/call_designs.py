@@ -266,10 +266,10 @@ def _grid_axes(asked: UserCall) -> Iterator[Outcome]:
             yield Finding("positions", None, text, evidence, step="positions")
 
 
-def image(asked: UserCall) -> Iterator[Outcome]:
+def image(asked: UserCall, circles: int = 0) -> Iterator[Outcome]:
     """Find tokens of an image that see each other and make no row, no column and no window.
 
-    These are products of evenly spaced indices along each axis.
+    These are products of evenly spaced indices along each axis, but for as many axes as may be circles.
     """
     main = asked.leaves[asked.main].given
     if main.dim() < 4 or asked.output.shape != main.shape or asked.rows(asked.main) != 0:
@@ -279,23 +279,24 @@ def image(asked: UserCall) -> Iterator[Outcome]:
     if not seen:
         return
     groups, shape = min(seen, key=lambda each: max(map(len, each[0])) / torch.tensor(each[1]).prod().item())
-    steps: list[set[int]] = [set() for _ in shape]
-    for group in groups:
-        at = torch.stack(torch.unravel_index(torch.tensor(group), shape), -1)
-        indices = [sorted(set(at[:, n].tolist())) for n in range(len(shape))]  # along each axis
-        shown = f"tokens {', '.join(str(tuple(row)) for row in at[:4].tolist())} see each other"
-        if len(group) != torch.tensor([len(along) for along in indices]).prod():
+    told = torch.stack(torch.unravel_index(torch.arange(math.prod(shape)), shape), -1).tolist()
+    lines = [[sorted({told[n][axis] for n in group}) for axis in range(len(shape))] for group in groups]
+    for group, along in zip(groups, lines, strict=True):
+        shown = asked.evidence(f"tokens {', '.join(str((*told[n],)) for n in group[:4])} see each other")
+        if len(group) != math.prod(map(len, along)):
             text = "tokens that see each other are no rows, no columns and no windows of the image"
-            yield Finding("grid", None, text, asked.evidence(shown), step="layout")
+            yield Finding("grid", None, text, shown, step="layout")
             return
-        for n, along in enumerate(indices):
-            steps[n] |= {b - a for a, b in itertools.pairwise(along)}
-        if any(len(each) > 1 for each in steps):
-            text = (
-                "tokens at opposite borders of the image see each other, as in windows that are rolled and not masked"
-            )
-            yield Finding("grid", None, text, asked.evidence(shown), step="mask")
-            return
+    # Where windows are cut along another axis, a mask is there: what it leaves may be a circle, as of longitudes.
+    cut = [len({len(along[axis]) for along in lines}) > 1 for axis in range(len(shape))]
+    torn = [
+        (axis, n) for axis in range(len(shape)) for n, along in enumerate(lines)
+        if len({b - a for a, b in itertools.pairwise(along[axis])}) > 1 and not any(cut[:axis] + cut[axis + 1 :])
+    ]  # fmt: skip
+    if len({axis for axis, _ in torn}) > circles:
+        shown = f"tokens {', '.join(str((*told[n],)) for n in groups[torn[0][1]][:4])} see each other"
+        text = "tokens at opposite borders of the image see each other, as in windows that are rolled and not masked"
+        yield Finding("grid", None, text, asked.evidence(shown), step="mask")
 
 
 def _groups(asked: UserCall, features: int) -> list[list[int]] | None:
