@@ -16,6 +16,8 @@ from unmasked._private import uncompiled_module
 from unmasked_doctor._alone import NAMED, alone
 from unmasked_doctor._apart import Apart
 from unmasked_doctor._ask.promises import BREAK, NUMBERS
+from unmasked_doctor._ask.sequences import parted, sequences
+from unmasked_doctor._ask.user_call import UserCall
 from unmasked_doctor._asker import Answers, Asker, Given, other
 from unmasked_doctor._blocks import blocks
 from unmasked_doctor._defaults import emptied
@@ -242,7 +244,12 @@ class _Examination(AskedForPadding):
         """Ask whether an item reaches another one."""
         check = ITEMS
         if self.apart.known and not self.apart.share:
-            self.passed.append(check)
+            share = self.asker.without_others(self.apart.axis, self.real_tokens)
+            if not share:
+                self.passed.append(check)
+            else:
+                text, evidence = "what one item gives depends on which others are beside it", "given alone, its outputs"
+                self.find(None, check, None, text, f"{evidence} differ by {share:.2g} of the largest", how="followed")
         elif self.apart.share and not self.apart.forgotten:
             evidence = (
                 f"of two inputs that differ in one item alone, the others' outputs differ by {self.apart.share:.2g}"
@@ -254,8 +261,22 @@ class _Examination(AskedForPadding):
             told = "two calls differ in one item alone, and the output of another item moves"
             pair = None if changed is None else pair_of(self.asker, check, told, self.asker.given, changed)
             self.find(self.near(self.apart.first), check, cause, text, evidence, how="followed", pair=pair)
-        elif not self.apart.known:
+        elif not self.apart.known and not self.packed():
             self.open.append(Open(check, "outputs with an axis of items, the same from call to call"))
+
+    def packed(self) -> bool:
+        """Note items that lie in one axis, one after another, and reach each other; tell whether there are such."""
+        rows = [len(x) for x in self.asker.given.content().values() if x.dim() == 2]
+        if not any(True for size in rows for _ in parted(self.asker.given.every(), size)):
+            return False
+        try:
+            asked = UserCall(self.model, (*self.args, dict(self.kwargs)), batch_first=True, default=self.default)
+            found = [each for each in sequences(asked) if isinstance(each, Finding)]
+        except Exception:  # whatever a stranger's model raises as it is copied
+            return False
+        for each in found:
+            self.note(replace(each, check=ITEMS))
+        return bool(found)
 
     def numbers(self) -> None:
         """Find outputs that are NaN though no input is; it is a caution if only those of padding are."""

@@ -314,6 +314,11 @@ def _apart(asked: UserCall, tensors: list[Tensor], axis: int) -> Iterator[tuple[
     turned = [x.roll(1, rows[n]) if n in rows else x for n, x in enumerate(tensors)]
     if moved := gap(turned, list(range(size)), before.roll(1, axis)):
         yield "its place in the batch", moved
+    for at in range(size) if size > 1 else ():
+        single = [x.narrow(rows[n], at, 1) if n in rows else x for n, x in enumerate(tensors)]
+        if moved := gap(single, [0], before.narrow(axis, at, 1)):
+            yield "whether others are there", moved
+            return
 
 
 def _future(asked: UserCall, padded: Tensor) -> Iterator[Outcome]:
