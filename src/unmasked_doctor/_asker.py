@@ -314,8 +314,11 @@ class Asker:
         It must be so among one item more, too, so that no coincidence of sizes makes it. Outputs of what is padding, by
         one of these tables, mean nothing.
         """
-        more = self.grown(self.given, axis)
-        return min(self._without_others(given, axis, reals) for given in (self.given, more))
+        share = self._without_others(self.given, axis, reals)
+        before = self.run(self.given)
+        if not share or before is None or not self.still(self.given, before):
+            return 0.0  # what changes from call to call tells nothing
+        return min(share, self._without_others(self.grown(self.given, axis), axis, reals))
 
     def _without_others(self, given: Given, axis: int, reals: Collection[Tensor]) -> float:
         before, count, worst = self.run(given), self.items(given, axis), 0.0

@@ -48,9 +48,11 @@ def blocks(asker: Asker, names: list[str], *, batch_first: bool) -> Iterator[tup
         asks: list[Callable[[UserCall], Iterator[Outcome]]] = []
         asks += [functools.partial(image, circles=1)] if name in inner and call.first.dim() > 3 else []
         asks += [normed_stream] if _forgets_size(asker, call) else []
+        if not asks:
+            continue
         with contextlib.suppress(Exception):  # whatever a stranger's module raises where it runs alone
-            asked = UserCall(call.module, (*call.args, call.kwargs), batch_first=batch_first) if asks else None
-            for ask in asks if asked is not None else ():
+            asked = UserCall(call.module, (*call.args, call.kwargs), batch_first=batch_first)
+            for ask in asks:
                 yield from ((name, each) for each in ask(asked) if isinstance(each, Finding))
 
 
@@ -62,7 +64,8 @@ def _calls(asker: Asker, names: list[str]) -> dict[str, _Made]:
         def leave(module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
             x, y = args[0] if args else None, next(floats(output), None)
             if name not in found and isinstance(x, Tensor) and x.dim() > 2 and y is not None and x.shape == y.shape:
-                found[name] = _Made(module, *mapped((args, dict(kwargs)), Tensor.detach, Tensor), x.detach(), y.detach())
+                args, kwargs = mapped((args, dict(kwargs)), Tensor.detach, Tensor)
+                found[name] = _Made(module, args, kwargs, x.detach(), y.detach())
 
         return leave
 

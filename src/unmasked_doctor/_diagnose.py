@@ -28,6 +28,7 @@ from unmasked_doctor._judge.inside import look
 from unmasked_doctor._listen.view import EQUALITY
 from unmasked_doctor._model_run import hear_model
 from unmasked_doctor._report import Finding, Given, Open, Outcome, Passed, Report, Standing, standing_of
+from unmasked_doctor._rounded import FAR, rounded_places
 from unmasked_doctor._subject import Subject, brief, precise, runs, still
 from unmasked_doctor._target import INPUTS, Inputs, Options, known_or_none, with_article
 
@@ -139,9 +140,11 @@ def diagnose(
         if call is not None:
             form = bound(target, call)
             with torch.no_grad(), _modes.uncompiled():
-                runs_as_given(target, form, default)
+                rounded = rounded_places(lambda: runs_as_given(target, form, default))
                 asked = UserCall(target, call, batch_first=batch_first, default=default)
                 shown = list(promises(asked, causal=causal, positions=positions))
+                if rounded is not None:
+                    shown.append(Finding("positions", None, FAR, rounded, step="positions"))
                 if any(not isinstance(each, Given) and each.check == CACHE for each in shown):
                     caches |= {*asked.keeps}
                 try:
@@ -153,7 +156,7 @@ def diagnose(
             if isinstance(found, str):
                 unasked = {"weights": weights, "cache": cache, "training": training or None, "tokens": tokens}
                 unread = [Open(f"{name}={value!r}", found) for name, value in unasked.items() if value is not None]
-                outcomes = [*settled(_layers(target, form, default), shown), Open(EQUALITY, found), *unread]
+                outcomes = [*settled([*_layers(target, form, default)], shown), Open(EQUALITY, found), *unread]
                 report = _report(_name(target), outcomes, strict=strict)
                 return replace(report, never_passed=never_passed(target, form, 0, caches))
             form, read = found
@@ -215,7 +218,8 @@ def _layers(target: Callable[..., Any], form: Form, default: torch.device | None
         args, kwargs = as_given(form)
         with contextlib.suppress(Exception):  # whatever a stranger's module raises
             heard = hear_model(target, args, kwargs, default).calls
-            steps += [replace(each, where="") for seen in heard for each in (*alone(seen), *unlike_textbook(seen)) if each.step]
+            every = (each for seen in heard for each in (*alone(seen), *unlike_textbook(seen)))
+            steps += [replace(each, where="") for each in every if each.step]
     return steps
 
 

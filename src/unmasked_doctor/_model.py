@@ -29,6 +29,7 @@ from unmasked_doctor._padded import AskedForPadding
 from unmasked_doctor._pair_of import pair_of
 from unmasked_doctor._pieces import fed_in_pieces
 from unmasked_doctor._report import Finding, Layer, ModelReport, Open
+from unmasked_doctor._rounded import FAR, rounded_places
 from unmasked_doctor._subject import brief, place
 from unmasked_doctor._target import with_article
 from unmasked_doctor._unlike import FACTS, TURNED_ALIKE, Seen, may_be_a_mistake, odd_ones, step_of, tiled
@@ -435,6 +436,8 @@ class _Examination(AskedForPadding):
             if x.dim() > axis and x.size(axis) in sizes and not (x.is_floating_point() and x.dim() < 3)
         }  # fmt: skip
         run = self.again("positions", "on a token that is repeated", self.asker.given.with_(alike) if alike else None)
+        if rounded := rounded_places(lambda: self.asker.once(self.asker.given)):
+            self.find(None, "positions", None, FAR, rounded, how="followed", step="positions")
         for seen, now in zip(self.seen, run.calls, strict=True) if run else ():
             product, value = now.call.product, now.call.value
             if seen in square and (value - value[:, :, :1]).abs().max() < 1e-3 * value.abs().max():

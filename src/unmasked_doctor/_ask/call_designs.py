@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from unmasked._private import DispatchMode
+from unmasked_doctor._ask.groups import other_groups
 from unmasked_doctor._ask.leaves import is_mask
 from unmasked_doctor._ask.user_call import UserCall
 from unmasked_doctor._form import Leaf
@@ -30,7 +31,9 @@ def designs(asked: UserCall) -> Iterator[Outcome]:
     yield from _unused_positions(asked)
     yield from _restarting_positions(asked)
     yield from _memory_boundary(asked)
+    yield from _lost_at_first(asked)
     yield from _scores_of_a_third_token(asked)
+    yield from other_groups(asked)
     yield from normed_stream(asked)
     yield from image(asked)
     yield from _grid_axes(asked)
@@ -153,6 +156,30 @@ def _memory_boundary(asked: UserCall) -> Iterator[Outcome]:
         text = f"where {name} ends and its tokens begin changes its outputs: places or masks do not count {name}"
         evidence = f"its first token as the last of {name} instead: off by {float(gaps(wanted, got).max()):.2g}"
         yield Finding("memory", None, text, asked.evidence(evidence), step="positions")
+
+
+def _lost_at_first(asked: UserCall) -> Iterator[Outcome]:
+    """Find a token that is lost to an output from which it is no farther than what later outputs see of theirs.
+
+    So it is where a cache of a fixed size forgets before it is full. Windows see as far from each output, blocks see
+    less from each of their first tokens, and sinks are seen from everywhere.
+    """
+    reach = asked.reaches.get(asked.main)
+    if reach is None or reach.moved.size(1) != len(reach.tokens) or asked.leaves[asked.main].given.dim() > 3:
+        return
+    sees = reach.moved.all(0)  # of all items
+    size = len(sees)
+    if size != asked.leaves[asked.main].given.size(asked.of_tokens or 0) or bool(reach.moved.any(0).triu(1).any()):
+        return
+    for far in range(1, size - 2):
+        line = sees.diagonal(-far)
+        lost = int((~line).sum())
+        known = all(bool(sees[n + 1 :, n].any()) for n in range(lost))  # or else a mask hides it from all
+        if 0 < lost < len(line) - 1 and bool(line[lost:].all()) and known:
+            text = "a token is lost to an output, though later outputs see as far back"
+            evidence = f"output {far + lost} sees what stands {far} before it, and output {far} does not"
+            yield Finding("mask", None, text, asked.evidence(evidence), step="mask")
+            return
 
 
 def _values(asked: UserCall, tensors: list[Tensor]) -> list[Tensor]:

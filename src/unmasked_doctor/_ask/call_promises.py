@@ -11,7 +11,7 @@ from torch import Tensor
 
 from unmasked_doctor._ask.call_designs import designs
 from unmasked_doctor._ask.hidings import Hiding, Reach, hidings
-from unmasked_doctor._ask.leaves import is_mask, mirrored, padding_id
+from unmasked_doctor._ask.leaves import is_mask, mirrored, padded_before, padding_id
 from unmasked_doctor._ask.promises import ALONE, CACHE, FUTURE, HIDDEN, MASK, NUMBERS, ORDER
 from unmasked_doctor._ask.sequences import sequences
 from unmasked_doctor._ask.user_call import UserCall
@@ -146,6 +146,7 @@ def _masks(asked: UserCall, turned: UserCall | None) -> Iterator[Outcome]:
         if obeyed:
             yield Passed(HIDDEN)
             yield from _sense(asked, leaf, obeyed)
+            yield from _padded_before(asked, leaf, [each[0] for each in tried if each[0].told in obeyed])
             continue
         way, seen, reach, one = min(
             (each for each in tried if bool(each[1].any())), key=lambda each: seen_as[each[0].told, each[2].leaf]
@@ -193,6 +194,26 @@ def _sense(asked: UserCall, leaf: Leaf, obeyed: list[str]) -> Iterator[Outcome]:
         return
     evidence = asked.evidence(f"tokens that it {'does not mark' if shows else 'marks'} move no other output")
     yield Finding(MASK, "mask-polarity", text, evidence, step="mask")
+
+
+def _padded_before(asked: UserCall, leaf: Leaf, ways: list[Hiding]) -> Iterator[Outcome]:
+    """Where padding stands before the tokens, give one more of it: what a text gives must stay."""
+    placed, shape = asked.placed, asked.leaves[asked.main].given.shape[:2]
+    hidden = next((way.hidden[:, 0] for way in ways if way.hidden.size(1) == 1), None)
+    if hidden is None or hidden.shape != shape or asked.rows(asked.main) != 0 or placed != 1:
+        return
+    made = padded_before(asked.given, ~hidden, asked.content if not asked.words else [])
+    try:
+        after = None if made is None else asked.run(made)[0].narrow(1, 1, shape[1])
+    except Exception:  # built for its own length
+        return
+    if after is None or after.shape != asked.output.shape:
+        return
+    gap = asked.by_row(gaps(asked.output, after)).masked_fill(hidden, 0.0)
+    if float(gap.max()) > asked.share:
+        text = f"with one more token of padding before a text, which {leaf.name} hides, it gives something else"
+        evidence = asked.evidence(f"outputs of real tokens move by {float(gap.max()):.2g}: its positions count padding")
+        yield Finding(MASK, None, text, evidence, step="positions")
 
 
 def _longer(asked: UserCall) -> Iterator[Outcome]:
@@ -497,8 +518,11 @@ def _unused(asked: UserCall) -> Iterator[Outcome]:
         tried = {leaf.name: x.flip(-1)}
         for at in range(len(x)) if x.dim() > 2 and len(x) < 5 else ():
             tried[f"{leaf.name}[{at}]"] = torch.cat([x[:at], x[at : at + 1].flip(-1), x[at + 1 :]])
+        half = torch.cat([x[:1].flip(-1), x[1:]]) if x.dim() == 2 else x  # rows, as of edges, may turn together
         for what, other in tried.items():
-            if not torch.equal(other, x) and not asked.any_moves(set(), {n: other}):
+            if torch.equal(other, x) or asked.any_moves(set(), {n: other}):
+                continue
+            if x.dim() != 2 or (not torch.equal(half, x) and not asked.any_moves(set(), {n: half})):
                 evidence = asked.evidence(f"the other way round {what} moves nothing")
                 yield Finding("every argument counts", None, f"no output depends on {what}", evidence, step="inputs")
                 break
