@@ -525,7 +525,7 @@ class _Examination(AskedForPadding):
 
     def in_pieces(self) -> None:
         """Feed a sequence in pieces to a causal model that has a cache."""
-        fed = fed_in_pieces(self.asker) if FUTURE in self.passed and not self.apart.axis else None
+        fed = fed_in_pieces(self.asker, 1 - self.apart.axis) if FUTURE in self.passed else None
         if fed is None:
             return
         if not fed.share:

@@ -36,7 +36,7 @@ def promises(asked: UserCall, *, causal: bool | None, positions: bool | None) ->
     yield from _repeated(asked)
     yield from _numbers(asked)
     hidden = _unseen(asked)
-    yield from _masks(asked, None if causal is False else asked.with_masks_turned())
+    yield from _masks(asked, None if causal is False else asked.with_masks_turned(), causal=causal)
     yield from _longer(asked)
     yield from _elements(asked)
     yield from _items(asked)
@@ -122,7 +122,7 @@ def _hides_some(reach: Reach, way: Hiding) -> bool:
     return bool(way.hidden.any()) and bool(lives.any())
 
 
-def _masks(asked: UserCall, turned: UserCall | None) -> Iterator[Outcome]:
+def _masks(asked: UserCall, turned: UserCall | None, *, causal: bool | None) -> Iterator[Outcome]:
     """Ask whether what a mask hides is seen, read in either sense.
 
     What is causal, by itself or by another mask, sees no padding behind its tokens, whatever it does with a mask: so it
@@ -146,7 +146,8 @@ def _masks(asked: UserCall, turned: UserCall | None) -> Iterator[Outcome]:
         if obeyed:
             yield Passed(HIDDEN)
             yield from _sense(asked, leaf, obeyed)
-            yield from _padded_before(asked, leaf, [each[0] for each in tried if each[0].told in obeyed])
+            ways = [each[0] for each in tried if each[0].told in obeyed]
+            yield from _padded_before(asked, leaf, ways) if causal else ()
             continue
         way, seen, reach, one = min(
             (each for each in tried if bool(each[1].any())), key=lambda each: seen_as[each[0].told, each[2].leaf]

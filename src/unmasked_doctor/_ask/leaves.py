@@ -77,9 +77,8 @@ def padded_before(tensors: Sequence[Tensor], real: Tensor, features: Collection[
     made, padded = [], int((~real[:, 0]).nonzero()[0])
     for n, x in enumerate(tensors):
         by_column = x.dim() > 1 and x.shape[:2] == real.shape
-        places = (
-            by_column and x.dim() == 2 and not x.is_floating_point() and bool((x[:, 1:] - x[:, :-1] == 1).any(0).all())
-        )
+        whole = by_column and x.dim() == 2 and x.dtype in (torch.int32, torch.int64)
+        places = whole and bool((x[:, 1:] - x[:, :-1] == 1).any(0).all())
         inner = x.shape[2:] if by_column else x.shape
         if places or real.size(1) in (inner[:-1] if n in features else inner):
             return None
