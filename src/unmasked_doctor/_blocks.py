@@ -43,10 +43,11 @@ def blocks(asker: Asker, names: list[str], *, batch_first: bool) -> Iterator[tup
     """
     chains = [[name[:n] for n in range(1, len(name)) if name[n] == "."] + [name] for name in names if name]
     calls = _calls(asker, list(dict.fromkeys(each for chain in chains for each in chain))[:_MOST])
-    inner = [next((name for name in reversed(chain) if name in calls), "") for chain in chains]
+    grids = {name for name, call in calls.items() if call.first.dim() > 3}
+    inner = [next((name for name in reversed(chain) if name in grids), "") for chain in chains]
     for name, call in calls.items():
         asks: list[Callable[[UserCall], Iterator[Outcome]]] = []
-        asks += [functools.partial(image, circles=1)] if name in inner and call.first.dim() > 3 else []
+        asks += [functools.partial(image, circles=1)] if name in inner else []
         asks += [normed_stream] if _forgets_size(asker, call) else []
         if not asks:
             continue

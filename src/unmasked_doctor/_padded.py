@@ -78,7 +78,7 @@ class AskedForPadding(Examined):
 
     def padded_before(self, padding: Padding) -> None:
         """Where padding stands before the tokens that are written, give one more of it: what a text gives must stay."""
-        if self.causal is False or not all(seen.causal for seen in self.seen):
+        if self.causal is False or not (self.causal or all(seen.causal for seen in self.seen)):
             return  # what reads a text whole may have a place for each column
         tensors, content = padding.given.tensors(), padding.given.content()
         features = [n for n, (name, x) in enumerate(tensors.items()) if name in content and x.is_floating_point()]
