@@ -171,15 +171,14 @@ def _lost_at_first(asked: UserCall) -> Iterator[Outcome]:
     size = len(sees)
     if size != asked.leaves[asked.main].given.size(asked.of_tokens or 0) or bool(reach.moved.any(0).triu(1).any()):
         return
-    for far in range(1, size - 2):
-        line = sees.diagonal(-far)
-        lost = int((~line).sum())
-        known = all(bool(sees[n + 1 :, n].any()) for n in range(lost))  # or else a mask hides it from all
-        if 0 < lost < len(line) - 1 and bool(line[lost:].all()) and known:
-            text = "a token is lost to an output, though later outputs see as far back"
-            evidence = f"output {far + lost} sees what stands {far} before it, and output {far} does not"
-            yield Finding("mask", None, text, asked.evidence(evidence), step="mask")
-            return
+    # The end of a window: all that is nearer is seen, and nothing that is farther.
+    far = max((n for n in range(1, size) if bool(reach.moved.any(0).diagonal(-n).any())), default=0)
+    line, nearer = sees.diagonal(-far), all(bool(sees.diagonal(-n).all()) for n in range(1, far))
+    lost = int((~line).sum())
+    if far and nearer and 0 < lost < len(line) - 1 and bool(line[lost:].all()):
+        text = "a token is lost to an output, though later outputs see as far back"
+        evidence = f"output {far + lost} sees what stands {far} before it, and output {far} does not"
+        yield Finding("mask", None, text, asked.evidence(evidence), step="mask")
 
 
 def _values(asked: UserCall, tensors: list[Tensor]) -> list[Tensor]:
