@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -24,7 +25,7 @@ def other_groups(asked: UserCall) -> Iterator[Outcome]:
     An index names for each row the group that it is of, and a softmax over groups has one index for both sums.
     """
     watch = _Grouped()
-    with watch:
+    with contextlib.suppress(Exception), watch:  # what keeps something may refuse the same call again
         asked.run(asked.given)
     if watch.apart:
         text = "weights are divided by the sums of one grouping of rows, and their values are summed by another"
