@@ -223,6 +223,10 @@ def _layers(target: Callable[..., Any], form: Form, default: torch.device | None
     return steps
 
 
+def _has_norms(target: Callable[..., Any]) -> bool:
+    return isinstance(target, nn.Module) and any("norm" in type(each).__name__.lower() for each in target.modules())
+
+
 def _name(target: Callable[..., Any]) -> str:
     name: str = getattr(target, "__name__", type(target).__name__)
     return name
@@ -270,9 +274,10 @@ def _outputs(subject: Subject, shown: list[Outcome] | None) -> list[Outcome]:
     asked = list(behaviour(subject, equal=equal)) if shown is None else shown
     form, steps = subject.options.form, list[Finding]()
     image = form is not None and any("x" in leaf.axes for leaf in form.leaves)  # whose axes the call alone tells apart
-    if shown is not None and form is not None:
+    whole_steps = image or not inside.seen
+    if shown is not None and form is not None and (whole_steps or _has_norms(subject.original)):
         steps = _layers(subject.original, form, subject.default)
-        steps = steps if image or not inside.seen else [each for each in steps if each.step == "norms"]
+        steps = steps if whole_steps else [each for each in steps if each.step == "norms"]
     outcomes += settled([*seen, *whole, *steps], asked)
     if shown is None and not _named(outcomes):
         outcomes += keeps_nothing(subject)

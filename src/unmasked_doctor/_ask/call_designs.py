@@ -317,7 +317,7 @@ def image(asked: UserCall, circles: int = 0) -> Iterator[Outcome]:
     cut = [len({len(along[axis]) for along in lines}) > 1 for axis in range(len(shape))]
     torn = [
         (axis, n) for axis in range(len(shape)) for n, along in enumerate(lines)
-        if len({b - a for a, b in itertools.pairwise(along[axis])}) > 1 and not any(cut[:axis] + cut[axis + 1 :])
+        if len({b - a for a, b in itertools.pairwise(along[axis])}) > 1 and not (circles and any(cut[:axis] + cut[axis + 1 :]))
     ]  # fmt: skip
     if len({axis for axis, _ in torn}) > circles:
         shown = f"tokens {', '.join(str((*told[n],)) for n in groups[torn[0][1]][:4])} see each other"

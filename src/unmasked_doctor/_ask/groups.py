@@ -24,6 +24,8 @@ def other_groups(asked: UserCall) -> Iterator[Outcome]:
 
     An index names for each row the group that it is of, and a softmax over groups has one index for both sums.
     """
+    if not any(leaf.given.dtype in (torch.int32, torch.int64) for leaf in asked.leaves):
+        return  # no index is passed
     watch = _Grouped()
     with contextlib.suppress(Exception), watch:  # what keeps something may refuse the same call again
         asked.run(asked.given)
