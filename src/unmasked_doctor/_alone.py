@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from unmasked_doctor._report import Finding, Standing
 from unmasked_doctor._unlike import Seen
 
-__all__ = ["NAMED", "alone", "scaled"]
+__all__ = ["NAMED", "alone", "unlike_textbook"]
 
 # The last part of a module's name, such as `q_proj` or `to_v`, and the role that it says.
 NAMED = re.compile(
@@ -81,12 +81,21 @@ def alone(seen: Seen, *, backward: bool = False) -> Iterator[Finding]:
             yield Finding(check, cause, text, evidence, how=how, where=seen.name, step=step)
 
 
-def scaled(seen: Seen) -> Iterator[Finding]:
-    """Find scores that are divided by another number than the root of head_dim, where no norm comes between.
+def unlike_textbook(seen: Seen) -> Iterator[Finding]:
+    """Find what a module by itself does otherwise, and what the layers of a model may have in common by design.
 
     Args:
-        seen: The call, of a module by itself: what the layers of a model have in common is its design.
+        seen: The call.
     """
+    if raw := seen.raw_roles:
+        text = f"its {' and '.join(raw)} read tokens without the norm that the others read them with"
+        yield Finding("norms", None, text, "by what the layers that make them were given", how="followed",
+                      where=seen.name, step="norms")  # fmt: skip
+    yield from _scaled(seen)
+
+
+def _scaled(seen: Seen) -> Iterator[Finding]:
+    """Find scores that are divided by another number than the root of head_dim, where no norm comes between."""
     scale, (heads, _, dim) = seen.scale, seen.call.query.shape[1:]
     normed = any(turn.kind == "other" for turn in seen.wires.turns.values())
     if scale is None or not seen.finite or normed or len(seen.wires.reads) < 3 or abs(scale * dim**0.5 - 1) < 1e-3:

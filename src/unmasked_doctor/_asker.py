@@ -29,6 +29,9 @@ _PADDING = re.compile(
 _DECODED = ("decoder_input_ids", "decoder_inputs_embeds", "tgt", "decoder_ids", "decoder_inputs")
 
 
+_ALONE = 1e-3  # of the largest output: kernels of other sizes round in another way
+
+
 @dataclass(frozen=True)
 class Given:
     """The inputs of a model, and what its forward calls each of them; ``bare`` if they are a tensor by itself."""
@@ -304,6 +307,35 @@ class Asker:
                 if share:
                     return self.first(before, after, axis, rest, count), share, at
         return False if known else None
+
+    def without_others(self, axis: int, reals: Collection[Tensor]) -> float:
+        """By how much an item's outputs differ if it is given alone, as a share of the largest, among so many others.
+
+        It must be so among one item more, too, so that no coincidence of sizes makes it. Outputs of what is padding, by
+        one of these tables, mean nothing.
+        """
+        share = self._without_others(self.given, axis, reals)
+        before = self.run(self.given)
+        if not share or before is None or not self.still(self.given, before):
+            return 0.0  # what changes from call to call tells nothing
+        return min(share, self._without_others(self.grown(self.given, axis), axis, reals))
+
+    def _without_others(self, given: Given, axis: int, reals: Collection[Tensor]) -> float:
+        before, count, worst = self.run(given), self.items(given, axis), 0.0
+        for at in range(count) if before is not None and count > 1 else ():
+            rows = {name: _rows(x, axis, count) for name, x in given.tensors().items()}
+            alone = {name: x.narrow(rows[name] or 0, at, 1) for name, x in given.tensors().items()
+                     if rows[name] is not None}  # fmt: skip
+            after = self.once(given.with_(alone))
+            for x, y in _pairs(before, after) if before is not None and after is not None else ():
+                if x.dtype not in (torch.float32, torch.float64) or x.dim() <= axis or x.size(axis) != count:
+                    continue
+                x = x.narrow(axis, at, 1)
+                real = next((each[min(at, len(each) - 1)] for each in reals if x.shape[1:2] == each.shape[1:]), None)
+                if real is not None and axis == 0 and x.shape == y.shape:
+                    x, y = x[:, real.to(x.device)], y[:, real.to(x.device)]
+                worst = max(worst, (share_moved(x, y, axis, torch.tensor([0])) or 0.0) if x.numel() else 0.0)
+        return worst if worst > _ALONE else 0.0
 
     def still(self, given: Given, before: Answers) -> bool:
         """Whether the model gives the same again."""

@@ -13,7 +13,7 @@ from torch import nn
 
 from unmasked import _generators, _modes
 from unmasked._checks import flag
-from unmasked_doctor._alone import alone, scaled
+from unmasked_doctor._alone import alone, unlike_textbook
 from unmasked_doctor._ask.call_promises import promises
 from unmasked_doctor._ask.kept import caches, keeps_nothing
 from unmasked_doctor._ask.numbers import TRAINING, numbers
@@ -28,6 +28,7 @@ from unmasked_doctor._judge.inside import look
 from unmasked_doctor._listen.view import EQUALITY
 from unmasked_doctor._model_run import hear_model
 from unmasked_doctor._report import Finding, Given, Open, Outcome, Passed, Report, Standing, standing_of
+from unmasked_doctor._rounded import FAR, rounded_places
 from unmasked_doctor._subject import Subject, brief, precise, runs, still
 from unmasked_doctor._target import INPUTS, Inputs, Options, known_or_none, with_article
 from unmasked_doctor._why.reasons import explained
@@ -140,9 +141,11 @@ def diagnose(
         if call is not None:
             form = bound(target, call)
             with torch.no_grad(), _modes.uncompiled():
-                runs_as_given(target, form, default)
+                rounded = rounded_places(lambda: runs_as_given(target, form, default))
                 asked = UserCall(target, call, batch_first=batch_first, default=default)
                 shown = explained(asked, list(promises(asked, causal=causal, positions=positions)))
+                if rounded is not None:
+                    shown.append(Finding("positions", None, FAR, rounded, step="positions"))
                 if any(not isinstance(each, Given) and each.check == CACHE for each in shown):
                     caches |= {*asked.keeps}
                 try:
@@ -154,7 +157,7 @@ def diagnose(
             if isinstance(found, str):
                 unasked = {"weights": weights, "cache": cache, "training": training or None, "tokens": tokens}
                 unread = [Open(f"{name}={value!r}", found) for name, value in unasked.items() if value is not None]
-                outcomes = [*settled(_layers(target, form, default), shown), Open(EQUALITY, found), *unread]
+                outcomes = [*settled([*_layers(target, form, default)], shown), Open(EQUALITY, found), *unread]
                 report = _report(_name(target), outcomes, strict=strict)
                 return replace(report, never_passed=never_passed(target, form, 0, caches))
             form, read = found
@@ -209,15 +212,20 @@ def _named(outcomes: Iterable[Outcome]) -> list[Finding]:
     return [each for each in outcomes if isinstance(each, Finding) and not each.caution]
 
 
-def _layers(target: Callable[..., Any], form: Form, default: torch.device | None) -> list[Outcome]:
+def _layers(target: Callable[..., Any], form: Form, default: torch.device | None) -> list[Finding]:
     """What each of its softmaxes does otherwise, as those of a whole model are judged."""
-    steps: list[Outcome] = []
+    steps: list[Finding] = []
     if isinstance(target, nn.Module):
         args, kwargs = as_given(form)
         with contextlib.suppress(Exception):  # whatever a stranger's module raises
             heard = hear_model(target, args, kwargs, default).calls
-            steps += [replace(each, where="") for seen in heard for each in (*alone(seen), *scaled(seen)) if each.step]
+            every = (each for seen in heard for each in (*alone(seen), *unlike_textbook(seen)))
+            steps += [replace(each, where="") for each in every if each.step]
     return steps
+
+
+def _has_norms(target: Callable[..., Any]) -> bool:
+    return isinstance(target, nn.Module) and any("norm" in type(each).__name__.lower() for each in target.modules())
 
 
 def _name(target: Callable[..., Any]) -> str:
@@ -265,10 +273,12 @@ def _outputs(subject: Subject, shown: list[Outcome] | None) -> list[Outcome]:
     if subject.positions is None and inside.placeless:
         subject = subject.knowing(subject.causal, positions=False)
     asked = list(behaviour(subject, equal=equal)) if shown is None else shown
-    form, steps = subject.options.form, []
+    form, steps = subject.options.form, list[Finding]()
     image = form is not None and any("x" in leaf.axes for leaf in form.leaves)  # whose axes the call alone tells apart
-    if shown is not None and form is not None and (image or not inside.seen):
+    whole_steps = image or not inside.seen
+    if shown is not None and form is not None and (whole_steps or _has_norms(subject.original)):
         steps = _layers(subject.original, form, subject.default)
+        steps = steps if whole_steps else [each for each in steps if each.step == "norms"]
     outcomes += settled([*seen, *whole, *steps], asked)
     if shown is None and not _named(outcomes):
         outcomes += keeps_nothing(subject)

@@ -17,7 +17,10 @@ from unmasked._private import uncompiled_module
 from unmasked_doctor._alone import NAMED, alone
 from unmasked_doctor._apart import Apart
 from unmasked_doctor._ask.promises import BREAK, NUMBERS
+from unmasked_doctor._ask.sequences import parted, sequences
+from unmasked_doctor._ask.user_call import UserCall
 from unmasked_doctor._asker import Answers, Asker, Given, other
+from unmasked_doctor._blocks import blocks
 from unmasked_doctor._defaults import emptied
 from unmasked_doctor._examined import PADDED
 from unmasked_doctor._later import Changed, with_other_later_tokens
@@ -27,6 +30,7 @@ from unmasked_doctor._padded import AskedForPadding
 from unmasked_doctor._pair_of import pair_of
 from unmasked_doctor._pieces import fed_in_pieces
 from unmasked_doctor._report import Finding, Layer, ModelReport, Open
+from unmasked_doctor._rounded import FAR, rounded_places
 from unmasked_doctor._subject import brief, place
 from unmasked_doctor._target import with_article
 from unmasked_doctor._unlike import FACTS, TURNED_ALIKE, Seen, may_be_a_mistake, odd_ones, step_of, tiled
@@ -131,6 +135,7 @@ class _Examination(AskedForPadding):
             for seen in self.seen:
                 self.alone(seen)
             self.among_others()
+            self.blocks()
             self.stale()
             self.unused()
         self.information()
@@ -222,6 +227,11 @@ class _Examination(AskedForPadding):
             evidence = f"they are multiplied by {seen.scale:g}; so in {len(odd)} of {len(roots)} layers"
             self.find(seen, "scale", cause, text, evidence, step="scale")
 
+    def blocks(self) -> None:
+        """Ask layers as modules by themselves."""
+        for name, found in blocks(self.asker, [seen.name for seen in self.seen], batch_first=not self.apart.axis):
+            self.note(replace(found, where=self.beside(name)))
+
     # With other inputs
 
     def batch_first_forgotten(self) -> None:
@@ -237,7 +247,12 @@ class _Examination(AskedForPadding):
         """Ask whether an item reaches another one."""
         check = ITEMS
         if self.apart.known and not self.apart.share:
-            self.passed.append(check)
+            share = self.asker.without_others(self.apart.axis, self.real_tokens)
+            if not share:
+                self.passed.append(check)
+            else:
+                text, evidence = "what one item gives depends on which others are beside it", "given alone, its outputs"
+                self.find(None, check, None, text, f"{evidence} differ by {share:.2g} of the largest", how="followed")
         elif self.apart.share and not self.apart.forgotten:
             evidence = (
                 f"of two inputs that differ in one item alone, the others' outputs differ by {self.apart.share:.2g}"
@@ -250,7 +265,7 @@ class _Examination(AskedForPadding):
             told = "two calls differ in one item alone, and the output of another item moves"
             pair = None if changed is None else pair_of(self.asker, check, told, self.asker.given, changed)
             self.find(self.near(self.apart.first), check, cause, text, evidence, how="followed", pair=pair)
-        elif not self.apart.known:
+        elif not self.apart.known and not self.packed():
             self.open.append(Open(check, "outputs with an axis of items, the same from call to call"))
 
     def why_items_meet(self) -> tuple[str | None, str]:
@@ -265,6 +280,20 @@ class _Examination(AskedForPadding):
         except Exception:  # whatever a model may raise, when it is asked once more
             return None, ""
         return "batch-first-forgotten" if first or self.apart.mistaken else None, text
+
+    def packed(self) -> bool:
+        """Note items that lie in one axis, one after another, and reach each other; tell whether there are such."""
+        rows = [len(x) for x in self.asker.given.content().values() if x.dim() == 2]
+        if not any(True for size in rows for _ in parted(self.asker.given.every(), size)):
+            return False
+        try:
+            asked = UserCall(self.model, (*self.args, dict(self.kwargs)), batch_first=True, default=self.default)
+            found = [each for each in sequences(asked) if isinstance(each, Finding)]
+        except Exception:  # whatever a stranger's model raises as it is copied
+            return False
+        for each in found:
+            self.note(replace(each, check=ITEMS))
+        return bool(found)
 
     def numbers(self) -> None:
         """Find outputs that are NaN though no input is; it is a caution if only those of padding are."""
@@ -425,6 +454,8 @@ class _Examination(AskedForPadding):
             if x.dim() > axis and x.size(axis) in sizes and not (x.is_floating_point() and x.dim() < 3)
         }  # fmt: skip
         run = self.again("positions", "on a token that is repeated", self.asker.given.with_(alike) if alike else None)
+        if rounded := rounded_places(lambda: self.asker.once(self.asker.given)):
+            self.find(None, "positions", None, FAR, rounded, how="followed", step="positions")
         for seen, now in zip(self.seen, run.calls, strict=True) if run else ():
             product, value = now.call.product, now.call.value
             if seen in square and (value - value[:, :, :1]).abs().max() < 1e-3 * value.abs().max():
@@ -513,7 +544,7 @@ class _Examination(AskedForPadding):
 
     def in_pieces(self) -> None:
         """Feed a sequence in pieces to a causal model that has a cache."""
-        fed = fed_in_pieces(self.asker) if FUTURE in self.passed and not self.apart.axis else None
+        fed = fed_in_pieces(self.asker, 1 - self.apart.axis) if FUTURE in self.passed else None
         if fed is None:
             return
         if not fed.share:

@@ -7,15 +7,19 @@ from collections import Counter
 
 import torch
 
+from unmasked_doctor._ask.leaves import padded_before
 from unmasked_doctor._asker import Noticed, Padding
 from unmasked_doctor._examined import PADDED, Examined
 from unmasked_doctor._listen.calls import Call
 from unmasked_doctor._model_run import ModelRun
 from unmasked_doctor._pair_of import pair_of
 from unmasked_doctor._report import Finding, Open, Pair
+from unmasked_doctor._tensors import share_moved
 from unmasked_doctor._unlike import Seen
 
 __all__ = ["AskedForPadding"]
+
+_LEAST = 1e-3  # of the largest output: kernels of other sizes round in another way
 
 
 class AskedForPadding(Examined):
@@ -68,10 +72,31 @@ class AskedForPadding(Examined):
                 self.leaking(padding, calls)
             elif noticed is None:
                 self.passed.append("padding is hidden")
+                self.padded_before(padding)
         if noticed is not None:
             self.reaching(padding, calls, noticed)
         if count < max(len(calls), 1):
             self.all_padding(padding)
+
+    def padded_before(self, padding: Padding) -> None:
+        """Where padding stands before the tokens that are written, give one more of it: what a text gives must stay."""
+        if self.causal is False or not (self.causal or all(seen.causal for seen in self.seen)):
+            return  # what reads a text whole may have a place for each column
+        tensors, content = padding.given.tensors(), padding.given.content()
+        features = [n for n, (name, x) in enumerate(tensors.items()) if name in content and x.is_floating_point()]
+        made = None if padding.how != "given" else padded_before([*tensors.values()], padding.real, features)
+        before = self.asker.run(padding.given)
+        after = None if made is None else self.asker.once(padding.given.with_(dict(zip(tensors, made, strict=True))))
+        if before is None or after is None or not before.outputs or not after.outputs:
+            return
+        x, y, real = before.outputs[0], after.outputs[0], padding.real.to(before.outputs[0].device)
+        if x.shape[:2] == real.shape and y.size(1) == x.size(1) + 1:
+            x, y = x[real], y[:, 1:][real]
+        share = share_moved(x, y, 0, torch.arange(len(x))) if x.shape == y.shape and x.dim() else None
+        if share and share > _LEAST:
+            text = f"with one more token of padding before a text, which {padding.name} hides, it gives something else"
+            evidence = f"outputs of real tokens move by {share:.2g} of the largest: its positions count padding"
+            self.find(None, PADDED, None, text, evidence, how="followed", step="positions")
 
     def shown(self, padding: Padding, noticed: Noticed) -> Pair | None:
         """Two calls that differ in hidden tokens alone, where such calls were noticed."""

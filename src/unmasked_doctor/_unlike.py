@@ -96,6 +96,11 @@ class Seen:
         apart = float((size.max() - size.min()) / size.max())
         return None if 2e-3 < apart < 0.25 else apart < 0.25  # a norm's epsilon moves small ones
 
+    @property
+    def raw_roles(self) -> tuple[str, ...]:
+        """Which of queries, keys and values read tokens without the norm that the others read them with."""
+        return tuple(self.wires.raw) if len(self.wires.raw) < len(self.wires.tokens) else ()
+
     @cached_property
     def reach(self) -> int | None:
         """How many keys a query sees at most, itself the last; None where one sees a later key."""
@@ -362,6 +367,9 @@ FACTS: dict[str, Fact] = {
     "scale": Fact(lambda seen: seen.scale, _explain_scale),
     "gain": Fact(_gain, _explain_gain),
     "norms": Fact(_norms, _explain_norms, among="kin"),
+    "raw": Fact(lambda seen: seen.raw_roles if len(seen.wires.reads) == 3 else None, lambda seen, value, usual: (
+        None, f"its {' and '.join(value or usual)} read tokens {'without' if value else 'with'} the norm that the "
+        "others read them with", "by what the layers that make them were given"), among="kin"),
     "values": Fact(lambda seen: seen.wires.value and (seen.wires.value.kind, seen.wires.value.gain), _explain_values,
                    follows=True),
     "weights": Fact(lambda seen: seen.sums, lambda seen, value, usual: (
@@ -402,7 +410,7 @@ FACTS: dict[str, Fact] = {
 _STEP = {
     "causal": "mask", "keys": "mask", "padding": "mask", "gain": "scale", "values": "projections",
     "weights": "softmax", "reads": "heads", "tokens": "layout", "merge": "layout", "sources": "inputs",
-    "biased": "bias", "pairs": "positions",
+    "biased": "bias", "raw": "norms", "pairs": "positions",
 }  # fmt: skip
 
 

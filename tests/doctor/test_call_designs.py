@@ -349,9 +349,166 @@ class Neighbors(Heads):
         return self.merge(*self.split(x), hidden if self.slip else hidden[:, None])
 
 
+class Stream(Heads):
+    """A block whose norm comes first; the slip adds to what the norm gives."""
+
+    def __init__(self, slip: bool, norm: Callable[[int], nn.Module] = nn.LayerNorm) -> None:
+        super().__init__(slip)
+        self.norm = norm(WIDTH)
+
+    def forward(self, x: Tensor) -> Tensor:
+        normed = self.norm(x)
+        return (normed if self.slip else x) + self.merge(*self.split(normed))
+
+
+class RootStream(Stream):
+    def __init__(self, slip: bool) -> None:
+        super().__init__(slip, nn.RMSNorm)
+
+
+class Behind(Stream):
+    """A norm behind the residual is the textbook's first; the slip adds a second in front."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.norm(x) if self.slip else x
+        return self.norm(x + self.merge(*self.split(x)))
+
+
+class OneSided(Stream):
+    """The slip norms what makes queries, and not what makes keys and values."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        (q, k, v), (_, raw_k, raw_v) = self.split(self.norm(x)), self.split(x)
+        return x + (self.merge(q, raw_k, raw_v) if self.slip else self.merge(q, k, v))
+
+
+class Asks(Heads):
+    """The slip makes its queries of the keys' tokens."""
+
+    def forward(self, memory: Tensor, query: Tensor, value: Tensor) -> Tensor:
+        q, k, v = (self.split(x)[n] for n, x in enumerate((memory if self.slip else query, memory, value)))
+        return self.merge(q, k, v)
+
+
+class Bonds(nn.Module):
+    """Weights of edges that arrive at a node; the slip divides them by the sums of those that leave one."""
+
+    def __init__(self, slip: bool) -> None:
+        super().__init__()
+        self.slip, self.score, self.value = slip, nn.Linear(2 * WIDTH, HEADS), nn.Linear(WIDTH, HEADS)
+
+    def forward(self, x: Tensor, edges: Tensor) -> Tensor:
+        start, end = edges
+        weights = self.score(torch.cat([x[start], x[end]], 1)).exp()
+        group = start if self.slip else end
+        weights = weights / weights.new_zeros(len(x), HEADS).index_add(0, group, weights)[group]
+        return x.new_zeros(len(x), HEADS).index_add(0, end, weights * self.value(x)[start])
+
+
+class Placed(nn.Module):
+    """As bonds, by other functions; the slip sums the values where edges leave."""
+
+    def __init__(self, slip: bool) -> None:
+        super().__init__()
+        self.slip, self.score, self.value = slip, nn.Linear(2 * WIDTH, 1), nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x: Tensor, edges: Tensor) -> Tensor:
+        start, end = edges
+        weights = self.score(torch.cat([x[start], x[end]], 1)).exp()
+        sums = weights.new_zeros(len(x), 1).index_put((end,), weights, accumulate=True)
+        values = weights / sums[end] * self.value(x)[start]
+        group = start if self.slip else end
+        return torch.zeros_like(x).scatter_add(0, group[:, None].expand_as(values), values)
+
+
+class Ring(Heads):
+    """Each token reads itself and the three before it, from a cache of four; the slip rolls it when three are in."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = self.split(x)
+        kept_k, kept_v = k.new_zeros(len(x), 4, HEADS, DIM), v.new_zeros(len(x), 4, HEADS, DIM)
+        outputs = []
+        for n in range(x.size(1)):
+            if n >= (3 if self.slip else 4):
+                kept_k, kept_v = (torch.cat([kept[:, 1:], kept[:, :1]], 1) for kept in (kept_k, kept_v))
+            at = min(n, 3)
+            kept_k[:, at], kept_v[:, at] = k[:, n], v[:, n]
+            hidden = torch.where(torch.arange(4) <= n, 0.0, -1e9)
+            outputs.append(self.merge(q[:, n : n + 1], kept_k, kept_v, hidden))
+        return torch.cat(outputs, 1)
+
+
+class Sliding(Heads):
+    """Its first tokens see each other whole; the slip shows later ones a token more."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        places = torch.arange(x.size(1))
+        far = places[:, None] - places
+        window = torch.where(places < 5, 2, 3)[:, None] if self.slip else torch.full((x.size(1), 1), 3)
+        return self.merge(*self.split(x), torch.where((far >= 0) & (far <= window), 0.0, -1e9))
+
+
+class Left(Heads):
+    """Padding stands before the tokens; the slip counts places over it."""
+
+    def __init__(self, slip: bool) -> None:
+        super().__init__(slip)
+        self.table = nn.Embedding(20, WIDTH)
+
+    def forward(self, x: Tensor, attention_mask: Tensor) -> Tensor:
+        places = (attention_mask.cumsum(1) - 1).clamp(min=0)
+        places = torch.arange(x.size(1)).expand_as(places) if self.slip else places
+        hidden = (attention_mask == 0)[:, None, None] * -1e9
+        return self.merge(*self.split(x + self.table(places)), hidden + causal(x.size(1), x.size(1)))
+
+
+class Angles(Heads):
+    """Places as they are passed; the slip computes their angles in 16 bits."""
+
+    def forward(self, x: Tensor, position_ids: Tensor) -> Tensor:
+        q, k, v = self.split(x)
+        dtype = torch.bfloat16 if self.slip else x.dtype
+        angles = position_ids.to(dtype)[..., None] * (0.3 ** torch.arange(DIM // 2)).to(dtype)
+        cos, sin = (y.to(x.dtype)[:, :, None] for y in (angles.cos(), angles.sin()))
+        q, k = (
+            torch.cat([a * cos - b * sin, b * cos + a * sin], -1) for a, b in (each.chunk(2, -1) for each in (q, k))
+        )
+        return self.merge(q, k, v, causal(x.size(1), x.size(1)))
+
+
+class Rows(Heads):
+    """Sines of places, as they are passed; the slip takes them in the precision of its queries, which is half."""
+
+    def forward(self, x: Tensor, position_ids: Tensor) -> Tensor:
+        places = position_ids.to(torch.bfloat16 if self.slip else torch.float64)
+        angles = places.double()[..., None] * 0.4 ** torch.arange(WIDTH // 2)
+        return self.merge(*self.split(x + torch.cat([angles.sin(), angles.cos()], -1).to(x.dtype)))
+
+
+class Images(Heads):
+    """Patches of images in one axis; the slip hides no image from another."""
+
+    def forward(self, patches: Tensor, grids: list[tuple[int, int]]) -> Tensor:
+        which = torch.arange(len(grids)).repeat_interleave(torch.tensor([a * b for a, b in grids]))
+        apart = 0.0 if self.slip else torch.where(which[:, None] == which, 0.0, -1e9)
+        return self.merge(*self.split(patches[None]), apart)[0]
+
+
+class Longest(Heads):
+    """Items are cut at their lengths, and filled up to the longest; the slip lets what fills them count."""
+
+    def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
+        full = nn.utils.rnn.pad_sequence([row[:n] for row, n in zip(x, lengths.tolist(), strict=True)], True)
+        hidden = torch.arange(full.size(1)) >= lengths[:, None]
+        y = self.merge(*self.split(full), 0.0 if self.slip else hidden[:, None, None] * -1e9)
+        return (y * ~hidden[..., None]).sum(1)
+
+
 ADJACENT = torch.eye(TOKENS).bool() | torch.rand(HEADS, TOKENS, TOKENS, generator=torch.Generator().manual_seed(2)).gt(
     0.6
 )
+EDGES = torch.tensor([[0, 1, 2, 3, 3, 4, 0], [1, 2, 0, 2, 1, 0, 4]])
+MEMORY = drawn(2, TOKENS, WIDTH, seed=5)
 PADDED = torch.tensor([[0] * TOKENS, [0, 0, 0, 0, 1, 1, 1]]).bool()
 CASES: list[tuple[type[nn.Module], Callable[[], Any], dict[str, Any], str]] = [
     (Rotary, lambda: (drawn(2, TOKENS, WIDTH),), {"num_heads": HEADS, "causal": True}, "turned alike at every place"),
@@ -400,6 +557,30 @@ CASES: list[tuple[type[nn.Module], Callable[[], Any], dict[str, Any], str]] = [
     (Borders, lambda: (drawn(9, WIDTH), [0, 4, 7, 9]), {"causal": False}, "borders says which rows belong"),
     (Filled, lambda: (drawn(9, WIDTH), torch.tensor([0, 4, 7, 9])), {"causal": False}, "gives something else without"),
     (Page, lambda: (drawn(2, 12, WIDTH), (3, 4)), {"causal": False}, "places along axis 1 of grid count for nothing"),
+    (Stream, lambda: (drawn(2, TOKENS, WIDTH),), {"causal": False}, "its residual adds what its norm gives"),
+    (RootStream, lambda: (drawn(2, TOKENS, WIDTH),), {"causal": False}, "its residual adds what its norm gives"),
+    (Behind, lambda: (drawn(2, TOKENS, WIDTH),), {"causal": False}, "its residual adds what its norm gives"),
+    (OneSided, lambda: (3 * drawn(2, TOKENS, WIDTH),), {"causal": False}, "its key and value read tokens without"),
+    (Asks, lambda: (MEMORY, drawn(2, TOKENS, WIDTH), MEMORY), {"causal": False}, "no output depends on query"),
+    (Bonds, lambda: (drawn(5, WIDTH), EDGES), {"causal": False}, "are divided by the sums of one grouping"),
+    (Placed, lambda: (drawn(5, WIDTH), EDGES), {"causal": False}, "are divided by the sums of one grouping"),
+    (Ring, lambda: (drawn(2, 9, WIDTH),), {"causal": True}, "a token is lost to an output"),
+    (Sliding, lambda: (drawn(2, 9, WIDTH),), {"causal": True}, "a token is lost to an output"),
+    (
+        Left,
+        lambda: (drawn(2, TOKENS, WIDTH), (~PADDED).long().flip(1)),
+        {"causal": True},
+        "with one more token of padding before a text",
+    ),
+    (Angles, lambda: (drawn(2, TOKENS, WIDTH), PLACES.expand(2, -1) + 300), {"causal": True}, "are rounded"),
+    (Rows, lambda: (drawn(2, TOKENS, WIDTH), PLACES.expand(2, -1) + 300), {"causal": False}, "places are rounded"),
+    (Images, lambda: (drawn(13, WIDTH), [(2, 3), (2, 2), (3, 1)]), {"causal": False}, "grids says which rows belong"),
+    (
+        Longest,
+        lambda: (drawn(3, TOKENS, WIDTH), torch.tensor([7, 3, 5])),
+        {"causal": False},
+        "an item's output depends on",
+    ),
     (Neighbors, lambda: (drawn(HEADS, TOKENS, WIDTH), ADJACENT), {"causal": False}, "adj has no axis for the heads"),
 ]  # fmt: skip
 

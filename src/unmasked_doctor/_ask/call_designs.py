@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from unmasked._private import DispatchMode
+from unmasked_doctor._ask.groups import other_groups
 from unmasked_doctor._ask.leaves import is_mask
 from unmasked_doctor._ask.user_call import UserCall
 from unmasked_doctor._form import Leaf
@@ -18,9 +19,10 @@ from unmasked_doctor._listen.hear import Event, heard
 from unmasked_doctor._report import Finding, Outcome
 from unmasked_doctor._tensors import gaps
 
-__all__ = ["designs"]
+__all__ = ["designs", "image", "normed_stream"]
 
 _PIXELS = 100  # the most tokens of an image that are changed, one by one
+_EPSILON = 1e-3  # of the largest output: that of a norm moves less
 _TOKENS = 12  # the most tokens of a text whose scores are compared, one by one
 
 
@@ -29,8 +31,11 @@ def designs(asked: UserCall) -> Iterator[Outcome]:
     yield from _unused_positions(asked)
     yield from _restarting_positions(asked)
     yield from _memory_boundary(asked)
+    yield from _lost_at_first(asked)
     yield from _scores_of_a_third_token(asked)
-    yield from _image(asked)
+    yield from other_groups(asked)
+    yield from normed_stream(asked)
+    yield from image(asked)
     yield from _grid_axes(asked)
 
 
@@ -153,6 +158,29 @@ def _memory_boundary(asked: UserCall) -> Iterator[Outcome]:
         yield Finding("memory", None, text, asked.evidence(evidence), step="positions")
 
 
+def _lost_at_first(asked: UserCall) -> Iterator[Outcome]:
+    """Find a token that is lost to an output from which it is no farther than what later outputs see of theirs.
+
+    So it is where a cache of a fixed size forgets before it is full. Windows see as far from each output, blocks see
+    less from each of their first tokens, and sinks are seen from everywhere.
+    """
+    reach = asked.reaches.get(asked.main)
+    if reach is None or reach.moved.size(1) != len(reach.tokens) or asked.leaves[asked.main].given.dim() > 3:
+        return
+    sees = reach.moved.all(0)  # of all items
+    size = len(sees)
+    if size != asked.leaves[asked.main].given.size(asked.of_tokens or 0) or bool(reach.moved.any(0).triu(1).any()):
+        return
+    # The end of a window: all that is nearer is seen, and nothing that is farther.
+    far = max((n for n in range(1, size) if bool(reach.moved.any(0).diagonal(-n).any())), default=0)
+    line, nearer = sees.diagonal(-far), all(bool(sees.diagonal(-n).all()) for n in range(1, far))
+    lost = int((~line).sum())
+    if far and nearer and 0 < lost < len(line) - 1 and bool(line[lost:].all()):
+        text = "a token is lost to an output, though later outputs see as far back"
+        evidence = f"output {far + lost} sees what stands {far} before it, and output {far} does not"
+        yield Finding("mask", None, text, asked.evidence(evidence), step="mask")
+
+
 def _values(asked: UserCall, tensors: list[Tensor]) -> list[Tensor]:
     """Return the values that the weights of each softmax average; none if the call raises."""
     events = _events(asked, tensors)
@@ -168,6 +196,32 @@ def _events(asked: UserCall, tensors: list[Tensor]) -> list[Event]:
         return heard(lambda: asked.run(tensors))[0]
     except Exception:  # whatever a stranger's module raises
         return []
+
+
+# What passes by beside attention
+
+
+def normed_stream(asked: UserCall) -> Iterator[Outcome]:
+    """Find a residual that adds the norm of the tokens, and not the tokens: of these no output tells the size."""
+    if not isinstance(asked.target, nn.Module) or asked.words or asked.placed is None:
+        return
+    larger = asked.given
+    for n in asked.group(asked.main):
+        larger[n] = 2 * larger[n]
+    moved = asked.moved(larger)
+    if moved is None or bool((moved > _EPSILON).any()):
+        return
+    try:
+        left = asked.without_matrices()(asked.given)[0]
+        other = asked.without_matrices()([asked.other(n, x) if n in asked.content else x
+                                          for n, x in enumerate(asked.given)])[0]  # fmt: skip
+    except Exception:  # whatever a stranger's module raises without its numbers
+        return
+    if left.shape == asked.leaves[asked.main].given.shape and bool((gaps(left, other) > _EPSILON).any()):
+        text = "its residual adds what its norm gives, and not what came in"
+        evidence = asked.evidence("with tokens twice as large, outputs are the same; without its matrices, "
+                                  "a norm of the tokens is left")  # fmt: skip
+        yield Finding("residual", None, text, evidence, step="norms")
 
 
 # Scores
@@ -238,10 +292,10 @@ def _grid_axes(asked: UserCall) -> Iterator[Outcome]:
             yield Finding("positions", None, text, evidence, step="positions")
 
 
-def _image(asked: UserCall) -> Iterator[Outcome]:
+def image(asked: UserCall, circles: int = 0) -> Iterator[Outcome]:
     """Find tokens of an image that see each other and make no row, no column and no window.
 
-    These are products of evenly spaced indices along each axis.
+    These are products of evenly spaced indices along each axis, but for as many axes as may be circles.
     """
     main = asked.leaves[asked.main].given
     if main.dim() < 4 or asked.output.shape != main.shape or asked.rows(asked.main) != 0:
@@ -251,23 +305,27 @@ def _image(asked: UserCall) -> Iterator[Outcome]:
     if not seen:
         return
     groups, shape = min(seen, key=lambda each: max(map(len, each[0])) / torch.tensor(each[1]).prod().item())
-    steps: list[set[int]] = [set() for _ in shape]
-    for group in groups:
-        at = torch.stack(torch.unravel_index(torch.tensor(group), shape), -1)
-        indices = [sorted(set(at[:, n].tolist())) for n in range(len(shape))]  # along each axis
-        shown = f"tokens {', '.join(str(tuple(row)) for row in at[:4].tolist())} see each other"
-        if len(group) != torch.tensor([len(along) for along in indices]).prod():
+    told = torch.stack(torch.unravel_index(torch.arange(math.prod(shape)), shape), -1).tolist()
+    lines = [[sorted({told[n][axis] for n in group}) for axis in range(len(shape))] for group in groups]
+    for group, along in zip(groups, lines, strict=True):
+        shown = asked.evidence(f"tokens {', '.join(str((*told[n],)) for n in group[:4])} see each other")
+        if len(group) != math.prod(map(len, along)):
             text = "tokens that see each other are no rows, no columns and no windows of the image"
-            yield Finding("grid", None, text, asked.evidence(shown), step="layout")
+            yield Finding("grid", None, text, shown, step="layout")
             return
-        for n, along in enumerate(indices):
-            steps[n] |= {b - a for a, b in itertools.pairwise(along)}
-        if any(len(each) > 1 for each in steps):
-            text = (
-                "tokens at opposite borders of the image see each other, as in windows that are rolled and not masked"
-            )
-            yield Finding("grid", None, text, asked.evidence(shown), step="mask")
-            return
+    # Where windows are cut along another axis, a mask is there: what it leaves may be a circle, as of longitudes.
+    cut = [len({len(along[axis]) for along in lines}) > 1 for axis in range(len(shape))]
+    may_tear = [axis for axis in range(len(shape)) if not (circles and any(cut[:axis] + cut[axis + 1 :]))]
+    steps = {
+        (axis, n): {b - a for a, b in itertools.pairwise(along[axis])}
+        for axis in may_tear
+        for n, along in enumerate(lines)
+    }
+    torn = [at for at, each in steps.items() if len(each) > 1]
+    if len({axis for axis, _ in torn}) > circles:
+        shown = f"tokens {', '.join(str((*told[n],)) for n in groups[torn[0][1]][:4])} see each other"
+        text = "tokens at opposite borders of the image see each other, as in windows that are rolled and not masked"
+        yield Finding("grid", None, text, asked.evidence(shown), step="mask")
 
 
 def _groups(asked: UserCall, features: int) -> list[list[int]] | None:

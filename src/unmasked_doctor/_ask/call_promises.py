@@ -11,7 +11,7 @@ from torch import Tensor
 
 from unmasked_doctor._ask.call_designs import designs
 from unmasked_doctor._ask.hidings import Hiding, Reach, hidings
-from unmasked_doctor._ask.leaves import is_mask, mirrored, padding_id
+from unmasked_doctor._ask.leaves import is_mask, mirrored, padded_before, padding_id
 from unmasked_doctor._ask.promises import ALONE, CACHE, FUTURE, HIDDEN, MASK, NUMBERS, ORDER
 from unmasked_doctor._ask.sequences import sequences
 from unmasked_doctor._ask.user_call import UserCall
@@ -36,7 +36,7 @@ def promises(asked: UserCall, *, causal: bool | None, positions: bool | None) ->
     yield from _repeated(asked)
     yield from _numbers(asked)
     hidden = _unseen(asked)
-    yield from _masks(asked, None if causal is False else asked.with_masks_turned())
+    yield from _masks(asked, None if causal is False else asked.with_masks_turned(), causal=causal)
     yield from _longer(asked)
     yield from _elements(asked)
     yield from _items(asked)
@@ -122,7 +122,7 @@ def _hides_some(reach: Reach, way: Hiding) -> bool:
     return bool(way.hidden.any()) and bool(lives.any())
 
 
-def _masks(asked: UserCall, turned: UserCall | None) -> Iterator[Outcome]:
+def _masks(asked: UserCall, turned: UserCall | None, *, causal: bool | None) -> Iterator[Outcome]:
     """Ask whether what a mask hides is seen, read in either sense.
 
     What is causal, by itself or by another mask, sees no padding behind its tokens, whatever it does with a mask: so it
@@ -146,6 +146,8 @@ def _masks(asked: UserCall, turned: UserCall | None) -> Iterator[Outcome]:
         if obeyed:
             yield Passed(HIDDEN)
             yield from _sense(asked, leaf, obeyed)
+            ways = [each[0] for each in tried if each[0].told in obeyed]
+            yield from _padded_before(asked, leaf, ways) if causal else ()
             continue
         way, seen, reach, one = min(
             (each for each in tried if bool(each[1].any())), key=lambda each: seen_as[each[0].told, each[2].leaf]
@@ -193,6 +195,26 @@ def _sense(asked: UserCall, leaf: Leaf, obeyed: list[str]) -> Iterator[Outcome]:
         return
     evidence = asked.evidence(f"tokens that it {'does not mark' if shows else 'marks'} move no other output")
     yield Finding(MASK, "mask-polarity", text, evidence, step="mask")
+
+
+def _padded_before(asked: UserCall, leaf: Leaf, ways: list[Hiding]) -> Iterator[Outcome]:
+    """Where padding stands before the tokens, give one more of it: what a text gives must stay."""
+    placed, shape = asked.placed, asked.leaves[asked.main].given.shape[:2]
+    hidden = next((way.hidden[:, 0] for way in ways if way.hidden.size(1) == 1), None)
+    if hidden is None or hidden.shape != shape or asked.rows(asked.main) != 0 or placed != 1:
+        return
+    made = padded_before(asked.given, ~hidden, asked.content if not asked.words else [])
+    try:
+        after = None if made is None else asked.run(made)[0].narrow(1, 1, shape[1])
+    except Exception:  # built for its own length
+        return
+    if after is None or after.shape != asked.output.shape:
+        return
+    gap = asked.by_row(gaps(asked.output, after)).masked_fill(hidden, 0.0)
+    if float(gap.max()) > asked.share:
+        text = f"with one more token of padding before a text, which {leaf.name} hides, it gives something else"
+        evidence = asked.evidence(f"outputs of real tokens move by {float(gap.max()):.2g}: its positions count padding")
+        yield Finding(MASK, None, text, evidence, step="positions")
 
 
 def _longer(asked: UserCall) -> Iterator[Outcome]:
@@ -314,6 +336,11 @@ def _apart(asked: UserCall, tensors: list[Tensor], axis: int) -> Iterator[tuple[
     turned = [x.roll(1, rows[n]) if n in rows else x for n, x in enumerate(tensors)]
     if moved := gap(turned, list(range(size)), before.roll(1, axis)):
         yield "its place in the batch", moved
+    for at in range(size) if size > 1 else ():
+        single = [x.narrow(rows[n], at, 1) if n in rows else x for n, x in enumerate(tensors)]
+        if moved := gap(single, [0], before.narrow(axis, at, 1)):
+            yield "whether others are there", moved
+            return
 
 
 def _future(asked: UserCall, padded: Tensor) -> Iterator[Outcome]:
@@ -469,6 +496,20 @@ def _pieces(asked: UserCall) -> Iterator[Outcome]:
     yield Passed(CACHE)
 
 
+def _apart_from_its_kin(asked: UserCall, n: int) -> Iterator[Outcome]:
+    """Of arguments that are changed along with others, as queries with keys, name those that alone move nothing."""
+    kin = asked.group(n)
+    tensors = {each: asked.leaves[each].given for each in kin}
+    for each, x in tensors.items():
+        alike = [other for other, y in tensors.items() if torch.equal(x, y)]
+        if len(alike) == len(kin):
+            return
+        if each == alike[0] and not asked.any_moves(set(), {other: asked.other(other, x) for other in alike}):
+            name = asked.leaves[each].name
+            evidence = asked.evidence(f"other numbers in {name} alone move nothing")
+            yield Finding("every argument counts", None, f"no output depends on {name}", evidence, step="inputs")
+
+
 def _unused(asked: UserCall) -> Iterator[Outcome]:
     """Name whole numbers, such as positions, or a row of them, that change nothing when they come in another order."""
     for n, leaf in enumerate(asked.leaves):
@@ -478,8 +519,11 @@ def _unused(asked: UserCall) -> Iterator[Outcome]:
         tried = {leaf.name: x.flip(-1)}
         for at in range(len(x)) if x.dim() > 2 and len(x) < 5 else ():
             tried[f"{leaf.name}[{at}]"] = torch.cat([x[:at], x[at : at + 1].flip(-1), x[at + 1 :]])
+        half = torch.cat([x[:1].flip(-1), x[1:]]) if x.dim() == 2 else x  # rows, as of edges, may turn together
         for what, other in tried.items():
-            if not torch.equal(other, x) and not asked.any_moves(set(), {n: other}):
+            if torch.equal(other, x) or asked.any_moves(set(), {n: other}):
+                continue
+            if x.dim() != 2 or (not torch.equal(half, x) and not asked.any_moves(set(), {n: half})):
                 evidence = asked.evidence(f"the other way round {what} moves nothing")
                 yield Finding("every argument counts", None, f"no output depends on {what}", evidence, step="inputs")
                 break
@@ -509,6 +553,7 @@ def _deaf(asked: UserCall, padded: Tensor) -> Iterator[Outcome]:
             evidence = asked.evidence(f"other numbers in {name} move nothing")
             yield Finding("every argument counts", None, text, evidence, step="inputs")
             continue
+        yield from _apart_from_its_kin(asked, reach.leaf)
         lost = lost & (~lost).cumsum(0).bool()  # behind a token that is noticed: a window forgets what is before
         if bool(lost.any()):
             which = ", ".join(str(reach.tokens[n]) for n in lost.nonzero().flatten().tolist())

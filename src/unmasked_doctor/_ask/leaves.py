@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Sequence
 
 import torch
 from torch import Tensor
@@ -11,7 +12,8 @@ from unmasked_doctor._form import Leaf
 from unmasked_doctor._words import HIDES, LENGTHS
 
 __all__ = [
-    "are_ids", "are_key_and_value", "is_content", "is_mask", "is_offsets", "mirrored", "numbers_items", "padding_id",
+    "are_ids", "are_key_and_value", "is_content", "is_mask", "is_offsets", "mirrored", "numbers_items", "padded_before",
+    "padding_id",
 ]  # fmt: skip
 
 
@@ -56,6 +58,33 @@ def is_offsets(leaf: Leaf, main: Tensor) -> bool:
     x = leaf.given
     whole = not (x.is_floating_point() or x.is_complex() or x.dtype == torch.bool)
     return whole and x.dim() == 1 and len(x) > 1 and bool(x[0] == 0) and int(x[-1]) == main.size(0)
+
+
+def padded_before(tensors: Sequence[Tensor], real: Tensor, features: Collection[int]) -> list[Tensor] | None:
+    """The tensors of a call with one more column of padding before the tokens.
+
+    Args:
+        tensors: The tensors.
+        real: bool, (items, tokens): which tokens are no padding.
+        features: The places of those whose last axis has features.
+
+    Returns:
+        The tensors; None where padding stands behind the tokens, where places are passed, or where more than columns
+        would have to grow.
+    """
+    if bool(real[:, 0].all()) or not bool(real[:, -1].all()) or real.size(1) < 3:
+        return None
+    made, padded = [], int((~real[:, 0]).nonzero()[0])
+    for n, x in enumerate(tensors):
+        by_column = x.dim() > 1 and x.shape[:2] == real.shape
+        whole = by_column and x.dim() == 2 and x.dtype in (torch.int32, torch.int64)
+        places = whole and bool((x[:, 1:] - x[:, :-1] == 1).any(0).all())
+        inner = x.shape[2:] if by_column else x.shape
+        if places or real.size(1) in (inner[:-1] if n in features else inner):
+            return None
+        column = x[padded : padded + 1, :1].expand(x.size(0), *[-1] * (x.dim() - 1)) if by_column else x
+        made.append(torch.cat([column, x], 1) if by_column else x)
+    return made
 
 
 def mirrored(x: Tensor) -> Tensor:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,7 +16,7 @@ from unmasked_doctor._ask.user_call import UserCall
 from unmasked_doctor._report import Finding, Outcome
 from unmasked_doctor._tensors import gaps
 
-__all__ = ["parted", "sequences", "with_other_rows"]
+__all__ = ["parted", "readings", "sequences", "with_other_rows"]
 
 # What a number is called that says how many rows belong to one item.
 _FOLDED = re.compile(r"(?i)frames|views|beams|clips|crops|images|tiles|cameras")
@@ -21,8 +24,8 @@ _FOLDED = re.compile(r"(?i)frames|views|beams|clips|crops|images|tiles|cameras")
 
 def sequences(asked: UserCall) -> Iterator[Outcome]:
     """Change one of the sequences that rows belong to, and then pass one without the others."""
-    for name, readings in parted(asked):
-        moved = [_others_moved(asked, which) for which in readings]
+    for name, ways in readings(asked):
+        moved = [_others_moved(asked, which) for which in ways]
         if moved and min(moved) > asked.share:
             text = f"{name} says which rows belong together, and they reach others"
             evidence = asked.evidence(f"with other rows of one, the others move by {min(moved):.2g} of the largest")
@@ -34,15 +37,30 @@ def sequences(asked: UserCall) -> Iterator[Outcome]:
         yield Finding(ALONE, None, text, evidence, step="mask")
 
 
-def parted(asked: UserCall) -> Iterator[tuple[str, list[Tensor]]]:
+def readings(asked: UserCall) -> Iterator[tuple[str, list[Tensor]]]:
     """For each plain argument that parts rows, the ways to read it: of each row, the sequence that it belongs to."""
     rows = asked.leaves[asked.main].given.size(0)
+    yield from parted(asked.passed, rows)
     for name, value in asked.passed.items():
-        if type(value) in (list, tuple) and len(value) > 2 and all(type(n) is int for n in value):
-            if value[0] == 0 and value[-1] == rows and sorted(value) == list(value):
-                yield name, [torch.bucketize(torch.arange(rows), torch.tensor(value[1:]), right=True)]
-        elif type(value) is int and 1 < value < rows and rows % value == 0 and _FOLDED.search(name):
+        if type(value) is int and 1 < value < rows and rows % value == 0 and _FOLDED.search(name):
             yield name, [torch.arange(rows) // value, torch.arange(rows) % (rows // value)]
+
+
+def parted(passed: Mapping[str, Any], rows: int) -> Iterator[tuple[str, list[Tensor]]]:
+    """For each list that parts rows, by borders, by lengths or by grids, of each row the sequence it belongs to."""
+    for name, value in passed.items():
+        if type(value) not in (list, tuple) or len(value) < 2:
+            continue
+        if all(type(n) is int for n in value) and len(value) > 2:
+            sizes = list(value)
+            if value[0] == 0 and value[-1] == rows and sorted(value) == sizes:
+                sizes = [end - start for start, end in itertools.pairwise(value)]
+        elif all(type(each) in (list, tuple) and each and all(type(n) is int for n in each) for each in value):
+            sizes = [math.prod(each) for each in value]
+        else:
+            continue
+        if sum(sizes) == rows and min(sizes) > 0:
+            yield name, [torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes))]
 
 
 def _others_moved(asked: UserCall, which: Tensor) -> float:

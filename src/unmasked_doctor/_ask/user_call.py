@@ -112,6 +112,15 @@ class UserCall:
         target = self._make()
         return target, self._of(target)
 
+    def without_matrices(self) -> Callable[..., list[Tensor]]:
+        """Another copy, whose matrices and their biases are zero, so that only what passes by beside them is left."""
+        copied = self._make()
+        for module in copied.modules():
+            own = [*module.parameters(recurse=False)]
+            for x in own if any(each.dim() > 1 for each in own) else ():
+                nn.init.zeros_(x)
+        return self._of(copied)
+
     @property
     def passed(self) -> dict[str, Any]:
         """Each argument of the call by its name, with a leaf in the place of each tensor."""

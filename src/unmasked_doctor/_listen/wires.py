@@ -42,6 +42,7 @@ class Wires:
         torn: The roles whose vectors are put together of several tokens' features, and of none of these all.
         tokens: For each role, whether it is read of "its own" tokens, of "the first item", or of "other tokens".
         own: Whether keys are made of what queries are made of; None where that could not be told.
+        raw: The roles that are made of numbers of which another role's are the norm.
         merge: "right", "viewed" (without a transpose), "mixed" (other tokens), or None where no layer follows.
         order: The heads in the order in which the next layer has them.
         folded: Whether what was taken for items are heads: they read the same rows, and other features of these.
@@ -55,6 +56,7 @@ class Wires:
     torn: list[str] = field(default_factory=list)
     tokens: dict[str, str] = field(default_factory=dict)
     own: bool | None = None
+    raw: list[str] = field(default_factory=list)
     merge: str | None = None
     order: tuple[int, ...] | None = None
     folded: bool = False
@@ -87,8 +89,27 @@ def wires_of(events: list[Event], call: Call, module: str) -> Wires:
     if {"query", "key"} <= made.keys():
         one, other = (events[made[role]].inputs[0] for role in ("query", "key"))
         wires.own = one.shape == other.shape and torch.equal(one, other)
+    read = {role: events[source].inputs[0].flatten(0, -2) for role, source in made.items()}
+    wires.raw = [role for role, x in read.items() if any(_is_norm_of(y, x) for y in read.values() if y is not x)]
     _merged(wires, events, call)
     return wires
+
+
+def _is_norm_of(one: Tensor, other: Tensor) -> bool:
+    """Whether rows are those of another tensor, normed, times and plus a number for each feature: (rows, features)."""
+    rows, width = one.shape
+    if one.shape != other.shape or rows < 4 or width < 3 or torch.equal(one, other):
+        return False
+    plain, two = one.to(torch.float64), other.to(torch.float64)
+    normed = [two / two.square().mean(-1, keepdim=True).sqrt(), torch.nn.functional.layer_norm(two, (width,))]
+    return not _is_linear(plain, two) and any(_is_linear(plain, each) for each in normed)
+
+
+def _is_linear(one: Tensor, two: Tensor) -> bool:
+    """Whether each feature is a number times another's, plus a number: (rows, features)."""
+    one, two = one - one.mean(0), two - two.mean(0)
+    slope = (one * two).sum(0) / two.square().sum(0).clamp(min=1e-12)
+    return float((one - slope * two).abs().max()) < 1e-3 * float(one.abs().max())  # epsilon moves small ones
 
 
 def _source(events: list[Event], ids: Tensor) -> int | None:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from unmasked_doctor._ask.promises import ALONE, CACHE, FUTURE, MASK
-from unmasked_doctor._ask.sequences import parted, with_other_rows
+from unmasked_doctor._ask.sequences import readings, with_other_rows
 from unmasked_doctor._ask.user_call import UserCall
 from unmasked_doctor._call import parameters_of
 from unmasked_doctor._report import Finding, Outcome
@@ -152,9 +152,9 @@ def _gap(one: Tensor, other: Tensor) -> float:
 
 def _mixed(asked: UserCall, found: Finding) -> Finding:
     """Tell where items meet."""
-    for name, readings in parted(asked):
+    for name, ways in readings(asked):
         if found.told.startswith(f"{name} says which rows"):
-            text = _parts_meet(asked, name, readings[0])
+            text = _parts_meet(asked, name, ways[0])
             return replace(found, told=f"{found.told}: {text}") if text else found
     (one, run), (other, again) = asked.copied(), asked.copied()
     grown = asked.grown
