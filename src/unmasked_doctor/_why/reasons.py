@@ -47,7 +47,7 @@ def explained(asked: UserCall, outcomes: list[Outcome]) -> list[Outcome]:
         random = next(_random(asked), None) if STILL in checks else None
     found: list[Outcome] = []
     for each in outcomes:
-        if not isinstance(each, Finding) or (each.step and each.check != MASK):
+        if not isinstance(each, Finding) or (each.step and (each.check, each.step) != (MASK, "mask")):
             found.append(each)
             continue
         if each.check == ALONE and (STILL in checks or (KEPT in checks and "its place in the batch" in each.told)):
