@@ -80,8 +80,9 @@ def _is_state(name: str) -> bool:
 
 def _from_nothing(asker: Asker) -> Given:
     """The inputs without what is kept of tokens before, where that need not be passed."""
-    known, passed = inspect.signature(asker.model.forward).parameters, asker.given.every()
-    optional = [name for name in passed if _is_state(name) and name in known and known[name].default is None]
+    known = inspect.signature(asker.model.forward).parameters
+    held = {name.partition("[")[0] for name in asker.given.tensors()}  # objects are filled in place
+    optional = [name for name in held if _is_state(name) and name in known and known[name].default is None]
     given = asker.given.with_(dict.fromkeys(optional)) if optional else asker.given
     return given if asker.run(given) is not None else asker.given
 

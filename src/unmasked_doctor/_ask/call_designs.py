@@ -313,17 +313,14 @@ def image(asked: UserCall, circles: int = 0) -> Iterator[Outcome]:
             text = "tokens that see each other are no rows, no columns and no windows of the image"
             yield Finding("grid", None, text, shown, step="layout")
             return
+    steps = [[{b - a for a, b in itertools.pairwise(along[axis])} for along in lines] for axis in range(len(shape))]
     # Where windows are cut along another axis, a mask is there: what it leaves may be a circle, as of longitudes.
     cut = [len({len(along[axis]) for along in lines}) > 1 for axis in range(len(shape))]
-    may_tear = [axis for axis in range(len(shape)) if not (circles and any(cut[:axis] + cut[axis + 1 :]))]
-    steps = {
-        (axis, n): {b - a for a, b in itertools.pairwise(along[axis])}
-        for axis in may_tear
-        for n, along in enumerate(lines)
-    }
-    torn = [at for at, each in steps.items() if len(each) > 1]
-    if len({axis for axis, _ in torn}) > circles:
-        shown = f"tokens {', '.join(str((*told[n],)) for n in groups[torn[0][1]][:4])} see each other"
+    torn = [axis for axis, each in enumerate(steps) if len(set().union(*each)) > 1]
+    torn = [axis for axis in torn if not (circles and any(cut[:axis] + cut[axis + 1 :]))]
+    if len(torn) > circles:
+        at = max(range(len(groups)), key=lambda n: max(steps[torn[0]][n], default=0))
+        shown = f"tokens {', '.join(str((*told[n],)) for n in groups[at][:4])} see each other"
         text = "tokens at opposite borders of the image see each other, as in windows that are rolled and not masked"
         yield Finding("grid", None, text, asked.evidence(shown), step="mask")
 
