@@ -349,6 +349,20 @@ class Neighbors(Heads):
         return self.merge(*self.split(x), hidden if self.slip else hidden[:, None])
 
 
+class Virtual(Heads):
+    """A virtual node stands before the others, and kinds of bonds, one of which is none; the slip hides no node."""
+
+    def __init__(self, slip: bool = False) -> None:
+        super().__init__(slip)
+        self.first, self.bonds = nn.Parameter(torch.randn(1, 1, WIDTH)), nn.Embedding(4, HEADS, padding_idx=0)
+
+    def forward(self, nodes: Tensor, kinds: Tensor, num_nodes: Tensor) -> Tensor:
+        x = torch.cat([self.first.expand(len(nodes), -1, -1), nodes], 1)
+        bias = F.pad(self.bonds(kinds).permute(0, 3, 1, 2), (1, 0, 1, 0))
+        hidden = (torch.arange(x.size(1)) > num_nodes[:, None])[:, None, None]
+        return self.merge(*self.split(x), bias if self.slip else bias.masked_fill(hidden, -torch.inf))
+
+
 class Stream(Heads):
     """A block whose norm comes first; the slip adds to what the norm gives."""
 
@@ -580,6 +594,12 @@ CASES: list[tuple[type[nn.Module], Callable[[], Any], dict[str, Any], str]] = [
         lambda: (drawn(3, TOKENS, WIDTH), torch.tensor([7, 3, 5])),
         {"causal": False},
         "an item's output depends on",
+    ),
+    (
+        Virtual,
+        lambda: (drawn(2, 6, WIDTH), torch.arange(72).view(2, 6, 6) % 5 % 4, torch.tensor([6, 4])),
+        {"causal": False},
+        "what num_nodes hides is seen",
     ),
     (Neighbors, lambda: (drawn(HEADS, TOKENS, WIDTH), ADJACENT), {"causal": False}, "adj has no axis for the heads"),
 ]  # fmt: skip

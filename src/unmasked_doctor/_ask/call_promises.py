@@ -106,6 +106,15 @@ def _seen(reach: Reach, way: Hiding) -> Tensor:
     return seen & ~way.hidden.all(-1, keepdim=True)  # who may see nothing
 
 
+def _seen_by_others(asked: UserCall, reach: Reach, way: Hiding) -> Tensor:
+    """What `_seen` finds, without tokens that move one row alone where nobody knows which row is a token's own."""
+    seen = _seen(reach, way)
+    for item, output, token in seen.nonzero().tolist() if reach.moved.size(1) == 1 else ():
+        rows = asked.rows_that_move(reach.leaf, reach.tokens[token])
+        seen[item, output, token] = rows is None or bool(rows[item] > 1)
+    return seen
+
+
 def _shown(reach: Reach, way: Hiding) -> Tensor:
     """Which outputs notice other tokens that a mask does not hide."""
     shown = reach.moved & ~way.hidden
@@ -134,7 +143,9 @@ def _masks(asked: UserCall, turned: UserCall | None, *, causal: bool | None) -> 
             for reach in one.reaches.values():
                 of_tokens = one.leaves[reach.leaf].given.dim() == one.leaves[one.main].given.dim()
                 for ways in hidings(one, at, reach) if of_tokens else ():
-                    tried += [(way, _seen(reach, way), reach, one) for way in ways if _hides_some(reach, way)]
+                    tried += [
+                        (way, _seen_by_others(one, reach, way), reach, one) for way in ways if _hides_some(reach, way)
+                    ]
         neighbors = _SAYS_NEIGHBORS.search(leaf.name) is not None
         named = HIDES.search(leaf.name) or LENGTHS.search(leaf.name) or neighbors
         if not tried or not (named or leaf is asked.packed or asked.is_padded(at)):

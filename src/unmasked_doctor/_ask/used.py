@@ -29,7 +29,10 @@ def trainable(subject: Subject) -> Iterator[Outcome]:
         text = "it cannot be trained: its backward pass fails"  # as may be meant of what only infers
         yield Finding(GRADIENTS, "gradient-cut", text, brief(error), step="parameters")
         return
-    parameters = [(name, subject.target.tensors[name]) for name in subject.target.trained]
+    target = subject.target
+    # PyTorch gives the row of padding in an embedding no gradient, whatever it does to the output.
+    by_autograd = [each for each in target.trained if getattr(target.owners[each], "padding_idx", None) is None]
+    parameters = [(name, target.tensors[name]) for name in by_autograd]
     items, tokens = (2, subject.fixed or 3) if subject.embed_dim > 256 else (subject.items, subject.tokens)
     x = subject.noise(items, tokens)
     try:
@@ -79,6 +82,9 @@ def _unread(subject: Subject, grads: Mapping[str, Tensor | None]) -> Iterator[Ou
         if gradient is None or gradient.dim() != 2 or isinstance(subject.target.owners[name], nn.Linear):
             continue
         rows = gradient.any(1)
+        padding = getattr(subject.target.owners[name], "padding_idx", None)
+        if padding is not None:  # which has no gradient, read or not
+            rows[padding] = True
         count = int(rows.sum())
         told = f"only {count} of {len(gradient)} rows of {name} are ever read"
         if count == 1 < len(rows) - 1 or (subject.fixed and 0 < count < len(rows) and not rows[:count].all()):

@@ -291,6 +291,24 @@ class UserCall:
             same = [place for place in same if fewer.size(place) == size - 1]
         return axis if axis in same else same[0] if same else None
 
+    @cached_property
+    def rows_and_more(self) -> int | None:
+        """The axis of the first output that has a row for each token and others, as for a virtual one put in front."""
+        (axis, fewer), output = self._shorter, self.output
+        if axis is None or fewer is None or self.placed is not None:
+            return None
+        size, items = self.leaves[self.main].given.size(axis), self.of_items[0]
+        more = [place for place in range(output.dim()) if place != items and output.size(place) > size]
+        return next((place for place in more if fewer.size(place) == output.size(place) - 1), None)
+
+    def rows_that_move(self, n: int, token: int) -> Tensor | None:
+        """How many rows of that axis move with another token, for each item; None where there is none."""
+        made = None if self.rows_and_more is None else self.changed(n, token)
+        if made is None or self.rows_and_more is None or self.of_items[0] is None:
+            return None
+        gap = gaps(self.output, self.run(made)[0]).movedim((self.of_items[0], self.rows_and_more), (0, 1))
+        return (gap.flatten(2).amax(-1) > self.share).sum(1)
+
     def moved(self, tensors: list[Tensor], before: Tensor | None = None) -> Tensor | None:
         """By how much each row of the first output moved, as a share of the largest number: (items, tokens)."""
         before = self.output if before is None else before
