@@ -361,8 +361,8 @@ def _parser() -> argparse.ArgumentParser:
         nargs="+",
         default=[],
         metavar="NAME",
-        help=f"differences that are meant, by their step ({', '.join(STEPS)}), and mistakes that are known, by their "
-        "name in the museum",
+        help=f"differences that are meant, by their step ({', '.join(STEPS)}), mistakes that are known, by their "
+        "name in the museum, and items, where items of a batch are meant to reach each other",
     )
     add("--strict", action="store_true", help="what may surprise counts as a finding")
     add("--at-least", choices=("followed", "equal"), help="exit with 1 where less is known; see below")

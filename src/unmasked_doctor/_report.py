@@ -45,15 +45,19 @@ STEPS: dict[str, str] = {
 }
 
 
+# The promise that a design may not make, by the checks that ask for it: rows of a table may attend to each other.
+_ITEMS = ("batch items independent", "no item reaches another")
+
+
 def known(but: Iterable[str]) -> None:
     """Refuse what names neither a mistake of the museum nor a step."""
     for name in but:
-        if name not in museum.ENTRIES and name not in STEPS:
-            near = difflib.get_close_matches(name, [*STEPS, *museum.ENTRIES], n=1)
+        if name not in museum.ENTRIES and name not in (*STEPS, "items"):
+            near = difflib.get_close_matches(name, [*STEPS, "items", *museum.ENTRIES], n=1)
             meant = f"did you mean {near[0]!r}? Choose" if near else "choose"
             raise ValueError(
                 f"but names {name!r}, which is no mistake of unmasked_doctor.museum.ENTRIES, and no step: {meant} of "
-                f"{', '.join(STEPS)}"
+                f"{', '.join(STEPS)}, or items"
             )
 
 
@@ -153,17 +157,18 @@ class Finding:
         """Tell whether it is meant, or known.
 
         Args:
-            but: Slugs of the museum, and of differences also names of steps.
+            but: Slugs of the museum, of differences also names of steps, and "items" where items may reach each other.
 
         Returns:
-            Whether its cause or its step is among them.
+            Whether its cause, its step or its promise is among them.
 
         Examples:
             >>> found = Finding("a check", None, "what it does", "1 item", step="scale")
             >>> found.accepted(["scale"]), found.accepted(["mask"])
             (True, False)
         """
-        return self.cause in but or (self.step != "" and self.step in but)
+        kinds = {self.cause, self.step or ("items" if self.check in _ITEMS else None)} - {None}
+        return not kinds.isdisjoint(but)
 
 
 @dataclass(frozen=True)
@@ -482,6 +487,8 @@ def _lines(
         yield f"    {each.evidence}"
         if each.step and not each.caution:
             yield f"    if it is meant ({STEPS[each.step]}), accept it by but=[{each.step!r}]"
+        elif each.check in _ITEMS:
+            yield "    if items are meant to meet, as rows of a table may, accept it by but=['items']"
         if each.also:
             yield f"    it could also be {' or '.join(each.also)}"
         if each.cause:

@@ -23,7 +23,7 @@ def assert_attention(
     Args:
         target: A module or a function.
         but: What it may do: slugs of mistakes that are known and stay, and steps of `unmasked_doctor.STEPS` in which it
-            is meant to differ, such as "scale".
+            is meant to differ, such as "scale"; "items" where items of a batch are meant to reach each other.
         at_least: How well it must be known what it computes, to pass: see `Report.verdict`.
         options: As `unmasked.diagnose` takes them: embed_dim, num_heads, causal, inputs and more.
 

@@ -546,6 +546,28 @@ def test_what_is_causal_though_it_was_said_not_to_be_is_told_so() -> None:
     assert "it is causal, and causal=False was given" in finding.told
 
 
+def test_rows_of_a_table_may_be_meant_to_attend_to_each_other() -> None:
+    class Rows(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.qkv = nn.Linear(12, 36)
+
+        def forward(self, x: Tensor) -> Tensor:
+            q, k, v = self.qkv(x).transpose(0, 1).chunk(3, -1)
+            return cast(Tensor, ((q @ k.mT / 12**0.5).softmax(-1) @ v).transpose(0, 1))
+
+    call = (torch.randn(4, 5, 12),)
+    report = diagnose(Rows(), call, causal=False, num_heads=1)
+    assert not report.ok
+    assert "if items are meant to meet, as rows of a table may, accept it by but=['items']" in " ".join(
+        report.text().split()
+    )
+    with pytest.raises(AssertionError, match="items"):
+        assert_attention(Rows(), call, causal=False, num_heads=1, but=["scale"])
+    steps = {each.step for each in report.differences}
+    assert_attention(Rows(), call, causal=False, num_heads=1, but=["items", *steps])
+
+
 def test_but_takes_names_and_not_one_name() -> None:
     with pytest.raises(
         TypeError, match=re.escape("but is 'missing-scale'; pass a collection of names: ['missing-scale']")
