@@ -563,9 +563,9 @@ def test_rows_of_a_table_may_be_meant_to_attend_to_each_other() -> None:
         report.text().split()
     )
     with pytest.raises(AssertionError, match="items"):
-        assert_attention(Rows(), call, causal=False, num_heads=1, but=["scale"])
+        assert_attention(Rows(), call=call, causal=False, num_heads=1, but=["scale"])
     steps = {each.step for each in report.differences}
-    assert_attention(Rows(), call, causal=False, num_heads=1, but=["items", *steps])
+    assert_attention(Rows(), call=call, causal=False, num_heads=1, but=["items", *steps])
 
 
 def test_but_takes_names_and_not_one_name() -> None:
