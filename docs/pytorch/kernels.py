@@ -47,9 +47,9 @@ print(fused, dropped, sep="\n\n")
 
 # %% [markdown]
 # The first call runs flash, the fused kernel. The second runs math, since on a CPU no fused kernel drops weights. Math
-# makes the whole table of scores several times over: a single table of the four heads is 16
-# MiB<!--= heads * tokens**2 * q.itemsize -->, so dropout takes {{ dropped.peak_bytes / fused.peak_bytes :.0f}} times
-# the memory. If your model runs out of memory only in training, look here first.
+# makes the whole table of scores several times over: a single table of the four heads is 16 MiB<!--= heads * tokens**2
+# * q.itemsize -->, so dropout takes {{ dropped.peak_bytes / fused.peak_bytes :.0f}} times the memory. If a model with
+# dropout runs out of memory on a CPU, and only in training, look here first.
 
 # %% [markdown] tags=["check"]
 # The table above: `changes` makes each call, and tries its remedy as well. Warnings are recorded.
@@ -283,9 +283,9 @@ assert second.isfinite().all() and second.any(), (
 # cudnn. They drop weights themselves, so dropout no longer makes a call leave them. Flash and cudnn take tensors in
 # half precision only, and each kernel has its own demands on shapes. Flash is FlashAttention 2<!--~ a version -->,
 # unless you call `torch.nn.attention.activate_flash_attention_impl("FA3")`, or with "FA4"<!--~ a name -->, whose
-# packages you install yourself; FA3<!--~ a name --> takes float8, too. The same two functions work there, with
-# PyTorch's reasons and the GPU's memory. The package's tests run them there, for each combination of tensors that they
-# try on a CPU.
+# packages you install yourself. These two have no dropout; FA3<!--~ a name --> takes float8, too. The same two
+# functions work there, with PyTorch's reasons and the GPU's memory. The package's tests run them there, for each
+# combination of tensors that they try on a CPU.
 #
 # PyTorch asks the kernels in an order, and the first that can takes the call:
 #

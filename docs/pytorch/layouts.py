@@ -211,7 +211,7 @@ assert blocks["interleaved"] == 3 * [0, 1, 2], (
 # %% [markdown]
 # ## Where each matrix acts
 #
-# In a language model one input serves as queries, keys and values, and it may be wider or narrower than the heads
+# In self-attention one input serves as queries, keys and values, and it may be wider or narrower than the heads
 # together. `CausalSelfAttention` is such a layer, and keeps its rows packed, under the name `qkv`. Here is what it
 # computes, step by step, under `trace`, which records every operation with its shapes and names the axes by their
 # sizes:
@@ -254,7 +254,8 @@ assert projections == [places[0], places[-1]], (
 # ## Load a copy, not a view
 #
 # `weight.data = chunk` copies nothing: the new layer's matrix *is* a part of the old one's. Train the new layer by one
-# step, and the old one moves with it. `copy_`, `load_state_dict` and `convert` give the new layer numbers of its own.
+# step, and the old one moves with it. `copy_`, `convert` and `load_state_dict`, unless you pass `assign=True`, give the
+# new layer numbers of its own.
 
 
 # %%
@@ -352,11 +353,10 @@ else:
 print(textwrap.fill(named, 76))
 
 # %% [markdown]
-# Mistral and Qwen2 use Llama's names. They have fewer key heads than query heads, so pass `num_kv_heads`, and the
-# result fits a `CausalSelfAttention` with as many. No name and no shape shows which features [rotary
-# embeddings](positions.py) turn together: *Llama* from transformers pairs
-# the two halves of a head, *Llama* as Meta released it pairs neighbors. Weights loaded for the other pairing raise no
-# error, but the scores are wrong.
+# Mistral and Qwen2 use Llama's names. Where a model has fewer key heads than query heads, pass `num_kv_heads`, and the
+# result fits a `CausalSelfAttention` with as many. No shape shows which features [rotary embeddings](positions.py) turn
+# together, and no name proves it: *Llama* from transformers pairs the two halves of a head, *Llama* as Meta released it
+# pairs neighbors. Weights loaded for the other pairing raise no error, but the scores are wrong.
 #
 # If a layer has more weights than these, such as the norms of Qwen3, `load` refuses it; [today's
 # models](models.py) have such layers as functions. What is not a weight stands in the

@@ -21,8 +21,9 @@ from unmasked_lessons.figures.atlas import Atlas
 # ## The brackets, moved
 #
 # Attention without its softmax is two products of matrices, $(Q K^\top) V$. The first has N x N numbers. But the
-# brackets can be moved: $Q (K^\top V)$ is the same, and $K^\top V$ has only as many numbers as a head has features,
-# squared, however long the text is. Under the causal mask it becomes a sum that grows from word to word, the *state*.
+# brackets can be moved: $Q (K^\top V)$ is the same, and $K^\top V$ has only as many numbers as a key has features,
+# times those of a value, however long the text is. Under the causal mask it becomes a sum that grows from word to word,
+# the *state*.
 #
 # As a loop, this is all there is: it writes each pair of a key and a value into the state, and reads the state with the
 # query:
@@ -45,8 +46,8 @@ def linear_loop(query, key, value):
 # <!-- where: n = 5; t = 3; q, k, v = random("n d", "n d", "n m"); o = linear_loop(q, k, v)[0]
 # S = torch.stack([linear_loop(q[:i + 1], k[:i + 1], v[:i + 1])[1] for i in range(n)]) -->
 #
-# A loop over words leaves a GPU idle. So the text is cut into *chunks*: within a chunk the matrix is small enough to be
-# made, and what came before the chunk is in the state.
+# A loop over words in Python leaves a GPU idle. So the text is cut into *chunks*: within a chunk the matrix is small
+# enough to be made, and what came before the chunk is in the state.
 
 
 # %%
@@ -70,8 +71,8 @@ torch.allclose(context, by_loop, atol=1e-9)
 # %% [markdown]
 # This is not just a quicker way to compute the attention of the other pages. The softmax is gone, and with it much of
 # the power to pick out a single word. Nor do weights sum to one here. Katharopoulos and others, who began with this,
-# map queries and keys to positive numbers and divide by the sum, so theirs do; newer models norm the output instead.
-# Either way, a model has to be trained with it.
+# map queries and keys to positive numbers and divide by the sum, so theirs do; newer models, such as Qwen3-Next, norm
+# the output instead. Either way, a model has to be trained with it.
 #
 # ## Correct, and forget
 #
@@ -182,10 +183,10 @@ assert errors[128][2, -1] < 1e-6 < 0.5 < errors[128][2, 0], (
 # %% [markdown]
 # ## The trap: keys that are too long
 #
-# The delta rule takes away what stands under a key: all of it for a key of length one, and more than all of it for a
-# longer one. What is left then has the other sign; from a length of the root of two on, it is larger than what was
-# there, and grows with every word. So the keys are normed, in Qwen3-Next as here. Without this, a text of a few hundred
-# words ends in meaningless numbers:
+# With $\beta_t$ at one, the delta rule takes away what stands under a key: all of it for a key of length one, and more
+# than all of it for a longer one. What is left then has the other sign; beyond a length of the root of two, it is
+# larger than what was there, and grows with every word. So the keys are normed, in Qwen3-Next as here. Without this,
+# these two hundred words end in meaningless numbers:
 
 # %%
 torch.manual_seed(1)
@@ -313,7 +314,7 @@ for name, parts_kept in {
 # Native sparse attention has three ways for a query to look back: at short summaries of all blocks that are complete,
 # at the single keys of a few blocks, and at the nearest keys. A gate for each, made of the query's word, says how much
 # of each it takes. The first branch chooses for the second: the blocks whose summaries got the largest weights. So the
-# choice costs nothing extra, and is trained with the first branch, since choosing itself has no gradient:
+# choice costs little extra, and is trained with the first branch, since choosing itself has no gradient:
 
 
 # %%
@@ -345,9 +346,9 @@ gates = torch.rand(10, 3, dtype=torch.double)
 sparse = three_branches(query, key, value, gates)
 
 # %% [markdown]
-# A loop over words, which makes lists of keys and no mask, gives the same. Published models learn the summaries instead
-# of taking means, let all heads of a group choose the same blocks, and have a kernel that reads those alone; here the
-# masks only show which.
+# A loop over words, which makes lists of keys and no mask, gives the same. The paper's model learns the summaries
+# instead of taking means, lets all heads of a group choose the same blocks, and has a kernel that reads those alone;
+# here the masks only show which.
 
 
 # %% tags=["check"]

@@ -58,12 +58,12 @@ assert gallery["W keys before it"][-1].sum() == window[-1].sum() + 1, (
 # %% [markdown]
 # ## Sliding windows
 #
-# A layer with a window lets each token see the nearest tokens before it, so its cache is no longer than the window,
-# however long the text. The library's `masks.sliding_window` counts the query's own key; so does `sliding_window` in
-# the causal layers of transformers. In encoders such as ModernBERT the same number is counted to each side, and
-# ModernBERT first halves what its config calls `local_attention`. The project's tests confirm both. Others count both
-# sides together: in the encoder of T5Gemma 2<!--~ its name --> a window is as many keys as it says, and Gemma
-# 3<!--~ its name -->, made an encoder, gives half of its window to each side. FlashAttention and PyTorch's
+# In a decoder, a layer with a window lets each token see the nearest tokens before it, so its cache need be no longer
+# than the window, however long the text. The library's `masks.sliding_window` counts the query's own key; so does
+# `sliding_window` in the causal layers of transformers. In encoders such as ModernBERT the same number is counted to
+# each side, and ModernBERT first halves what its config calls `local_attention`. The project's tests confirm both.
+# Others count both sides together: in the encoder of T5Gemma 2<!--~ its name --> a window is as many keys as it says,
+# and Gemma 3<!--~ its name -->, made an encoder, gives half of its window to each side. FlashAttention and PyTorch's
 # `varlen_attn` count only the keys *beside* the query's own: `window_size=(left, right)`. If you pass one count where
 # the other is meant, you are off by one key, as [transformers
 # was](https://github.com/huggingface/transformers/issues/39408), with one kernel and [not with
@@ -122,8 +122,8 @@ assert known == 1 + 3 * 2 == 7, (
 # ## Two things called sink
 #
 # Trained models often give much of their attention to the first tokens, no matter which these are: where weights must
-# sum to one, attention that has nowhere to go goes there. A window that slides past the first tokens takes this place
-# away, and the text falls apart. There are two remedies, and both are called sinks.
+# sum to one, attention that has nowhere to go goes there. If such a model is then given a window that slides past the
+# first tokens, this place is gone, and the text falls apart. There are two remedies that are both called sinks.
 #
 # One remedy keeps a few *tokens* in sight beside the window. It is a mask, the last one in the figure:
 
@@ -157,8 +157,8 @@ at_zero, at_minus_infinity = (
 with_zero_key = F.pad(scores, (0, 1)).softmax(-1)[..., :-1]
 
 # %% [markdown]
-# A sink of zero still takes as much as a key whose score is zero. To have no sink, set it to minus infinity. So a
-# checkpoint whose sinks are left out, or are loaded as zeros, gives wrong outputs and no error.
+# A sink of zero still takes as much as a key whose score is zero. To have no sink, set it to minus infinity. So a layer
+# that leaves its checkpoint's sinks out, or takes them as zeros, gives wrong outputs and no error.
 #
 # `F.scaled_dot_product_attention` has no argument for sinks. But a sink is a key in front that scores the same with
 # every query of a head, and whose value is zero. One more feature makes such a key: it is the sink in each query, one
@@ -246,7 +246,7 @@ hidden = torch.where(future, -torch.inf, 5 * torch.tanh(scores / 5))
 torch.testing.assert_close(capped.context, hidden.softmax(-1) @ value)
 
 # %% [markdown]
-# PyTorch's fused function has no soft-cap either. Models that need one run with `eager`, with
+# PyTorch's fused function has no soft-cap either. In transformers, models that need one run with `eager`, with
 # [FlashAttention](https://github.com/huggingface/transformers/pull/31887), or with FlexAttention. In this library,
 # `softcap` chooses the eager implementation by itself, and `implementation="fused"` refuses it:
 

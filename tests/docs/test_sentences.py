@@ -109,7 +109,7 @@ SENTENCES: dict[tuple[str, str], Callable[[SimpleNamespace], bool]] = {
     ("linear", "all of it for a key of length one, and more than all of it for a longer one"): lambda p: (
         abs(left(p, 1)) < 1e-9 and left(p, 1.2) < 0
     ),
-    ("linear", "has the other sign; from a length of the root of two on, it is larger than what was there"): lambda p: (
+    ("linear", "has the other sign; beyond a length of the root of two, it is larger than what was there"): lambda p: (
         left(p, 1.42) < -1 < left(p, 1.41) < 0
     ),
     ("linear", "in bytes, that makes twice as many words"): lambda p: (
