@@ -378,8 +378,9 @@ assert torch.allclose(
 # %% [markdown]
 # ## When a row allows nothing
 #
-# A query that may see nothing has no weights: (5.1) divides zero by zero. Such rows come from empty sequences, and from
-# padding on the left under a causal mask. Each interface answers in its own way:
+# A query that may see nothing has no weights: (5.1) divides zero by zero. Such rows come from empty sequences, from
+# padding on the left under a causal mask, and from windows that lie beyond the text. Each interface answers in its own
+# way:
 
 
 # %% tags=["hide-input"]
@@ -634,8 +635,9 @@ print(probes.sees_the_future(moved, x))
 
 # %% [markdown]
 # [`sees_the_future`](../reference/probes.md#unmasked_doctor.probes.sees_the_future) returns `None` if all is well, and
-# otherwise what it saw. It enlarges the inputs a hundredfold and looks at the gradients, too; only a leak that stays
-# within rounding even then escapes it.
+# otherwise what it saw. It enlarges the inputs a hundredfold and looks at the gradients, too. A leak that stays within
+# rounding even then escapes it, and so does one that shows only in a longer text, or in the other mode of train and
+# eval.
 
 # %% tags=["check"]
 other_start = torch.cat([2 * x[:, :1], x[:, 1:]], dim=1)
