@@ -289,9 +289,10 @@ assert min(moved.values()) > 0.02, (
 # ## What a small test does not see
 #
 # Random weights must be large enough to matter. If a norm's weight is all ones, or all zeros in Gemma, nobody sees that
-# it was forgotten. A text shorter than the window hides the window. A text of one or two words hides a wrong base, and
-# a short text hides that the stretching of Llama 3.1<!--~ its name --> was left out. Here is the error of each word, in
-# a layer of Qwen3: first a base of ten thousand where it should be a million, then no stretching where there should be:
+# this weight was forgotten. A text shorter than the window hides the window. A text of one or two words hides a wrong
+# base, and a short text hides that the stretching of Llama 3.1<!--~ its name --> was left out. Here is the error of
+# each word, in a layer of Qwen3: first a base of ten thousand where it should be a million, then no stretching where
+# there should be:
 
 # %%
 config, w, x = experiments.layer("Qwen3", tokens=12)
