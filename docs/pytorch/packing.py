@@ -50,7 +50,7 @@ assert gallery["causal"][-1].all() and gallery["both"][-1].equal(ids == 2), (
 # %% [markdown]
 # ## Packed, and each alone
 #
-# Texts differ in length, so a batch of them is mostly padding. Training code therefore lays several texts end to end in
+# Texts differ in length, so a batch of them has padding. Much training code therefore lays several texts end to end in
 # one sequence, and marks with an id which tokens belong together. Here are two heads with rotary positions, and the
 # documents of the figure:
 
@@ -135,7 +135,8 @@ assert not masks.documents(torch.tensor([5, 7, 5]))[2, 0], (
 #
 # New positions for each document say where a token stands, not what it may see: with them alone, the causal mask is
 # still wrong, as people [have measured](https://github.com/huggingface/nanoVLM/pull/204) in their own training code.
-# With the right mask in place, what is left to do depends on the kind of positions:
+# With the right mask in place, what is left to do depends on the kind of positions. (A RoPE of the kinds `dynamic` and
+# `longrope`, whose speeds depend on the last position, must begin anew, too.)
 
 # %% tags=["hide-input", "any-version"]
 #| caption: How far the outputs of packed documents, with the mask of documents, lie from those of each document alone.
@@ -188,7 +189,7 @@ assert kinds["RoPE"][0] < 1e-5 < kinds["sinusoids"][0], (
 # A mask of two axes, (batch, tokens so far), says which *tokens* are real: ones, zeros for padding. The model makes of
 # it what its implementation takes, and a decoder adds the causal mask. A mask of four axes, (batch, heads or one,
 # queries, keys), is handed on *as it is*, and replaces the causal mask. For a text that is read at once, this is what
-# arrives:
+# arrives in Llama:
 #
 # | You give | `sdpa` gets | `eager` gets | FlashAttention gets |
 # | --- | --- | --- | --- |
@@ -250,8 +251,8 @@ assert not (masks.combine(allowed, masks.causal(9)) & within).triu(1).any(), (
 # %% [markdown]
 # ## The loss crosses the border, too
 #
-# A language model predicts the next token. At the end of a document, the next token belongs to another document. No
-# attention mask changes that, so replace the label by the value that the loss ignores.
+# A decoder is trained to predict the next token. At the end of a document, the next token belongs to another document.
+# No attention mask changes that, so replace the label by the value that the loss ignores.
 
 # %%
 words = torch.tensor([11, 12, 13, 21, 22, 23, 24, 31, 32])
@@ -264,15 +265,15 @@ unshifted = words.clone()
 unshifted[ends[:-1].long()] = -100
 
 # %% [markdown]
-# Models of transformers shift the labels on their own. Give them the words themselves as labels, with -100 at the first
-# token of each document.
+# Decoders of transformers such as Llama shift the labels on their own; `BartForCausalLM` does not. Where they are
+# shifted, give the words themselves as labels, with -100 at the first token of each document.
 
 # %% tags=["claims"]
 assert torch.nn.CrossEntropyLoss().ignore_index == labels[2], (
     "so replace the label by the value that the loss ignores"
 )
 assert unshifted.roll(-1).equal(labels), (
-    "Give them the words themselves as labels, with -100 at the first token of each document"
+    "give the words themselves as labels, with -100 at the first token of each document"
 )
 
 # %% [markdown]
@@ -290,9 +291,9 @@ print(masks.ids_from_cu_seqlens(ends).tolist())  # and back
 
 # %% [markdown]
 # Three documents need only four numbers. A list of lengths becomes
-# `F.pad(torch.tensor(lengths).cumsum(0), (1, 0)).int()`<!--~ a call -->. Kernels do not check these numbers: a list
-# without the zero, or counted from one, silently moves the borders. The table at the top shows what a shift by one
-# token does.
+# `F.pad(torch.tensor(lengths).cumsum(0), (1, 0)).int()`<!--~ a call -->. FlashAttention's kernels do not check these
+# numbers: a list without the zero, or counted from one, silently moves the borders. The table at the top shows what a
+# shift by one token does.
 
 # %% [markdown]
 # ## `varlen_attn`: on a GPU
