@@ -143,11 +143,11 @@ atlas = Atlas()
 # ## Halves or interleaved: which is mine?
 #
 # In the pairing *halves*, a feature of the first half turns with its counterpart in the second. In the pairing
-# *interleaved*, each even feature turns with the next. Code with `chunk(2, -1)`<!--~ a call --> has halves; code with
-# `view_as_complex` or `x[..., ::2]`<!--~ an index --> is interleaved. The name `rotate_half` proves nothing, nor does
-# the family: in transformers, Llama's has halves, those of Cohere and GLM-4<!--~ its name --> are interleaved, and that
-# of GLM-4.5<!--~ its name --> has halves. To be sure, turn a single feature by one position, and see with which other
-# feature, left unturned, it has a score:
+# *interleaved*, each even feature turns with the next. Unless features are moved first, code with `chunk(2, -1)`<!--~ a
+# call --> has halves, and code with `view_as_complex` or `x[..., ::2]`<!--~ an index --> is interleaved. The name
+# `rotate_half` proves nothing, nor does the family: in transformers, Llama's has halves, those of Cohere and GLM-4<!--~
+# its name --> are interleaved, and that of GLM-4.5<!--~ its name --> has halves. To be sure, turn a single feature by
+# one position, and see with which other feature, left unturned, it has a score:
 
 
 # %%
@@ -335,10 +335,10 @@ assert all(
 # %% [markdown]
 # ## Texts longer than the training
 #
-# Some newer checkpoints are also *stretched*, so that a model can read longer texts than it was trained on. Let
-# pair $i$ turn by $\theta_i$ from one place to the next. Fast pairs keep their speed, because they tell neighbors
-# apart. Slow ones turn $s$ times as slowly, so that no angle comes up that the model has never seen. With $\gamma_i$,
-# which falls from one for the fast pairs to zero for the slow ones, a pair then turns by
+# Some newer checkpoints are also *stretched*, so that a model can read longer texts than it was trained on. Let pair
+# $i$ turn by $\theta_i$ from one place to the next. By Llama's rule and by YaRN, fast pairs keep their speed, because
+# they tell neighbors apart. Slow ones turn $s$ times as slowly, so that no angle comes up that the model has never
+# seen. With $\gamma_i$, which falls from one for the fast pairs to zero for the slow ones, a pair then turns by
 #
 # $$\omega_i = (1 - \gamma_i) \frac{\theta_i}{s} + \gamma_i \theta_i \tag{25.3}$$
 # <!-- where: s = 8.0; theta = 500_000 ** (-torch.arange(0, 128, 2).double() / 128);
@@ -399,8 +399,8 @@ assert (
 # %% [markdown]
 # ## Rows and columns, or no positions at all
 #
-# A patch of an image stands in a row and in a column. Half of the pairs turn by the one, half by the other, and a shift
-# of either changes no score:
+# A patch of an image stands in a row and in a column. Here half of the pairs turn by the one, half by the other, and a
+# shift of either changes no score:
 
 
 # %%
@@ -444,7 +444,7 @@ assert not probes.differs(over_an_image(rows + 10, columns + 5), image), (
     "a shift of either changes no score"
 )
 assert probes.differs(over_an_image(columns, rows), image) > 0.1, (
-    "Half of the pairs turn by the one, half by the other"
+    "half of the pairs turn by the one, half by the other"
 )
 assert probes.turns_otherwise(of_config, lambda x, places: x, x[0]), (
     "A layer that turns although it should not is found by turns_otherwise"
@@ -519,8 +519,9 @@ wrong_row = rotary(newest, torch.arange(1)) @ keys.mT
 # %% [markdown]
 # The last key should have the highest score, because it is made from the same vector as the query. With the query at
 # zero, it scores {{ wrong_row[0, -1] :.0f}} instead of {{ right_row[0, -1] :.0f}}. The positions of a call begin where
-# the cache ends: `torch.arange(length, length + new)`. With padding on the left they begin at the first real token.
-# [The page about caches](cache.py) has more of this.
+# the text so far ends, also if a window has dropped its first keys from the cache:
+# `torch.arange(length, length + new)`. With padding on the left they begin at the first real token. [The page about
+# caches](cache.py) has more of this.
 
 # %% tags=["claims"]
 assert right_row.argmax() == 11, "The last key should have the highest score"
@@ -576,8 +577,7 @@ figures.slopes(
 )
 
 # %% [markdown]
-# The mistake that hides best is a wrong sign. With a plus instead of the minus, the farthest token gets the most, and
-# nothing raises:
+# A wrong sign hides well. With a plus instead of the minus, the farthest token gets the most, and nothing raises:
 
 # %%
 torch.manual_seed(4)
@@ -647,7 +647,8 @@ assert kept_apart[:, :4].allclose(waves[:, ::2], atol=1e-5), (
 # Write your attention as a function of tokens and positions, in float64, and paste this. The first test fails for mixed
 # pairings, for turned keys beside unturned queries, for turned values, and for angles of few bits. The second fails for
 # a base or a stretching that is not the config's. (A checkpoint made for the other pairing passes the first, and the
-# second only knows the pairing that you tell it; only logits that came with the checkpoint reveal that.)
+# second only knows the pairing that you tell it; to see that, compare its
+# logits with those of the code that trained it.)
 
 
 # %%

@@ -142,7 +142,7 @@ SENTENCES: dict[tuple[str, str], Callable[[SimpleNamespace], bool]] = {
     ("positions", "`chunk(2, -1)` has halves; code with `view_as_complex` or `x[..., ::2]` is interleaved"): lambda p: (
         [p.which_pairing(turn, 64) for turn in (p.in_bfloat16, p.as_deepseek_does)] == ["halves", "interleaved"]
     ),
-    ("positions", "Fast pairs keep their speed"): lambda p: all(share[0] == 1 for share in p.slowed.values()),
+    ("positions", "fast pairs keep their speed"): lambda p: all(share[0] == 1 for share in p.slowed.values()),
     ("positions", "falls from one for the fast pairs to zero for the slow ones"): lambda p: all(
         y[0] == 1 and y[-1].abs() < 1e-2 for y in kept(p).values()
     ),
