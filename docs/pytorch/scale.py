@@ -135,7 +135,7 @@ plot.table(
 # the product.
 
 # %% [markdown]
-# In half precision it matters where the scale is applied. Here are three tokens whose features are all
+# In `float16` it matters where the scale is applied. Here are three tokens whose features are all
 # 40<!--= tried[0] -->. If the product is divided, their weights are NaN; if the query is divided first, they are
 # finite:
 
@@ -409,9 +409,9 @@ flat = attention_weights(attention_scores(q, k, scale=width**-0.5))
 # {{ (theirs - flat).abs().max() :.2f}}.
 #
 # A few models are trained with another factor, which [the atlas](atlas.py) lists. Granite's configs give it
-# (`attention_multiplier`), Gemma's give the number under the root (`query_pre_attn_scalar`).
-# `CausalSelfAttention(..., scale=factor)` multiplies by it, and without `scale=` by one over the root of the head's
-# features.
+# (`attention_multiplier`), those of Gemma 2<!--~ names --> and 3<!--~ names --> give the number under the root
+# (`query_pre_attn_scalar`). `CausalSelfAttention(..., scale=factor)` multiplies by it, and without `scale=` by one over
+# the root of the head's features.
 
 # %% tags=["check"]
 atlas = Atlas()
@@ -450,8 +450,8 @@ assert torch.allclose(theirs, ours, atol=1e-5), "ours equals theirs"
 #
 # **Unit variance.** In a layer, queries and keys are *projections* of the input $x$. Entry $t$ of a query is itself a
 # dot product, of $x$ with a row of the matrix, so by equation (2.1) its variance is the number of features times the
-# variance of the matrix's entries. New matrices are drawn at random, evenly between a bound $b$ and its negative. The
-# variance of such numbers is
+# variance of the matrix's entries. PyTorch's modules draw new matrices at random, evenly between a bound $b$ and its
+# negative. The variance of such numbers is
 
 
 # %% tags=["check"]
@@ -483,9 +483,9 @@ plot.table(["", "bound", "by (2.6)", "var(q)", "var(scores)"], new, "{:.2f}")
 # With `nn.Linear` the features of a query have a variance of 0.33<!--= new["nn.Linear"][2] -->, a third, and the scores
 # have its square, 0.11<!--= new["nn.Linear"][3] -->. PyTorch's module packs three matrices into one ([fresh matrices
 # come out smaller](bypass.py#where-fresh-matrices-come-from)) and has 0.50<!--= new["nn.MultiheadAttention"][2] --> and
-# 0.25<!--= new["nn.MultiheadAttention"][3] -->. Only *Xavier*'s draw for a square matrix meets the assumption. But each
-# of the three gives the same variances at another width, and that is what the root is for. Smaller scores mean flatter
-# weights at the start, and training can make the matrices larger.
+# 0.25<!--= new["nn.MultiheadAttention"][3] -->. Of the three, only *Xavier*'s draw for a square matrix meets the
+# assumption. But each of the three gives the same variances at another width, and that is what the root is for. Smaller
+# scores mean flatter weights at the start, and training can make the matrices larger.
 #
 # **Mean zero, and independent features.** Five features that are zero or two have unit variance, but their mean is one:
 # their dot products have three times<!--= odd["mean one"] / odd["as assumed"] --> the variance. If all five are copies
