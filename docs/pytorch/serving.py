@@ -209,9 +209,9 @@ for keys in (behind_other, first):  # of each layer
 #
 # ### Copy on write
 #
-# If one text goes on in two ways, as in a beam search, both ways name *all* of its pages, the last one included, which
-# is not full. Either would then write into the other's text. So count the users of each page, and copy a shared one
-# before you write to it. The last user keeps the page:
+# If one text goes on in two ways, as in a beam search, both ways can name *all* of its pages, the last one included,
+# which is not full. Either would then write into the other's text. So count the users of each page, and copy a shared
+# one before you write to it. The last user keeps the page:
 
 # %%
 nine = x[1, :9]
@@ -255,10 +255,10 @@ assert min(map(experiments.off, first, own)) > 0.1, (
 # ## A draft is a tree
 #
 # A step reads the model's weights, all of them or, where a word has experts, those that it is sent to, to write a
-# single word. *Speculative decoding* gets more out of it: a small
-# model drafts some words, and the large one checks them all in one pass. A draft may have branches. They lie in one row
-# behind the text, and share its cache and whatever they have in common. `parents` says which word each of them follows,
-# and `masks.tree` lets it see only itself and its ancestors:
+# single word. *Speculative decoding* gets more out of it: something cheap, here a small model, drafts some words, and
+# the large one checks them all in one pass. A draft may have branches. They lie in one row behind the text, and share
+# its cache and whatever they have in common. `parents` says which word each of them follows, and `masks.tree` lets it
+# see only itself and its ancestors:
 
 # %%
 torch.manual_seed(3)
@@ -380,12 +380,12 @@ torch.testing.assert_close(goes_on, by_itself, rtol=0, atol=1e-4)
 # A page that is `known` belongs to all. So make it known only when its words are final, or others get keys of refused
 # words.
 #
-# A ring, which keeps only the last words, cannot go back: the draft has overwritten what it needs. `KVCache` says
-# so; [elsewhere the keys were silently wrong](https://github.com/ml-explore/mlx-lm/pull/1486).
-# Keep a copy from before the draft, and feed it the words that stay. Or make the ring longer than the window, by the
-# length of a draft, and let a mask hide the rest. [What replaces the matrix](linear.py) in some layers of newer models,
-# a memory of fixed size, [cannot go back either](linear.py#what-a-hybrid-keeps-and-how-it-goes-back). Nor can a text
-# begin there with another's pages, unless a copy of the memory was kept from the place where these pages end.
+# A ring, which keeps only the last words, cannot go back once it is full: the draft has overwritten what it needs.
+# `KVCache` says so; [elsewhere the keys were silently wrong](https://github.com/ml-explore/mlx-lm/pull/1486). Keep a
+# copy from before the draft, and feed it the words that stay. Or make the ring longer than the window, by the length of
+# a draft, and let a mask hide the rest. [What replaces the matrix](linear.py) in some layers of newer models, a memory
+# of fixed size, [cannot go back either](linear.py#what-a-hybrid-keeps-and-how-it-goes-back). Nor can a text begin there
+# with another's pages, unless a copy of the memory was kept from the place where these pages end.
 #
 # So servers of such hybrids keep copies of the state where a text may begin or go back to. vLLM has three ways for its
 # Mamba layers, by `mamba_cache_mode`: none, without shared prefixes; `align`, its default with them, keeps the state at
@@ -404,11 +404,11 @@ ring.crop(8 + 1)
 # %% [markdown]
 # ## A draft that reads features
 #
-# **A draft that reads what the large model has computed guesses better than one that reads words alone, and none of its
-# mistakes shows in the text: fewer words stay.** So count them. EAGLE and the multi-token prediction of
-# DeepSeek-V3<!--~ a name --> draft in this way, by one more layer. Beside each word it reads the large model's
-# *features* of the word *before*, the numbers of which that word was chosen, and it guesses the features of the word
-# itself. (EAGLE-3<!--~ a name --> reads those of three layers, and need not guess them.) Behind the words that it
+# **Of two drafts of one size, one that reads what the large model has computed guesses better than one that reads words
+# alone, and none of its mistakes shows in the text: fewer words stay.** So count them. EAGLE and the multi-token
+# prediction of DeepSeek-V3<!--~ a name --> draft in this way, by one more layer. Beside each word it reads the large
+# model's *features* of the word *before*, the numbers of which that word was chosen, and it guesses the features of the
+# word itself. (EAGLE-3<!--~ a name --> reads those of three layers, and need not guess them.) Behind the words that it
 # drafts itself there are no features yet, so it reads its own guesses.
 #
 # `write` drafts three words, checks them in one pass, and goes on with those that stay. It takes only *their* features
@@ -542,7 +542,7 @@ what_is_shared_changes_nothing(
 )
 
 # %% [markdown]
-# It fails if the name of a page leaves something out. A fork or a draft needs a test of its own: compare what
+# It fails if the name of a page leaves out a word or the place. A fork or a draft needs a test of its own: compare what
 # is written behind it with the same text, written alone.
 
 # %% tags=["check"]
@@ -574,7 +574,7 @@ assert all(
     "All of them write the text that the large model writes alone, word by word"
 )
 assert most > middle + 0.1 > least + 0.3, (
-    "A draft that reads what the large model has computed guesses better than one that reads words alone"
+    "one that reads what the large model has computed guesses better than one that reads words alone"
 )
 assert all(share > 0.02 for _, share in rows), (
     "The mistakes below raise no error"
