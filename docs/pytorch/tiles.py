@@ -266,16 +266,16 @@ pytorchs = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 _, their_logsumexp = pytorchs(q[None], k[None], v[None])
 
 # %% [markdown]
-# Merged in this way, two halves give the whole. Their plain mean is off by {{ off_mean :.2f}}, because it is
-# right only where both sums of exponentials happen to be equal. [Ring attention](parallel.py) sends keys around a ring
-# of devices and merges what comes; decoding with a long cache on a GPU cuts the cache into parts that run at the same
+# Merged in this way, two halves give the whole. Their plain mean is off by {{ off_mean :.2f}}, because it counts both
+# parts alike, whatever their sums of exponentials are. [Ring attention](parallel.py) sends keys around a ring of
+# devices and merges what comes; decoding with a long cache on a GPU cuts the cache into parts that run at the same
 # time. The log-sum-exp is also what PyTorch's fused kernels keep [for the backward
 # pass](backward.py#backward-without-the-whole-matrix); the package's equals it.
 
 # %% tags=["claims"]
 assert off_merged < 1e-5, "Merged in this way, two halves give the whole"
 assert off_mean > 1000 * off_merged, (
-    "it is right only where both sums of exponentials happen to be equal"
+    "it counts both parts alike, whatever their sums of exponentials are"
 )
 assert torch.allclose(
     merge(halves).logsumexp, their_logsumexp[0], atol=1e-5
