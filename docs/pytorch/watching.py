@@ -38,11 +38,10 @@ seen[0].weights.shape, seen[1].module  # batch heads queries keys
 # *Computed with torch {{ torch.__version__.split("+")[0] }} on the {{ x.device.type.upper() }}.*
 #
 # PyTorch's function returns no weights, and its fused kernels [never make
-# them](https://github.com/pytorch/pytorch/issues/98505): that is why they are
-# fast. Most models of transformers call it too, so [their attentions are empty or
-# `None`](https://github.com/huggingface/transformers/issues/30978). Loaded with
-# `attn_implementation="eager"` and called with `output_attentions=True`, they return the weights, but run other code
-# than you use. `watch` takes them as they are. A section below compares all ways to [weights from
+# them](https://github.com/pytorch/pytorch/issues/98505), which saves time and memory. Most models of transformers call
+# it too, so [their attentions are empty or `None`](https://github.com/huggingface/transformers/issues/30978). Loaded
+# with `attn_implementation="eager"` and called with `output_attentions=True`, they return the weights, but run other
+# code than you use. `watch` takes them as they are. A section below compares all ways to [weights from
 # transformers](#weights-from-transformers-itself).
 #
 # **You should know** [what heads are](heads.py) and [what a mask is for](masks.py). **You will know** how to see which
@@ -334,9 +333,9 @@ plot.table(
 )
 
 # %% [markdown]
-# Trained models have such heads too, which look at the first token when they have nothing to look for. So do not rank
-# heads by their weights. Nor is the effect of two heads the sum of their effects: without the head that notes the word
-# before, the induction head has nothing to find, though its own weights are as they were wired.
+# Trained models can have such heads too, which look at the first token when they have nothing to look for. So do not
+# rank heads by their weights. Nor need the effect of two heads be the sum of their effects: without the head that notes
+# the word before, the induction head has nothing to find, though its own weights are as they were wired.
 
 # %% tags=["claims"]
 assert spoiled == [(0, 0), (1, 0)], "Two heads in two layers can do that"
@@ -372,8 +371,9 @@ assert (seen[0].entropy < 0.01).all(), "but there is no such head"
 # %% [markdown]
 # ## Weights after dropout
 #
-# In training, `nn.MultiheadAttention` returns the weights *after* dropout, which are not those that the softmax made.
-# Some are zero, the others are enlarged, and the rows do not sum to one. `watch` gives the weights before dropout:
+# In training with dropout, `nn.MultiheadAttention` returns the weights *after* it, which are not those that the softmax
+# made. In each head, some are zero, the others are enlarged, and the rows do not sum to one. `watch` gives the weights
+# before dropout:
 
 # %%
 torch.manual_seed(2)
@@ -411,10 +411,10 @@ def by_rollout(first, second):
 
 # %% tags=["claims"]
 assert (returned == 0).any(), (
-    "nn.MultiheadAttention returns the weights after dropout"
+    "In training with dropout, nn.MultiheadAttention returns the weights after it"
 )
 assert torch.allclose(returned, enlarged, atol=1e-6), (
-    "Some are zero, the others are enlarged"
+    "some are zero, the others are enlarged"
 )
 assert (training[0].weights > 0).all(), (
     "watch gives the weights before dropout"
@@ -423,9 +423,9 @@ assert (training[0].weights > 0).all(), (
 # %% [markdown]
 # ## Through all layers: rollout
 #
-# A layer's weights point at what the layer below has made of the words, not at the words themselves. *Attention
-# rollout* multiplies the tables of all layers, averaged over heads. It has to count the residual connection, which
-# carries each word past the attention, so half of each row goes to the word itself:
+# From the second layer on, weights point at what the layer below has made of the words, not at the words themselves.
+# *Attention rollout* multiplies the tables of all layers, averaged over heads. It has to count the residual connection,
+# which carries each word past the attention, so half of each row goes to the word itself:
 #
 # $$R = \tfrac{1}{2} (A_2 + I) \cdot \tfrac{1}{2} (A_1 + I)$$
 # <!-- where: A_1 = random("n n").softmax(-1); A_2 = random("n n").softmax(-1)
@@ -490,8 +490,9 @@ assert without_residual[ship] < with_residual[ship] / 4, (
 # implementation](https://github.com/huggingface/transformers/pull/45811). If no mask is registered for a name, its
 # function gets `None`, even if there is padding. Here each token then sees the future. Registering `sdpa_mask` is not
 # enough for this function: where a causal mask would do, it gives `None`, too, and relies on the function to be causal.
-# `eager_mask` makes a mask in every case, [in numbers that are added](packing.py#what-their-attention_mask-means). The
-# project's tests hold transformers 5.24<!--~ the version that was seen --> to this section.
+# `eager_mask` makes the causal mask in every case, [in numbers that are
+# added](packing.py#what-their-attention_mask-means). The project's tests hold transformers 5.24<!--~ the version that
+# was seen --> to this section.
 #
 # ## What `watch` cannot see
 #
@@ -510,13 +511,14 @@ for line in textwrap.wrap(str(caught[0].message), 78):
     print(line)
 
 # %% [markdown]
-# PyTorch's encoder leaves its [fast path](masks.py#masks-of-numbers-are-added)
-# while it is watched, as it does for hooks. The column *note* of the table shows where that happens. Unwatched, such a
-# call gives other numbers if its mask is one of numbers, or if a query sees nothing.
+# PyTorch's encoder leaves its [fast path](masks.py#masks-of-numbers-are-added) while it is watched, as it does for
+# hooks. The column *note* of the table shows where that happens. Unwatched, such a call gives other numbers if its mask
+# is one of numbers, or if a query sees nothing, and `nn.TransformerEncoder` may give zeros at padding.
 #
 # `watch` keeps references, not copies. If a cache is written to again, the weights that you ask for later would be
-# wrong; `watch` notices, and raises an error. In that case use `watch(model, keep="weights")`, which computes the
-# weights at once and keeps only them. For models with many layers, `only=` takes a function of a call.
+# wrong; `watch` notices, and raises an error, except under `torch.inference_mode`, where PyTorch does not count what is
+# written. For such a cache use `watch(model, keep="weights")`, which computes the weights at once and keeps only them.
+# For models with many layers, `only=` takes a function of a call.
 
 # %% tags=["claims"]
 assert len(caught) == 1, "If nothing is recorded, a warning says so"
@@ -524,8 +526,8 @@ assert len(caught) == 1, "If nothing is recorded, a warning says so"
 # %% [markdown]
 # ## The check for your own tests
 #
-# One NaN in a table of weights spoils all layers above it, and a query that sees nothing is a mistake in most models.
-# This test names the first call where either happens. Put it into your own tests:
+# One NaN in a table of weights can spoil all layers above it, and a query that sees nothing is a mistake, unless it is
+# padding. This test names the first call where either happens. Put it into your own tests, with a text without padding:
 
 
 # %%

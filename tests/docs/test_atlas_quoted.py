@@ -16,7 +16,6 @@ OTHERS = {
     "For most models a rare word is several tokens": "of tokens, which come before a model",
     "Many models mask with torch.finfo(dtype).min": "of a number in their code, which no trial asks",
     "so most models give a head 64": "of published sizes, by the papers that are named there",
-    "and a query that sees nothing is a mistake in most models": "of what people mean, which no trial asks",
 }
 
 
