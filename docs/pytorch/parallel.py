@@ -6,9 +6,9 @@
 # ways give what one device gives, up to rounding, and so do the gradients.
 #
 # **Which to take?** Within one machine, heads in parallel are the usual choice, because the sums need fast links. A
-# ring takes over where the sequence is too long for one rank, or where there are more ranks than heads of keys. [What
-# to take in production](#what-to-take-in-production) has the rest. Two processes computed this table while the page was
-# built:
+# ring can take over where the sequence is too long for one rank, or where there are more ranks than heads of keys.
+# [What to take in production](#what-to-take-in-production) has the rest. Two processes computed this table while the
+# page was built:
 
 # %% tags=["imports"]
 import os
@@ -224,7 +224,7 @@ torch.testing.assert_close(by_heads, whole)
 
 # %% [markdown]
 # A rank sends a share of its queries, keys, values and contexts, once, so its bytes fall as ranks are added, while in a
-# ring they stay. But no more ranks can take part than there are heads of keys, unless these are copied, and each rank
+# ring they do not. But no more ranks can take part than there are heads of keys, unless these are copied, and each rank
 # holds all keys of its heads. `all_to_all` has no gradient by itself: for training take
 # `torch.distributed.nn.functional.all_to_all`.
 #
@@ -232,7 +232,7 @@ torch.testing.assert_close(by_heads, whole)
 #
 # A step gives contexts over some of the keys, and for each query the logarithm of the sum of its exponentials. From
 # these logarithms [`tiles.merge`][unmasked.tiles.merge] knows how much each part weighs. A plain mean of the parts
-# would be right only if all had the same sums. Here are two parts with half of the keys each, without a mask:
+# would be right if all had the same sums. Here are two parts with half of the keys each, without a mask:
 
 # %%
 spans = [slice(0, 16), slice(16, 32)]
@@ -255,7 +255,7 @@ same_sums = merge([(first, logsumexp), (second, logsumexp)]).context
 
 # %% tags=["claims"]
 assert torch.allclose(mean, same_sums, atol=1e-5), (
-    "A plain mean of the parts would be right only if all had the same sums"
+    "A plain mean of the parts would be right if all had the same sums"
 )
 
 # %% [markdown]
@@ -325,7 +325,7 @@ assert not torch.allclose(wrong, right, atol=1e-5), (
 # <!-- where: n = 4; h = 2; t = 32; d = 8; b = 4; B = ring_bytes(1, h, t, d, ranks=n) -->
 #
 # bytes, and in the backward pass the same again, and a gradient for each. The bytes grow with the tokens of a rank, but
-# the work grows with their square, so from some length on the transfer hides behind the computation. With heads in
+# the work grows with their square, so from some length on the transfer can hide behind the computation. With heads in
 # parallel, each rank hands over the whole output, however many ranks there are. Here is a layer as large as Llama's
 # with eight heads of keys, in bfloat16:
 
@@ -359,9 +359,9 @@ assert ring_bytes(1, 6, 32, 8, ranks=4) == 3 * shares[0][2], (
 # %% [markdown]
 # ## When ranks differ, or die
 #
-# The most common mistake is that ranks call with different shapes, often at the end of a data set, where one rank gets
-# a shorter batch. PyTorch's transfers then wait until a timeout, or end a process in the middle. The ranks of this
-# package first tell each other, in a few hundred bytes, what they are about to do. If they differ, all of them say so:
+# A common mistake is that ranks call with different shapes, as at the end of a data set, where one rank gets a shorter
+# batch. PyTorch's transfers can then wait until a timeout, or end a process in the middle. The ranks of this package
+# first tell each other, in a few hundred bytes, what they are about to do. If they differ, all of them say so:
 
 
 # %%
@@ -382,10 +382,10 @@ def told(work, ranks):
 print(told(differ, ranks=2))
 
 # %% [markdown]
-# If a rank dies, its neighbors notice at once, because their connection breaks. That is so with gloo, which carries the
-# bytes on a CPU. With NCCL, on GPUs, a transfer that has begun may wait, until PyTorch's watchdog, a thread in each
-# process, ends it after the timeout, ten minutes unless you pass another. (The sources say so; nobody here tried it.)
-# Here one rank of four kills itself:
+# If a rank's process dies, its neighbors notice at once, because their connection breaks. That is so with gloo, which
+# carries the bytes on a CPU. With NCCL, on GPUs, a transfer that has begun may wait, until PyTorch's watchdog, a thread
+# in each process, ends it after the timeout, ten minutes unless you pass another. (The sources say so; nobody here
+# tried it.) Here one rank of four kills itself:
 
 
 # %%
@@ -417,7 +417,8 @@ assert (
 # ## Beside PyTorch's own
 #
 # `parallelize_module` cuts the projections of a module in the same way, given a plan. It cuts whole projections, so
-# query, key and value must be separate, and by default the module must not rely on the number of heads:
+# query, key and value must be separate, or lie [head by head](layouts.py#same-shape-another-order), and by default the
+# module must not rely on the number of heads:
 
 
 # %%
@@ -459,8 +460,8 @@ launch(pytorchs_heads, ranks=2)
 # %% [markdown]
 # PyTorch's `context_parallel` gathers the keys of all ranks, unless you call `set_rotate_method("alltoall")`, which is
 # in `torch.distributed.tensor.experimental._attention`. With that call, it is a ring, and no rank holds all keys. It
-# replaces `F.scaled_dot_product_attention` inside its block, deals tokens out in zigzag, and knows only the kernels of
-# GPUs. On a CPU it says so:
+# replaces `F.scaled_dot_product_attention` inside its block, deals tokens out in zigzag by default, and knows only the
+# kernels of GPUs. On a CPU it says so:
 
 
 # %%
