@@ -139,7 +139,10 @@ SENTENCES: dict[tuple[str, str], Callable[[SimpleNamespace], bool]] = {
     ("positions", "move the rows of both projections, and to leave the value's alone"): lambda p: close(
         p.mended, p.all_scores(p.w_q, p.w_k, Rotary(8, pairing="halves"))
     ),
-    ("positions", "`chunk(2, -1)` has halves; code with `view_as_complex` or `x[..., ::2]` is interleaved"): lambda p: (
+    (
+        "positions",
+        "`chunk(2, -1)` has halves, and code with `view_as_complex` or `x[..., ::2]` is interleaved",
+    ): lambda p: (
         [p.which_pairing(turn, 64) for turn in (p.in_bfloat16, p.as_deepseek_does)] == ["halves", "interleaved"]
     ),
     ("positions", "fast pairs keep their speed"): lambda p: all(share[0] == 1 for share in p.slowed.values()),
