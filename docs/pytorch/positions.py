@@ -120,7 +120,7 @@ plot.table(
 
 # %% [markdown]
 # `probes.notices_a_shift` tests this for any function of tokens and positions. It also doubles the offsets: a function
-# that does not notice even that was never given the positions:
+# that does not notice even that makes no use of the positions:
 
 
 # %%
