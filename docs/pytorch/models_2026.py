@@ -2,10 +2,7 @@
 # <!--~ 4, 5: names -->
 # # How do DeepSeek V4, Gemma 4, Kimi Linear and Qwen3.5 attend?
 #
-# <!--~ 4, 5: names -->
-# **They make the memory of a long text smaller: DeepSeek V4 sums words up and chooses among the sums, Gemma 4 lets far
-# layers share keys and values, Kimi Linear and Qwen3.5 write most of it into a memory of fixed size. The rest is the
-# attention that you know.**
+# **They keep less of a long text: sums of its words, keys and values that layers share, or a memory of fixed size.**
 #
 # {{ table.markdown() }}
 #
@@ -142,12 +139,17 @@ def summaries(x, w, name, size, every, eps):
     return norm(summary, w[f"{name}.kv_norm.weight"], eps)[:, None]
 
 
+# %% [markdown]
+# A query may see a summary when it may see the last of its words. Each stands where its block begins:
+
+
+# %%
 def far_words(x, latent, w, config, kind, place, rope, size):
     eps, every = config.rms_norm_eps, config.compress_rates[kind]
     begins = place[: len(place) // every * every : every]
     ready = begins + every - 1 <= place[:, None]  # tokens summaries
 
-    def summed(name, dim):  # a summary stands where its block begins
+    def summed(name, dim):
         each = summaries(x, w, name, dim, every, eps)
         return turn(each, begins, rope, size)
 
@@ -162,6 +164,11 @@ def far_words(x, latent, w, config, kind, place, rope, size):
     return summed("compressor", config.head_dim), ready
 
 
+# %% [markdown]
+# Keys, near and far, are one tensor, and so are values. At the end the heads of a group are projected together:
+
+
+# %%
 def deepseek_v4(x, w, config, layer):
     kind, eps = config.layer_types[layer], config.rms_norm_eps
     near, dim = kind == "sliding_attention", config.head_dim

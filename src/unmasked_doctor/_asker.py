@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from unmasked import _generators
 from unmasked_doctor._form import mapped
-from unmasked_doctor._tensors import floats, share_moved
+from unmasked_doctor._tensors import ends_in, floats, share_moved
 from unmasked_doctor._words import HIDES, HIDES_NOT, LENGTHS
 
 __all__ = ["Answers", "Asker", "Given", "Noticed", "Padding", "evaluated", "other"]
@@ -473,7 +473,7 @@ class Asker:
                     yield self._by_lengths(name, x, count)
         for name, x in content.items():
             if x.dim() == 2 and not x.is_floating_point() and name not in _DECODED:
-                real = ~_ends_in(x, 0)
+                real = ~ends_in(x, 0)
                 if int((~real).sum(1).max()) > 1 and bool(real.any(1).all()):  # one 0 may be there by chance
                     yield Padding(name, self.given, real, how="words")
         if not known:
@@ -559,12 +559,6 @@ def _share_of_real(x: Tensor, y: Tensor, padding: Padding, *, within: bool = Fal
     if x.dim() == 1:
         return share_moved(x, y, 0, torch.arange(len(x)))
     return min((share_moved(x, y, 1, torch.tensor([n])) or 0.0 for n in range(x.size(1))), default=None)
-
-
-def _ends_in(x: Tensor, word: int) -> Tensor:
-    """Which words are this one, with nothing else behind them, or before them."""
-    same = (x == word).long()
-    return (same.cumprod(1) + same.flip(1).cumprod(1).flip(1)) > 0
 
 
 def _rows(x: Tensor, axis: int, count: int) -> int | None:

@@ -19,7 +19,7 @@ from unmasked_doctor._apart import Apart
 from unmasked_doctor._ask.promises import BREAK, NUMBERS
 from unmasked_doctor._ask.sequences import parted, sequences
 from unmasked_doctor._ask.user_call import UserCall
-from unmasked_doctor._asker import Answers, Asker, Given, other
+from unmasked_doctor._asker import Asker, Given, other
 from unmasked_doctor._blocks import blocks
 from unmasked_doctor._defaults import emptied
 from unmasked_doctor._examined import PADDED
@@ -33,9 +33,9 @@ from unmasked_doctor._report import Finding, Layer, ModelReport, Open
 from unmasked_doctor._rounded import FAR, rounded_places
 from unmasked_doctor._subject import brief, place
 from unmasked_doctor._target import with_article
+from unmasked_doctor._tensors import all_equal
 from unmasked_doctor._unlike import FACTS, TURNED_ALIKE, Seen, may_be_a_mistake, odd_ones, step_of, tiled
 from unmasked_doctor._why.items import meeting, tokens_first
-from unmasked_doctor._words import HIDES
 
 __all__ = ["diagnose_model"]
 
@@ -116,11 +116,6 @@ def diagnose_model(
 def _other_items(x: Tensor) -> Tensor:
     """Return other tokens for each item: other numbers, or the ids of another item, so that more than order differs."""
     return other(x) if x.is_floating_point() else x.roll(1, 0)
-
-
-def _equal(before: Answers, after: Answers) -> bool:
-    """Whether two runs gave the same outputs."""
-    return all(x.shape == y.shape and torch.equal(x, y) for x, y in zip(before.outputs, after.outputs, strict=True))
 
 
 class _Examination(AskedForPadding):
@@ -325,24 +320,9 @@ class _Examination(AskedForPadding):
             after = None if torch.equal(new, x) else self.asker.once(self.asker.given.with_({name: new}))
             if before is None or after is None or not before.outputs:
                 continue
-            if _equal(before, after):
+            if all_equal(before.outputs, after.outputs):
                 text = f"no output notices {name}"
                 self.find(None, "every argument counts", None, text, "other tokens in it move nothing", step="inputs")
-
-    def unread_masks(self) -> None:
-        """Find a mask that hides some tokens, and that no output notices."""
-        before = self.asker.run(self.asker.given)
-        asked = any(each.check == PADDED for each in self.findings)  # then it was named
-        for name, x in self.asker.given.tensors().items() if before is not None and not asked else ():
-            values = set(x.unique().tolist()) if HIDES.search(name) and x.dim() > 1 else set()
-            if values != {0, 1} or name in self.asker.given.content():
-                continue
-            after = self.asker.once(self.asker.given.with_({name: (x == 0).to(x.dtype)}))
-            if before is None or after is None or not before.outputs:
-                continue
-            if _equal(before, after):
-                text = f"no output notices {name}"
-                self.find(None, "every argument counts", None, text, "the mask turned moves nothing", step="inputs")
 
     def repeatable(self) -> None:
         """Call it again, after all the other calls, and ask whether it gives the same."""

@@ -14,8 +14,9 @@ from unmasked_doctor._listen.calls import Call
 from unmasked_doctor._model_run import ModelRun
 from unmasked_doctor._pair_of import pair_of
 from unmasked_doctor._report import Finding, Open, Pair
-from unmasked_doctor._tensors import share_moved
+from unmasked_doctor._tensors import all_equal, share_moved
 from unmasked_doctor._unlike import Seen
+from unmasked_doctor._words import HIDES
 
 __all__ = ["AskedForPadding"]
 
@@ -214,6 +215,21 @@ class AskedForPadding(Examined):
             (self.findings if self.strict else self.cautions).append(found)
         elif both:
             self.passed.append(check)
+
+    def unread_masks(self) -> None:
+        """Find a mask that hides some tokens, and that no output notices."""
+        before = self.asker.run(self.asker.given)
+        asked = any(each.check == PADDED for each in self.findings)  # then it was named
+        for name, x in self.asker.given.tensors().items() if before is not None and not asked else ():
+            values = set(x.unique().tolist()) if HIDES.search(name) and x.dim() > 1 else set()
+            if values != {0, 1} or name in self.asker.given.content():
+                continue
+            after = self.asker.once(self.asker.given.with_({name: (x == 0).to(x.dtype)}))
+            if before is None or after is None or not before.outputs:
+                continue
+            if all_equal(before.outputs, after.outputs):
+                text = f"no output notices {name}"
+                self.find(None, "every argument counts", None, text, "the mask turned moves nothing", step="inputs")
 
 
 def _count(calls: list[tuple[Seen, Call, bool]]) -> int:

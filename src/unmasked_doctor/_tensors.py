@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-__all__ = ["floats", "gaps", "share_moved", "tensors_in"]
+__all__ = ["all_equal", "ends_in", "floats", "gaps", "share_moved", "tensors_in"]
 
 _LEAST = 1e-4  # of the largest output: what moves less is rounding
 
@@ -52,3 +52,14 @@ def share_moved(before: Tensor, after: Tensor, axis: int, at: Tensor) -> float |
     one, two = (x.index_select(axis, at.to(x.device)).to(torch.float64) for x in (before, after))
     share = float(gaps(one, two, before.to(torch.float64).nan_to_num(0, 0, 0).abs().max()).max())
     return share if share > _LEAST else 0.0
+
+
+def all_equal(xs: Iterable[Tensor], ys: Iterable[Tensor]) -> bool:
+    """Whether two runs gave the same tensors."""
+    return all(x.shape == y.shape and torch.equal(x, y) for x, y in zip(xs, ys, strict=True))
+
+
+def ends_in(x: Tensor, word: int) -> Tensor:
+    """Which words are this one, with nothing else behind them, or before them."""
+    same = (x == word).long()
+    return (same.cumprod(1) + same.flip(1).cumprod(1).flip(1)) > 0
