@@ -146,7 +146,7 @@ def load(
     """Take one attention layer out of a checkpoint, by the names and the layout of its family.
 
     Queries and keys that are turned by their positions must be turned as the checkpoint's are: the table above says
-    which features are pairs. With the other pairing nothing raises, and every score is wrong.
+    which features are pairs. With the other pairing nothing raises, and scores are wrong.
 
     Llama's names are those of many models, and some of them scale their scores otherwise, cap them, or see a window
     alone. So these names want the checkpoint's config, too, or a warning says what cannot be known.
