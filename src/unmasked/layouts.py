@@ -17,7 +17,7 @@ Flax keeps (in, heads, head_dim): stacked, with its first two axes exchanged.
 | --- | --- | --- | --- |
 | gpt2 | c_attn, c_proj | conv1d | nothing: it adds learned positions |
 | gpt_neox | query_key_value, dense | interleaved | halves |
-| llama | q_proj, k_proj, v_proj, o_proj | separate, grouped | halves; also Mistral's and Qwen2's |
+| llama | q_proj, k_proj, v_proj, o_proj | separate, grouped | halves; also Mistral's, Qwen2's; not Cohere's, Llama4's |
 | llama_meta | wq, wk, wv, wo | separate, grouped | neighbors: interleaved |
 | bert | self.query, self.key, self.value, output.dense | separate | nothing: it adds learned positions |
 
