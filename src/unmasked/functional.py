@@ -184,9 +184,10 @@ def attend(
     that differs from query to query is a matrix itself; ``is_causal=True`` alone needs none. A GPU's kernels have
     limits of their own: `unmasked.kernels` says which can run.
 
-    What is hidden must be finite all the same. Its weight is 0, and 0 times NaN or inf is NaN: one such number in a key
-    or a value can reach every query, here as in PyTorch, whose kernels may also make zeros of a query that is NaN.
-    `unmasked.masks.zero_hidden` clears the keys and values that no query may see, and says how to check.
+    What is hidden must be finite all the same, and so must its scores. Its weight is 0, and 0 times NaN or inf is NaN:
+    one such number in a key or a value can reach every query, here as in PyTorch, whose kernels may also make zeros of
+    a query that is NaN. A score that overflows is inf, and inf minus inf is NaN. `unmasked.masks.zero_hidden` clears
+    the keys and values that no query may see, and says how to check.
 
     Args:
         query: (..., heads, queries, head_dim), floating; the heads axis may be left out.
