@@ -1,8 +1,9 @@
 # %% [markdown]
 # # Is *my* module right? The attention doctor
 #
-# **Ask the doctor: `unmasked.diagnose(my_module, x)` tries the module with your own call, names each promise that it
-# breaks, and each step that is not the textbook's.** It takes any module or function, and never changes it.
+# **Ask the doctor: `unmasked.diagnose(my_module, x)` tries the module with your own call, and names each promise that
+# it sees broken, and each step that it sees done otherwise than in the textbook.** It takes modules and functions, and
+# leaves their parameters and buffers as they were.
 
 # %% tags=["hide-input"]
 import inspect
@@ -77,9 +78,9 @@ report
 # - `~` marks a **difference** from the textbook: one step is done in another way, such as the scale, and no promise is
 #   broken. Some designs mean it. You know whether yours does, and the doctor does not.
 #
-# So nobody's design is called a mistake. And nobody's mistake passes because a design fits it: each difference is named
-# until you accept it. Of the other marks, `!` is a caution, `?` a question that stays open, `+` what holds, and `=`
-# what was taken as given.
+# So a design is not called a mistake because it is unusual. And a mistake does not pass because a design fits it: a
+# difference that was found is named until you accept it. Of the other marks, `!` is a caution, `?` a question that
+# stays open, `+` what holds, and `=` what was taken as given.
 #
 # **You should know** [how heads are split and merged](pytorch/heads.py) and [what a mask does](learn/masks.py). **You
 # will know** how to examine a module or a whole model, in Python, in a terminal and in a test suite; what a report that
@@ -102,10 +103,10 @@ assert "moves output" in report.findings[0].evidence, (
 # item, a token that the mask hides. If you have no call at hand, give it a size: `diagnose(module, embed_dim=12)`<!--~
 # a size of our choice -->.
 #
-# Each module promises some things without a word: the same call gives the same output, no item of the batch depends on
-# another, and finite inputs give finite outputs. Others only you can promise. Say `causal=True` if no token may see a
-# later one, and `positions=False` if the order of the tokens must not count. The doctor does not ask for a promise that
-# you did not make.
+# Some promises the doctor takes as made, of a module in evaluation: the same call gives the same output, no item of the
+# batch depends on another, and finite inputs give finite outputs. Others only you can make. Say `causal=True` if no
+# token may see a later one, and `positions=False` if the order of the tokens must not count. The doctor does not ask
+# for a promise that you did not make.
 #
 # ## See it for yourself
 #
@@ -134,9 +135,9 @@ healed = diagnose(Repaired(12, 3), x, causal=True)
 healed
 
 # %% [markdown]
-# From outside, two mistakes in one module hide each other, because no single mistake gives the module's numbers. But
-# the doctor looks inside the forward pass and judges each step by itself. In the module below, which adds only minus
-# nine to hidden scores and merges wrongly, it names both. Repair what it names, and ask again.
+# From outside, two mistakes in one module can hide each other, because no single mistake gives the module's numbers.
+# But the doctor looks inside the forward pass and judges each step by itself. In the module below, which adds only
+# minus nine to hidden scores and merges wrongly, it names both. Repair what it names, and ask again.
 
 
 # %% tags=["check"]
@@ -224,8 +225,8 @@ print(unknown.named, unknown.verdict)
 # ## A whole model
 #
 # `diagnose_model` takes a model and inputs that it runs on, and needs no adapter. It listens to a forward pass, as
-# [`watch`](pytorch/watching.py) does, and examines each call of attention with what went into it. One of the four
-# layers of this decoder has the module from above, whose merge is wrong:
+# [`watch`](pytorch/watching.py) does, and examines each call of attention that it hears with what went into it. One of
+# the four layers of this decoder has the module from above, whose merge is wrong:
 
 
 # %%
@@ -309,10 +310,10 @@ assert probes.breaks_equivariance(
 # %% [markdown]
 # ## How a mistake is proved
 #
-# Behavior shows that something is wrong, but seldom what. So the doctor listens. Attention is a product, a softmax
-# and a product, whether it is written with `@`, with einsum or as a kernel, and each number can be followed to the
-# next. The output of each step is compared with the right one for its input. If they differ, the doctor tries what
-# else the step may have done, and the first that fits names the mistake.
+# Behavior shows that something is wrong, but seldom what. So the doctor listens. The textbook's attention is a product,
+# a softmax and a product, whether it is written with `@`, with einsum or as a kernel that it can hear, and each step
+# can be followed to the next. The output of each step is compared with the right one for its input. If they differ, the
+# doctor tries what else the step may have done, and the first that fits names the mistake.
 #
 # Then it computes attention by itself. From the pass it sees which matrices make queries, keys, values and outputs, so
 # it need not trust their names. Its function, in the fold at the section's end, is the doctor's own and shares nothing

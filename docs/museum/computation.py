@@ -2,8 +2,9 @@
 # # Are my weights what attention says they are?
 #
 # **Sum the rows, call twice, and compare once with a reference, in sizes that differ.** This finds every mistake of
-# this room that changes a number: wrong scales, wrong sums, dropout, and inputs that are overwritten. *Off by* is the
-# largest difference from the right version, on random numbers of ordinary size or on the sentence about the *ship*.
+# this room that changes an output, or weights that are returned: wrong scales, wrong sums, dropout, and inputs that are
+# overwritten. *Off by* is the largest difference from the right version, on random numbers of ordinary size or on the
+# sentence about the *ship*.
 #
 # | What you see | Mistake | Off by | Hides with |
 # | --- | --- | --- | --- |
@@ -120,7 +121,8 @@ assert rows[1, 6] > 0.99 and 0.15 < rows[2, 6] < 0.25, (
 # %% [markdown]
 # ## The scale left out { #missing-scale }
 #
-# Without the division by the root of head_dim, the scores `q @ k.mT` are too large, and the softmax takes the largest.
+# Without the division by the root of head_dim, the scores `q @ k.mT` are larger by that root, and the softmax leans
+# more to the largest.
 
 
 # %% tags=["hide-input"]
@@ -170,8 +172,8 @@ exhibit(
 # %% [markdown]
 # With the sizes of the original paper, eight heads of 64<!--= min(spread) --> features, the standard deviation of the
 # scores is 1.0<!--= spread[64] --> with the right root, and only 0.35<!--= spread[512] --> with the root of
-# 512<!--= max(spread) -->. **Hides** with one head. **Caught by** that deviation, too: for random queries and keys it
-# should be one. **Fix:** `q.size(-1)` after the split.
+# 512<!--= max(spread) -->. **Hides** with one head. **Caught by** that deviation, too: for random queries and keys of
+# variance one it should be one. **Fix:** `q.size(-1)` after the split.
 #
 # ## A global read inside the function { #global-d-k }
 #
@@ -230,8 +232,8 @@ assert torch.allclose(
 # %% [markdown]
 # ## Weights that do not sum to one { #weights-not-normalized }
 #
-# Cosines, or exponentials without the division, are used as weights. What comes out is a sum, which grows with the
-# number of tokens.
+# Cosines, or exponentials without the division, are used as weights. What comes out is a sum, and no average: of equal
+# tokens it grows with their number.
 
 
 # %% tags=["hide-input"]
@@ -257,8 +259,8 @@ exhibit(
 # %% [markdown]
 # The cosines of *ship* sum to 5.74<!--= cosine_weights(ship)[6].sum() -->. Its vector has the length
 # 5.74<!--= ship[6].norm() -->, which the sum turns into 25.1<!--= lengths["summed"] --> and the average into
-# 4.68<!--= lengths["averaged"] -->. **Hides** with one token. **Caught by** equal tokens, whose average is the token
-# itself. **Fix:** a softmax.
+# 4.68<!--= lengths["averaged"] -->. **Hides**, where cosines are used, with one token. **Caught by** equal tokens,
+# whose average is the token itself. **Fix:** a softmax.
 #
 # ## Cosines with another sentence's norms { #foreign-norms }
 #
@@ -354,7 +356,7 @@ exhibit(
 # ## A gradient cut off { #gradient-cut }
 #
 # Somewhere on the way there is a `.detach()`, `.data`, `torch.tensor(x)` or `no_grad`. Every output is right, so no
-# comparison of outputs notices, but queries and keys never learn.
+# comparison of outputs notices, but what lies before the cut, here queries and keys, does not learn through it.
 
 
 # %% tags=["hide-input"]
@@ -384,7 +386,7 @@ assert off["gradient-cut"] == 0, "a gradient cut off nothing no training"
 # %% [markdown]
 # ## An input overwritten in place { #input-overwritten }
 #
-# `q /= ...` or `scores.masked_fill_(...)` changes something that belongs to the caller.
+# `q /= ...`, or `scores.masked_fill_(...)` on scores that were passed in, changes something that belongs to the caller.
 
 
 # %% tags=["hide-input"]
@@ -411,7 +413,8 @@ assert first == 0, "Hides in the first call"
 # %% [markdown]
 # ## `.forward()` called directly { #forward-called-directly }
 #
-# `module.forward(x)` skips the hooks that record weights, profile, or distribute a model over devices.
+# `module.forward(x)` skips the hooks that are registered on the module: such hooks record weights, profile, or
+# distribute a model over devices.
 
 
 # %% tags=["hide-input"]
@@ -483,8 +486,7 @@ assert fused == [True, False], "but has no fused kernel on a CPU"
 # %% [markdown]
 # ## An embedding file split at every space { #embedding-reader }
 #
-# A file of word vectors has a word and its numbers on every line, but in some published files there are words with
-# spaces.
+# GloVe's format has a word and its numbers on every line, but in some published files there are words with spaces.
 
 
 # %% tags=["hide-input"]
@@ -594,7 +596,7 @@ check("are-weights", are_weights)
 #
 # - The museum's other rooms: [heads](heads.py), [masks](masks.py), [learned weights](weights.py).
 # - [Why divide by the square root?](../pytorch/scale.py): what a wrong scale does to learning.
-# - [The doctor](../doctor.py) asks your module all of this page's questions.
+# - [The doctor](../doctor.py) asks your module most of this page's questions.
 #
 # ## References
 #

@@ -56,7 +56,7 @@ off = exhibit.off
 # ## Heads merged without transposing back { #merge-without-transpose }
 #
 # After the average, the axes are (batch, heads, tokens, head_dim). A bare `reshape` to (batch, tokens, features) has
-# the right shape, but takes each token's features from other tokens.
+# the right shape, but fills each token's row with the features of several tokens.
 
 
 # %% tags=["hide-input"]
@@ -162,7 +162,7 @@ assert losses["bare"] < math.log(kinds) - 1, (
 # ## Heads split by a view alone { #view-without-transpose }
 #
 # This is the same mistake at the entrance: `view(batch, heads, tokens, head_dim)` at once, without a `transpose`. Each
-# head gets some whole tokens, cut into pieces, instead of a piece of every token.
+# head gets a stretch of the tokens, cut into pieces, instead of a piece of every token.
 
 
 # %% tags=["hide-input"]
@@ -382,8 +382,8 @@ assert not probes.differs(first_only(x[[0, 0]]), plain(x[[0, 0]])), (
 # %% [markdown]
 # ## Batch and tokens swapped { #batch-and-tokens-swapped }
 #
-# A layer that works on (tokens, batch, ...) inside must undo this at its end. A `reshape` instead of a `transpose` lets
-# the items run into each other.
+# A layer that turns its input to (tokens, batch, ...) must turn its output back. A `reshape` instead of a `transpose`
+# lets the items run into each other.
 
 
 # %% tags=["hide-input"]

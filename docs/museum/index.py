@@ -59,7 +59,7 @@ start = source.index("WRONG:")
 print(source[start : source.index("\n}\n", start) + 2])
 
 # %% [markdown]
-# This is the test that most code has: run it, look at the shape, look for NaN.
+# This is a usual test: run it, look at the shape, look for NaN.
 
 
 # %%

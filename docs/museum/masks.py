@@ -127,8 +127,8 @@ def right(x):
 exhibit("no-causal-mask", unmasked)
 
 # %% [markdown]
-# **Hides** with one token, and always in the last token's output, so never test that alone. **Fix:** `is_causal=True`,
-# or a mask.
+# **Hides** with one token, and in the last token's output of a single layer, so never test that alone. **Fix:**
+# `is_causal=True`, or a mask.
 #
 # ## A mask of the other polarity { #mask-polarity }
 #
@@ -184,9 +184,9 @@ by_functions, by_modules, *_ = (cells[0] for cells in polarity.values())
 #
 # The mode changes nothing here. PyTorch's function and its modules disagree.
 #
-# **Hides** where all tokens are equal, as in a test on `torch.ones`, because the average is then always the same.
-# **Fix:** `~mask`, or name masks by what `True` means (`allowed`, `blocked`) and convert them with
-# `masks.blocked_from_allowed`.
+# **Hides** where all tokens are equal, as in a test on `torch.ones`, because an average of equal tokens is that token;
+# only a row that sees nothing differs. **Fix:** `~mask`, or name masks by what `True` means (`allowed`, `blocked`) and
+# convert them with `masks.blocked_from_allowed`.
 
 # %% tags=["claims"]
 assert by_modules == "may not attend", "where True means may not attend"
@@ -279,7 +279,8 @@ assert not any(alibi_off[:2]), "ALiBi is right in the first two"
 # %% [markdown]
 # ## Masked after the softmax { #mask-after-softmax }
 #
-# The upper triangle of the weights is zero, so the picture looks right. But the future is in every row's denominator.
+# The upper triangle of the weights is zero, so the picture looks right. But the future is in the denominator of every
+# row but the last.
 
 
 # %% tags=["hide-input"]
@@ -306,8 +307,8 @@ assert not probes.differs(late / late.sum(-1, keepdim=True) @ x, right(x)), (
 # %% [markdown]
 # ## Padding that is attended to { #padding-ignored }
 #
-# Sequences are padded to one length, but attention is not told. Padding with zeros does not help: its scores are zero,
-# and the exponential of zero is one.
+# Sequences are padded to one length, but attention is not told. Padding with zeros does not help: where no bias is
+# added to the keys, its scores are zero, and the exponential of zero is one.
 
 # %% tags=["hide-input"]
 real, padded = 3, x.clone()
@@ -331,6 +332,7 @@ def padding_moves_it(f, x):
 
 
 taken = self_attention(padded).weights[:, :real, real:].sum(-1).max()
+behind = right(padded)[:, :real], right(padded[:, :real])
 exhibit(
     "padding-ignored",
     padding_seen,
@@ -340,9 +342,16 @@ exhibit(
 )
 
 # %% [markdown]
-# A word gives up to 25%<!--= taken --> of its weight to nothing. **Hides** where no sequence is padded: in batches of
-# one, or of equal lengths. **Fix:** `masks.padding(lengths)`, or a `key_padding_mask`.
-#
+# A word gives up to 25%<!--= taken --> of its weight to nothing. **Hides** where no sequence is padded, as in batches
+# of equal lengths, and where padding stands at the end behind a causal mask: no real token sees it. **Fix:**
+# `masks.padding(lengths)`, or a `key_padding_mask`.
+
+# %% tags=["claims"]
+assert not probes.differs(*behind), (
+    "and where padding stands at the end behind a causal mask"
+)
+
+# %% [markdown]
 # ## A causal mask aligned at the top left { #top-left-causal }
 #
 # With a cache, which keeps the keys and values of earlier tokens, two new queries look at all five keys. They are the
@@ -377,7 +386,7 @@ exhibit(
 # The newest token sees only the two<!--= seen[-1].sum() --> oldest keys; `masks.causal(newest, N)` gives it
 # five<!--= masks.causal(newest, N)[-1].sum() -->. A single new token would be left with only the very first key.
 # **Hides** where there are as many queries as keys: in training, and in the first step of generation. **Fix:**
-# `masks.causal(queries, keys)`; for one query, no mask at all.
+# `masks.causal(queries, keys)`; for one query, no causal mask at all.
 
 # %% tags=["claims"]
 assert not probes.differs(top_left(last, x, x), of_the_first), (
@@ -518,14 +527,15 @@ plot.table(["A row that may see nothing", *modes], interfaces.by_kind(blind))
 # So NaN can appear in evaluation alone, because `nn.MultiheadAttention` has three ways to compute. With weights it runs
 # a softmax of its own, which gives NaN. Without them it calls PyTorch's function, which gives zeros on a CPU. (On a GPU
 # it depends on the kernel [when a row allows nothing](../pytorch/masks.py#when-a-row-allows-nothing).) In evaluation
-# without gradients, self-attention with `batch_first=True` takes the fast path, which gives NaN, but zeros for a
+# without gradients, self-attention with `batch_first=True` may take the fast path, which gives NaN, but zeros for a
 # floating mask. A layer with an odd number of heads takes no fast path, and gives zeros. With
 # `torch.backends.mha.set_fastpath_enabled(False)`, the last column of every table of this page equals the one before
 # it.
 #
 # A sequence of nothing but padding, hidden by `src_key_padding_mask`, is NaN from an `nn.TransformerEncoderLayer` on
 # its fast path, and zeros from an `nn.TransformerEncoder`. The encoder's fast path cuts padding off before the first
-# layer, and fills the output up with zeros after the last.
+# layer, and fills the output up with zeros after the last. But it cuts only if padding stands at the end of every
+# sequence: with padding in front, an empty sequence is NaN from the encoder, too.
 #
 # One NaN does not stay where it is. Here only the second sequence is empty, and the loss reads only the first.
 
@@ -537,6 +547,9 @@ poisoned = module.in_proj_weight.grad.isnan().float().mean().item()
 parts = nn.ModuleList([layer, nn.TransformerEncoder(layer, 2)]).eval()
 with torch.no_grad():
     empty = [part(x, src_key_padding_mask=shut_out)[1] for part in parts]
+    in_front = shut_out.clone()
+    in_front[0, 0] = True
+    empty_beside = parts[1](x, src_key_padding_mask=in_front)[1]
 any_nan = naive(x, x, x, left_padded).isnan().any()
 title = "nn.MultiheadAttention, need_weights={}".format
 with_weights, without = (blind[title(need), "bool"] for need in (True, False))
@@ -567,6 +580,9 @@ assert all(
 ), "the last column of every table of this page equals the one before it"
 assert empty[0].isnan().all() and not empty[1].any(), (
     "is NaN from an nn.TransformerEncoderLayer on its fast path, and zeros"
+)
+assert empty_beside.isnan().all(), (
+    "with padding in front, an empty sequence is NaN from the encoder, too"
 )
 
 # %% [markdown]
@@ -630,14 +646,22 @@ value[..., -1, :] = torch.nan  # which only the last query may see
 of_long = F.scaled_dot_product_attention(long, long, value, is_causal=True)
 hit = int(of_long.isnan().any(-1).sum())
 
+huge = x.masked_fill(shut[..., None], 3e38)
+huge_hit = (
+    F.scaled_dot_product_attention(x, huge, x, attn_mask=~shut[:, None])
+    .isnan()
+    .any()
+)
+
 # %% [markdown]
 # PyTorch's function and module pass a hidden NaN or infinity on, and so do this package's: a matrix product cannot
 # leave a term out, it can only multiply it by zero. A check costs little: `key.isfinite().all()` reads each number
-# once. A large finite number does no harm. Under `is_causal=True` a kernel may skip keys that a whole block of queries
-# may not see, so in a long sequence only some outputs are hit. **Hides** where the memory happens to be finite, and
-# where no room is left. **Caught by** `torch.use_deterministic_algorithms(True)`. **Fix:** `torch.zeros`, or
-# `cache[:, :length]`, which needs no mask. Where padding may hold anything, `unmasked.masks.zero_hidden` sets what no
-# query may see to zero, and every output is finite again.
+# once. A large finite value does no harm, but a key so large that its score overflows can give NaN. Under
+# `is_causal=True` a kernel may skip keys that a whole block of queries may not see, so in a long sequence only some
+# outputs are hit. **Hides** where the memory happens to be finite, and where no room is left. **Caught by**
+# `torch.use_deterministic_algorithms(True)`. **Fix:** `torch.zeros`, or `cache[:, :length]`, which has no unused room.
+# Where padding may hold anything, `unmasked.masks.zero_hidden` sets what no query may see to zero, and every output is
+# finite again.
 
 # %% tags=["claims"]
 assert by_empty(x).isnan().any(), "a NaN behind the mask NaN a full cache"
@@ -647,8 +671,9 @@ assert all(
     for context in spoilt(number)
 ), "PyTorch's function and module pass a hidden NaN or infinity on"
 assert all(context.isfinite().all() for context in spoilt(1e30)), (
-    "A large finite number does no harm"
+    "A large finite value does no harm"
 )
+assert huge_hit, "but a key so large that its score overflows can give NaN"
 assert 1 < hit < long.size(2), (
     "so in a long sequence only some outputs are hit"
 )
@@ -694,12 +719,13 @@ plot.table(
 # %% [markdown]
 # *Computed with torch {{ torch.__version__.split("+")[0] }} on the {{ x.device.type.upper() }}.*
 #
-# In float32 the scores are rounded away, and every key gets the same weight. float64 keeps them, so an added mask then
-# hides nothing. **Hides** in float32 and bfloat16, while every row has a key. **Fix:** `-torch.inf`, with an eye on
-# [rows that may see nothing](#fully-masked-row).
+# In float32, scores of ordinary size are rounded away, and every key gets the same weight. float64 keeps them, so an
+# added mask then hides nothing. **Hides** in float32 and bfloat16, while every row has a key. **Fix:** `-torch.inf`,
+# with an eye on [rows that may see nothing](#fully-masked-row).
 #
 # Scores overflow without a mask, too. Here the queries and keys are a hundred times as large, and `q @ k.mT` is
-# infinite before anything divides it. A row with one such score is NaN, since the softmax takes it away from itself.
+# infinite before anything divides it. A row with a score of plus infinity is NaN, since the softmax takes it away from
+# itself.
 
 # %% tags=["check"]
 big, bigger = (100 * x).half(), (1000 * x).half()
@@ -864,7 +890,7 @@ check("module-mask", module_mask)
 #
 # - The museum's other rooms: [heads](heads.py), [learned weights](weights.py), [computation](computation.py).
 # - [What does each interface make of my mask?](../pytorch/masks.py) has the tables of PyTorch's interfaces.
-# - [The doctor](../doctor.py) asks your module all of this page's questions.
+# - [The doctor](../doctor.py) asks your module most of this page's questions.
 #
 # ## References
 #

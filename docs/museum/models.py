@@ -266,8 +266,8 @@ assert not probes.differs(halves(x, places).norm(dim=-1), x.norm(dim=-1)), (
 # %% [markdown]
 # ## Rotary angles in bfloat16 { #rope-in-bfloat16 }
 #
-# A model that is cast to bfloat16 as a whole casts its frequencies, too, and with them positions that take their type.
-# That format has eight<!--= digits --> binary digits, so from 256<!--= last_exact --> on it skips whole positions.
+# `model.bfloat16()` casts frequencies that are a buffer, too, and with them positions that take their type. That format
+# has eight<!--= digits --> binary digits, so from 256<!--= last_exact --> on it skips whole positions.
 
 # %% tags=["hide-input"]
 digits = 1 - math.log2(torch.finfo(torch.bfloat16).eps)
@@ -305,7 +305,7 @@ exhibit.plate("rope-in-bfloat16", with_exact(1000), shifted(with_rounded, 0))
 # %% [markdown]
 # **Hides** in short texts: at the beginning, the same scores are off by only {{ near :.2f}}. **Caught by** scores that
 # should not move when query and key move on together, as `shifted` tests. **Fix:** angles in float32, even under
-# autocast, as `Rotary` and every careful model compute them.
+# autocast, as `Rotary` computes them.
 
 # %% tags=["claims"]
 assert 4 * near < off["rope-in-bfloat16"], "Hides in short texts"
@@ -316,7 +316,8 @@ assert not shifted(with_exact, 0), (
 # %% [markdown]
 # ## Distance rewarded { #alibi-sign }
 #
-# ALiBi *lowers* a score by a slope for each token between query and key. With the other sign the farthest key wins.
+# ALiBi *lowers* a score by a slope for each token between query and key. With the other sign, the farther of two equal
+# keys wins.
 
 
 # %% tags=["hide-input"]
@@ -339,7 +340,7 @@ def prefers_the_far(f, x):
 exhibit("alibi-sign", rewarded, probe=prefers_the_far)
 
 # %% [markdown]
-# **Hides** with one token. A model trains with either sign, only worse. **Caught by** `prefers_the_far`, with tokens so
+# **Hides** with one token. A model also trains with the wrong sign. **Caught by** `prefers_the_far`, with tokens so
 # small that the bias alone decides. **Fix:** add what `unmasked.positions.alibi` gives, because it is never positive.
 
 # %% tags=["claims"]
@@ -388,8 +389,9 @@ exhibit(
 #
 # ## Padding counted as positions { #left-padding-positions }
 #
-# Prompts of different lengths are padded on the left, so that all of them end where writing goes on. Counted from the
-# left edge, a short prompt no longer begins at the first position, and the model reads another text.
+# In a batch, prompts of different lengths are often padded on the left, so that all of them end where writing goes on.
+# Counted from the left edge, a short prompt no longer begins at the first position, and a model with learned positions
+# reads another text.
 
 # %% tags=["hide-input"]
 lengths = torch.tensor([N, N - 2, N - 3])
@@ -418,7 +420,7 @@ exhibit(
 )
 
 # %% [markdown]
-# **Hides** where all prompts are equally long, and with rotary positions, which know only offsets. **Caught by**
+# **Hides** where all prompts are equally long, and with plain rotary positions, which know only offsets. **Caught by**
 # `alone`, which runs each sequence by itself. **Fix:** pass the numbers of `masks.positions_of` as the model's
 # `position_ids`.
 #
@@ -482,8 +484,8 @@ exhibit(
 )
 
 # %% [markdown]
-# **Hides** with one document, in the first of several, and with rotary positions. **Caught by** `each_alone`; a test
-# that changes the other document does not find it. **Fix:** count from each document's first token.
+# **Hides** with one document, in the first of several, and with plain rotary positions. **Caught by** `each_alone`; a
+# test that changes the other document does not find it. **Fix:** count from each document's first token.
 
 # %% tags=["claims"]
 assert not mixes_documents(running_on, x), (
@@ -570,7 +572,7 @@ assert torch.equal(
 # %% [markdown]
 # ## A sink whose share is given back { #sink-share-returned }
 #
-# A sink is a learned number that joins a head's scores in the softmax and belongs to no key. What it takes is lost, and
+# A learned sink is a number that joins a head's scores in the softmax and belongs to no key. What it takes is lost, and
 # should be: the row then sums to less than one. Scaling it back to one undoes the sink.
 
 # %% tags=["hide-input"]
@@ -616,8 +618,8 @@ assert not probes.differs(
 # %% [markdown]
 # ## Chosen before the future is hidden { #choice-before-causality }
 #
-# Sparse attention looks at the best keys of each query. If these are chosen among all words, later ones take places
-# that the mask then leaves empty. And the choice depends on words that the query must not know.
+# Some sparse attention looks only at the best keys of each query. If these are chosen among all words, later ones take
+# places that the mask then leaves empty. And the choice depends on words that the query must not know.
 
 
 # %% tags=["hide-input"]
@@ -644,8 +646,8 @@ exhibit(
 #
 # ## An output that is not turned back { #output-not-turned-back }
 #
-# Where one tensor is key and value, values are turned by their place as keys are. Turned back by the query's place, an
-# output depends on distances alone, as scores do. Left as it is, it says where in the text its words stand.
+# Where one turned tensor is key and value, values are turned by their place as keys are. Turned back by the query's
+# place, an output depends on distances alone, as scores do. Left as it is, it says where in the text its words stand.
 
 
 # %% tags=["hide-input"]
@@ -753,9 +755,9 @@ exhibit(
 )
 
 # %% [markdown]
-# **Hides** in training, and with biases of zeros. **Caught by** `with_gradients`, which makes the same call with
-# gradients and without. **Fix:** `torch.backends.mha.set_fastpath_enabled(False)`. See also [What does each interface
-# make of my mask?](../pytorch/masks.py)
+# **Hides** in training, and with masks of zeros and minus infinity. **Caught by** `with_gradients`, which makes the
+# same call with gradients and without. **Fix:** `torch.backends.mha.set_fastpath_enabled(False)`. See also [What does
+# each interface make of my mask?](../pytorch/masks.py)
 #
 # ## Dropout that leaves the kernel { #dropout-leaves-the-kernel }
 #

@@ -2,7 +2,7 @@
 # # Are these the right weights?
 #
 # **A comparison with PyTorch proves less than it seems to if the weights are special.** Biases that are zero, a matrix
-# that equals its transpose, heads that were averaged: each lets a wrong program agree to the last digit. Here each such
+# that equals its transpose, heads that were averaged: each lets a wrong program agree up to rounding. Here each such
 # mistake runs beside the right version. *Off by* is the largest difference in any output or, where outputs agree, in
 # what the mistake does change: another layer's weights, fresh matrices, the variance of scores.
 #
@@ -180,7 +180,8 @@ assert outputs_apart == 0 < off["aliased-weights"], (
 #
 # ## Parity shown with biases of zero { #zero-bias-parity }
 #
-# A fresh module's biases are zero. A version that forgets them agrees with it completely, and fails on a trained one.
+# The biases of a fresh `nn.MultiheadAttention` are zero. A version that forgets them agrees with it completely, and
+# fails on a trained one.
 
 
 # %% tags=["hide-input"]
@@ -236,7 +237,8 @@ assert gap == 0, (
 # %% [markdown]
 # ## Parity shown with averaged weights { #averaged-weights-parity }
 #
-# `nn.MultiheadAttention` returns the mean of the heads' weights, which stays the same when heads are exchanged.
+# By default, `nn.MultiheadAttention` returns the mean of the heads' weights, which stays the same when heads are
+# exchanged.
 
 
 # %% tags=["hide-input"]
@@ -377,8 +379,9 @@ assert ignores_the_value(lambda q, k, v: attention(q, k, k)) and not (
 #
 # ## The weight bypass outside its conditions { #bypass-conditions }
 #
-# A module whose four matrices are the identity is plain attention, *if* it has one head, no biases, and is not trained.
-# [The page on the bypass](../pytorch/bypass.py#what-the-bypass-needs) measures each condition.
+# A module whose four matrices are the identity is plain attention, *if* it has one head, no biases, no dropout and no
+# appended pair, and is not trained. [The page on the bypass](../pytorch/bypass.py#what-the-bypass-needs) measures each
+# condition.
 
 
 # %% tags=["hide-input"]
@@ -424,7 +427,8 @@ assert amounts[2] == 0, "Hides on a fresh module with one head"
 # ## Three matrices initialized for one packed { #packed-initialization }
 #
 # Xavier's bound is smaller for a matrix with more rows and columns. PyTorch fills the packed matrix, which has three
-# times the rows; `out_proj` starts as `nn.Linear` does. Three square matrices start larger, by the root of two.
+# times the rows; the matrix of `out_proj` starts as that of `nn.Linear` does. Three square matrices start larger, by
+# the root of two.
 
 # %% tags=["hide-input"]
 wide = 512
@@ -465,8 +469,8 @@ assert math.isclose(bounds[3], bounds[2], rel_tol=1e-3), (
 #
 # ## Projected queries taken for unit variance { #projection-variance }
 #
-# The division by the root of head_dim gives scores of variance one *if* queries and keys have variance one. After a
-# fresh `nn.Linear` they do not.
+# The division by the root of head_dim gives scores of variance one *if* the numbers of queries and keys are
+# independent, of mean zero and variance one. After a fresh `nn.Linear`, the variance is smaller.
 
 # %% tags=["hide-input"]
 tokens = draw(20_000, 96)

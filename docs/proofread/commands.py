@@ -16,9 +16,9 @@
 #
 # ## Other machines
 #
-# Two processors add in another order, and a sum differs in its last bit. So a value can round to another digit on a
-# reader's machine, and what is *equal* here can differ there. `--machines` runs the pages as other machines would too,
-# one after another, each in a process of its own. Variables such as `MKL_CBWR` and `OMP_NUM_THREADS` make the
+# Two processors may add in another order, and a sum may differ in its last bit. So a value can round to another digit
+# on a reader's machine, and what is *equal* here can differ there. `--machines` runs the pages as other machines would
+# too, one after another, each in a process of its own. Variables such as `MKL_CBWR` and `OMP_NUM_THREADS` make the
 # difference:
 #
 # {{ listed(["Machine", "Is"], kinds) }}

@@ -252,8 +252,8 @@ ours, theirs = 1.2, 1.9
 # %% [markdown]
 # ## Equal to the bit
 #
-# Another processor adds in another order, and its sums differ from ours in the last bit. A claim that two computed
-# numbers are equal, by `==`, `torch.equal` or a tolerance of zero, can hold on your machine alone. It takes a
+# Another processor may add in another order, and its sums may differ from ours in the last bit. A claim that two
+# computed numbers are equal, by `==`, `torch.equal` or a tolerance of zero, can hold on your machine alone. It takes a
 # tolerance, or a reason of two words or more why no bit can differ: nothing is computed, numbers only change their
 # places. What counts is what is really compared: whole numbers, truth values, shapes, texts and numbers that you wrote
 # down need no reason.

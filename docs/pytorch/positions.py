@@ -48,7 +48,7 @@ ways = {
     "RoPE, halves": (
         turned("halves"),
         str(of_halves[0]),
-        "Llama, Qwen, Gemma in transformers; GPT-NeoX",
+        "Llama up to 3, Qwen, Gemma in transformers; GPT-NeoX",
     ),
     "RoPE, interleaved": (
         turned("interleaved"),

@@ -56,7 +56,7 @@ class KVCache:
     """The keys and values of one layer, in memory that is taken once.
 
     A step writes its own token and reads all of them in place: nothing that is stored is copied. The memory is filled
-    with zeros: NaN, as torch.empty may leave it, would reach every query through any mask.
+    with zeros: NaN, as torch.empty may leave it, could reach every query through a mask.
     `unmasked.CausalSelfAttention.cache` makes one that fits its layer.
 
     Sequences may have different lengths, which flash-attention calls ``cache_seqlens``: hand over prompts that are

@@ -1,7 +1,7 @@
 """Attention as functions: scores, weights, context, and the two implementations of their composition.
 
-Every function takes tensors whose last two axes are (tokens, features); axes before them are batch axes, the
-last of which is the heads where there are heads. Masks are named by what True means: ``allowed``.
+Queries, keys and values have (tokens, features) for their last two axes; axes before them are batch axes, the last of
+which is the heads where there are heads. Masks are named by what True means: ``allowed``.
 """
 
 from __future__ import annotations
@@ -180,13 +180,14 @@ def attend(
     those matrices at a time. A query that may see no key gets a context of zeros, and zero gradients, from both.
 
     PyTorch leaves the fused kernel without a word for one that holds the matrices of all heads: on a CPU where
-    ``dropout_p`` is above 0, and where the bias requires grad, even in inference (pass ``bias.detach()``). Every mask
-    is a matrix itself, of (queries, keys); ``is_causal=True`` alone needs none. A GPU's kernels have limits of their
-    own: `unmasked.kernels` says which can run.
+    ``dropout_p`` is above 0, and where the bias requires grad, even in inference (pass ``bias.detach()``). A mask
+    that differs from query to query is a matrix itself; ``is_causal=True`` alone needs none. A GPU's kernels have
+    limits of their own: `unmasked.kernels` says which can run.
 
-    What is hidden must be finite all the same. Its weight is 0, and 0 times NaN or inf is NaN: one such number in a key
-    or a value can reach every query, here as in PyTorch, whose kernels may also make zeros of a query that is NaN.
-    `unmasked.masks.zero_hidden` clears the keys and values that no query may see, and says how to check.
+    What is hidden must be finite all the same, and so must its scores. Its weight is 0, and 0 times NaN or inf is NaN:
+    one such number in a key or a value can reach every query, here as in PyTorch, whose kernels may also make zeros of
+    a query that is NaN. A score that overflows is inf, and inf minus inf is NaN. `unmasked.masks.zero_hidden` clears
+    the keys and values that no query may see, and says how to check.
 
     Args:
         query: (..., heads, queries, head_dim), floating; the heads axis may be left out.

@@ -1,7 +1,7 @@
 """One matrix, many heads: how features become heads and heads features again.
 
 The five projections compute the same thing from per-head matrices stacked as (heads, in, head_dim); the last two are
-the forms that models run.
+forms that models run.
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ def merge_heads(x: Shaped[Tensor, "*batch heads tokens head_dim"]) -> Shaped[Ten
     Equation:
         $M_{t,\, h \cdot d_k + j} = O_{h, t, j} \qquad h = 0, \dots, H - 1$ (8.3)
 
-    The axes are transposed back before they are joined. A bare reshape gives the right shape too, but reads each
-    token's features off other tokens.
+    The axes are transposed back before they are joined. A bare reshape gives the right shape too, but fills each
+    token's row with the features of several.
 
     Args:
         x: (..., heads, tokens, head_dim).

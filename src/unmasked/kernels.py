@@ -345,7 +345,7 @@ def takes_fast_path(layer: nn.Module, *args: Any, **kwargs: Any) -> FastPath:
     In evaluation without gradients PyTorch may compute `torch.nn.TransformerEncoderLayer` by one operator, and the
     attention of `torch.nn.MultiheadAttention` by another. They answer otherwise than the same modules in training: the
     layer's takes every entry of a floating mask that is not zero for -inf, so that a bias such as ALiBi's hides keys,
-    and rows that may see nothing are NaN. ``torch.backends.mha.set_fastpath_enabled(False)`` switches both off.
+    and rows that may see nothing can be NaN. ``torch.backends.mha.set_fastpath_enabled(False)`` switches both off.
 
     The call is made once, its result thrown away, and the random generators left as they were.
 

@@ -17,7 +17,7 @@ Flax keeps (in, heads, head_dim): stacked, with its first two axes exchanged.
 | --- | --- | --- | --- |
 | gpt2 | c_attn, c_proj | conv1d | nothing: it adds learned positions |
 | gpt_neox | query_key_value, dense | interleaved | halves |
-| llama | q_proj, k_proj, v_proj, o_proj | separate, grouped | halves; also Mistral's and Qwen2's |
+| llama | q_proj, k_proj, v_proj, o_proj | separate, grouped | halves; also Mistral's, Qwen2's; not Cohere's, Llama4's |
 | llama_meta | wq, wk, wv, wo | separate, grouped | neighbors: interleaved |
 | bert | self.query, self.key, self.value, output.dense | separate | nothing: it adds learned positions |
 
@@ -146,7 +146,7 @@ def load(
     """Take one attention layer out of a checkpoint, by the names and the layout of its family.
 
     Queries and keys that are turned by their positions must be turned as the checkpoint's are: the table above says
-    which features are pairs. With the other pairing nothing raises, and every score is wrong.
+    which features are pairs. With the other pairing nothing raises, and scores are wrong.
 
     Llama's names are those of many models, and some of them scale their scores otherwise, cap them, or see a window
     alone. So these names want the checkpoint's config, too, or a warning says what cannot be known.

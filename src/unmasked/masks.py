@@ -111,8 +111,8 @@ def padding(
     Args:
         lengths: integers, (batch,): how many tokens of each sequence are real.
         keys: the padded length; the longest sequence's by default.
-        side: where the padding is. Models that write are padded on the left, so that the last token of each sequence is
-            real; their positions are then those of `positions_of`.
+        side: where the padding is. On the left, the last token of each sequence is real, and a model can write on from
+            there; positions are then those of `positions_of`.
 
     Returns:
         bool, (batch, 1, 1, keys), which broadcasts over heads and queries.
@@ -203,7 +203,8 @@ def documents(ids: Int[Tensor, "*batch tokens"]) -> Bool[Tensor, "..."]:
 
     A document is a run of equal ids: one that comes back behind another document begins a new document. So padding
     with an id of its own is a document like any other. The future is hidden by `causal` alone:
-    ``combine(documents(ids), causal(tokens))``. To number positions anew in each document isolates nothing.
+    ``combine(documents(ids), causal(tokens))``. To number positions anew in each document isolates nothing
+    by itself.
 
     Args:
         ids: integers, (tokens,) or (batch, tokens): the document of each token.

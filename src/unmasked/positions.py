@@ -1,15 +1,15 @@
 """Where a token stands: sinusoids that are added, rotary embeddings that turn, and ALiBi's bias that fades.
 
-Attention has no order of its own. Sinusoids are added to the embeddings; `Rotary` turns queries and keys; `alibi` is
-added to the scores. With the last two a score depends on how far apart the two tokens are, and not on where they stand:
-`unmasked_doctor.probes.notices_a_shift` tests that of any function.
+Attention without a mask has no order of its own. Sinusoids are added to the embeddings; `Rotary` turns queries and
+keys; `alibi` is added to the scores. With the last two a score depends on how far apart the two tokens are, and not on
+where they stand: `unmasked_doctor.probes.notices_a_shift` tests that of any function.
 
 Rotary embeddings turn pairs of features, and there are two ways to pair them. A checkpoint is made for one of them, and
 the other raises no error:
 
 | pairing | partners | checkpoints |
 | --- | --- | --- |
-| halves | a feature of the first half, and its like in the second | Llama, Qwen, Gemma in transformers; GPT-NeoX |
+| halves | a feature of the first half, its like in the second | Llama up to 3, Qwen, Gemma in transformers; GPT-NeoX |
 | interleaved | an even feature, and the next | Llama as Meta released it, GPT-J |
 """
 
