@@ -130,7 +130,7 @@ context = attention_weights(scores, is_causal=True) @ values
 plot.grid(of_scores, allowed=masks.causal(5), axes=("queries", "keys"))
 
 # %% [markdown]
-# A query that may see nothing passes nothing on, not even a NaN. PyTorch's modules can give NaN [when a row allows
+# Here a query that may see nothing passes nothing on, not even a NaN. PyTorch's modules can give NaN [when a row allows
 # nothing](masks.py#when-a-row-allows-nothing).
 
 # %% tags=["claims"]
@@ -220,7 +220,7 @@ print(torch.autograd.gradgradcheck(Attention.apply, small))
 # differentiated. One line switches PyTorch to a kernel with [a second derivative](kernels.py#a-second-derivative).
 
 # %% [markdown]
-# ## Without the root, most gradients vanish, and the rest are huge
+# ## Without the root, many gradients vanish, and the rest are huge
 #
 # Many texts say that without the root of d the softmax saturates, its gradients vanish, and nothing is learned. The
 # last does not follow. To measure it, let each of 512<!--= examples --> random queries look for one of 16<!--= keys -->
