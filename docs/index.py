@@ -58,7 +58,7 @@ HTML(f'<img {picture} alt="{alt}">')
 #
 # - [**Examine my module**](doctor.py)
 #
-#     The doctor calls your module, finds what is wrong, and shows the calls that prove it.
+#     The doctor calls your module, names the mistakes that it finds, and shows the calls that prove them.
 #
 # </div>
 
@@ -74,6 +74,6 @@ assert (
 # %% [markdown]
 # ## What is checked
 #
-# Each time the site is built, the code on its pages runs again, and every number in a sentence is compared with what it
-# gave. Point at a word or a number with a thin line below it, and you see what it means, or how it is checked. [How the
-# site is proofread](proofread/index.md).
+# Each time the site is built, the code on its pages is held to their words: a number in a sentence is compared with
+# what the code gave, or its source says why not. Point at a word or a number with a thin line below it, and you see
+# what it means, or how it is checked. [How the site is proofread](proofread/index.md).

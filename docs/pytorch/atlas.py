@@ -7,8 +7,8 @@
 # {{ atlas.share("window", "decoder") :.0%}} have layers with a window. Packed texts meet in {{ atlas.share("meet")
 # :.0%}} of those that take positions, and no error says so.**
 #
-# Nothing here is read from a config or guessed from a name. Each model was made small, with random weights, and asked
-# by trials: transformers {{ record["transformers"] }}, PyTorch {{ record["torch"] }}, {{ record["measured"] }}. A small
+# No trait is read from a config or guessed from a name. Each model was made small, with random weights, and asked by
+# trials: transformers {{ record["transformers"] }}, PyTorch {{ record["torch"] }}, {{ record["measured"] }}. A small
 # model attends as a large one of its class does; only sizes, and what a published config sets otherwise than its class,
 # are its own.
 #
@@ -40,8 +40,8 @@ Listing(atlas)
 # %% [markdown]
 # ## What is common, and what is rare
 #
-# What the textbook has is not in the list: a softmax over scaled products, a sum of values. Each line says in how many
-# models at least one layer has more than that.
+# What the textbook has is not in the list: a softmax over scaled products, a sum of values. Each line counts the models
+# that have more than that, and one layer is enough.
 
 # %% tags=["hide-input"]
 Counts(atlas, traps=False)
@@ -64,9 +64,9 @@ Counts(atlas, traps=True)
 # - **A step needs its position.** Bamba counts the place of a new token from zero if you pass a cache and no
 #   `position_ids`. With them its steps are right. `generate` passes them.
 # - **Padding on the left shows.** GPT-2<!--~ a name --> and BERT number their places from the padding on, if you pass
-#   no `position_ids`. A model that turns its features sees offsets alone, and forgives it: Llama's text stays as it is.
-# - **Crop does not bring it back.** What a state has read cannot be taken out of it. Qwen3-Next's<!--~ a name --> cache
-#   says so by `is_croppable`, and `crop` runs all the same.
+#   no `position_ids`. Llama's turned features show offsets alone, so its text stays as it is.
+# - **Crop does not bring it back.** A recurrent state does not keep apart what it has read, so nothing can be taken out
+#   of it. Qwen3-Next's<!--~ a name --> cache says so by `is_croppable`, and `crop` runs all the same.
 # - **A mask of four axes does not hide.** It hides nothing from layers that carry a state, as in Mamba-2<!--~ a name
 #   --> and Qwen3-Next<!--~ a name -->.
 # - **An implementation gives other numbers.** Without token types PaliGemma is causal with `eager`, and with `sdpa` its
@@ -98,7 +98,7 @@ assert atlas.has("gpt2", "padding") and atlas.has("bert", "padding"), (
 )
 assert not (
     atlas.has("gpt2", "padding-placed") or atlas.has("llama", "padding")
-), "sees offsets alone, and forgives it: Llama's text stays as it is"
+), "Llama's turned features show offsets alone, so its text stays as it is"
 assert atlas.has("qwen3_next", "crop") and (
     record["models"]["qwen3_next"]["crop"]["is_croppable"] is False
 ), "says so by is_croppable, and crop runs all the same"

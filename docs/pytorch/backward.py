@@ -2,8 +2,8 @@
 # # What does the backward pass of attention compute?
 #
 # **Five matrix products, and one sum for each query, give the gradients of query, key and value.** The forward pass
-# takes two. The backward pass is given the gradient of the loss by the context,
-# $\partial L / \partial O$<!-- unchecked: it is given -->. It computes the weights once more, and then:
+# takes two. The backward pass is given the gradient of the loss by the context, $\partial L / \partial O$<!--
+# unchecked: it is given -->. Where the weights were not kept it computes them once more, and then:
 
 # %% tags=["imports"]
 import inspect
@@ -35,8 +35,8 @@ print(textwrap.dedent(lines).rstrip())
 # *Computed with torch {{ torch.__version__.split("+")[0] }} on the {{ query.device.type.upper() }}.* Each entry is the
 # largest difference from autograd's gradient, as a share of that gradient's largest entry, in float64.
 #
-# You need these lines to write a kernel, an `autograd.Function`, or attention on several devices. They also show what
-# the [root of d](scale.py) does for training, which is not what many texts say.
+# You need these lines to write the backward pass of a kernel or of an `autograd.Function`, or attention on several
+# devices. They also show what the [root of d](scale.py) does for training, which is not what many texts say.
 #
 # **You should know** [what attention computes](../learn/attention.py) and how the
 # [softmax is differentiated](scale.py#what-a-sure-softmax-does-to-gradients). **You will know** each of the five
@@ -54,8 +54,8 @@ print(textwrap.dedent(lines).rstrip())
 # A = attention_weights(S).requires_grad_(); O = (A @ V); L = (O * G).sum() -->
 #
 # A value went into every context with some weight, and gets the gradients of the contexts back with the same weights.
-# The third line goes back through the softmax. Raise one score, and its own weight grows while all the others of the
-# row shrink. So the gradient of a score comes from that of its weight, less what the whole row loses:
+# The third line goes back through the softmax. Raise one of several scores, and its own weight grows while all the
+# others of the row shrink. So the gradient of a score comes from that of its weight, less what the whole row loses:
 #
 # $$\frac{\partial L}{\partial s_{ij}} = a_{ij} \left(\frac{\partial L}{\partial a_{ij}} - D_i\right), \qquad D_i =
 # \sum_{l} a_{il} \frac{\partial L}{\partial a_{il}} \tag{9.2}$$
@@ -69,8 +69,8 @@ print(textwrap.dedent(lines).rstrip())
 # <!-- where: s, v, g = random("n m", "m c", "n c"); o = (attention_weights(s) @ v).requires_grad_();
 # L = (o * g).sum(); D = ((g @ v.mT) * attention_weights(s)).sum(-1) -->
 #
-# That is why a fused kernel keeps its output for the backward pass: it can compute $D$ before any weight is computed
-# again. The last two lines go back through the product of queries and keys, and both have the scale:
+# That is why a fused kernel of PyTorch's keeps its output for the backward pass: it can compute $D$ before any weight
+# is computed again. The last two lines go back through the product of queries and keys, and both have the scale:
 #
 # $$\frac{\partial L}{\partial Q} = \frac{1}{\sqrt{d_k}} \frac{\partial L}{\partial S} K, \qquad \frac{\partial
 # L}{\partial K} = \frac{1}{\sqrt{d_k}} \left(\frac{\partial L}{\partial S}\right)^\top Q \tag{9.4}$$
@@ -108,7 +108,7 @@ assert products["backward"] == 5 and max(found["nothing"]) < 1e-12, (
 )
 assert products["forward"] == 2, "The forward pass takes two"
 assert raised[2] > 0 and (raised < 0).sum() == len(raised) - 1, (
-    "Raise one score, and its own weight grows while all the others of the row shrink"
+    "Raise one of several scores, and its own weight grows while all the others of the row shrink"
 )
 
 # %% [markdown]
@@ -130,7 +130,7 @@ context = attention_weights(scores, is_causal=True) @ values
 plot.grid(of_scores, allowed=masks.causal(5), axes=("queries", "keys"))
 
 # %% [markdown]
-# A query that may see nothing passes nothing on, not even a NaN. PyTorch's modules can give NaN [when a row allows
+# Here a query that may see nothing passes nothing on, not even a NaN. PyTorch's modules can give NaN [when a row allows
 # nothing](masks.py#when-a-row-allows-nothing).
 
 # %% tags=["claims"]
@@ -147,7 +147,7 @@ assert of_scores[0].abs().max() < 1e-12, (
 # %% [markdown]
 # ## Backward without the whole matrix
 #
-# A fused kernel never keeps the weights. It keeps the context and, for each query, the logarithm of the sum of the
+# PyTorch's fused kernels keep no weights. They keep the context and, for each query, the logarithm of the sum of the
 # exponentials of its scores. The exponential of a score less that logarithm is its weight. So the weights of some keys
 # can be computed without the others, and the backward pass, too, can [go by parts](tiles.py#merging-parts). The
 # argument `saved` passes context and logarithm on:
@@ -220,10 +220,10 @@ print(torch.autograd.gradgradcheck(Attention.apply, small))
 # differentiated. One line switches PyTorch to a kernel with [a second derivative](kernels.py#a-second-derivative).
 
 # %% [markdown]
-# ## Without the root, most gradients vanish, and the rest are huge
+# ## Without the root, many gradients vanish, and the rest are huge
 #
-# Many texts say that without the root of d the softmax saturates, its gradients vanish, and nothing is learned. Only
-# the last is wrong. To measure it, let each of 512<!--= examples --> random queries look for one of 16<!--= keys -->
+# Many texts say that without the root of d the softmax saturates, its gradients vanish, and nothing is learned. The
+# last does not follow. To measure it, let each of 512<!--= examples --> random queries look for one of 16<!--= keys -->
 # words. Words and queries have 256<!--= width --> features, and the loss is the distance of the context from the value
 # of the word. The table describes the gradients of the matrix that makes the queries, with the root and without:
 
@@ -250,8 +250,9 @@ plot.table(
 # with large gradients. One over the root of d is also a factor of equation (9.4), on the way from the scores to the
 # query, and now it is missing. So all gradients together are {{ unscaled.norm / scaled.norm :.0f}} times as large,
 # while the median falls. And the two halves of the batch agree less, because what comes from a few examples is mostly
-# noise. A learning rate that suits one case does not suit the other, and clipping cuts nearly every step. Adam divides
-# by the size of the gradients, so a common factor does not disturb it, but the noise stays.
+# noise. In plain gradient descent a learning rate that suits one case does not suit the other, and a bound that seldom
+# clips with the root cuts nearly every step without. Adam divides by the size of the gradients, so a common factor does
+# not disturb it, but the noise stays.
 
 # %% tags=["claims"]
 assert scaled._fields == ("quiet", "median", "norm", "agreement"), (

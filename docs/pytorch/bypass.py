@@ -357,8 +357,8 @@ assert before.max() < 2 * before.min(), (
 #   switches to evaluation mode, which drops none.
 # - **Nothing appended.** `add_zero_attn` appends a token of zeros to keys and values, and `add_bias_kv` appends a
 #   learned one. Neither was in the sequence, and both take their share of the weights.
-# - **Packed matrices.** If keys or values have a length of their own (`kdim`, `vdim`), the matrices are not packed.
-#   They are not square either, so no identity fits.
+# - **Packed matrices.** If keys or values have a length of their own (`kdim`, `vdim`), the matrices are not packed. The
+#   one for that length is not square either, so no identity fits.
 #
 # `bypass_` refuses a module that it cannot bypass. This call raises a `ValueError`, *{{ refused }}*:
 

@@ -13,9 +13,9 @@
 #
 # ## Prefill, chunks, steps
 #
-# The first tokens of a text are handed over together, which is called the *prefill*; a long text goes in several
-# *chunks*. Then the model writes, and each *step* brings one token. The outputs must not depend on how the text was
-# cut. So cut one sequence in all these ways:
+# The first tokens of a text are handed over together, which is called the *prefill*; a long text can go in several
+# *chunks*. Then the model writes, and without [drafts](serving.py) each *step* brings one token. The outputs must not
+# depend on how the text was cut. So cut one sequence in all these ways:
 
 # %% tags=["imports"]
 import copy
@@ -50,9 +50,9 @@ torch.allclose(torch.cat(parts, dim=1), whole, atol=1e-5)
 # ## Where does a query stand?
 #
 # New queries are the *last* tokens, but `is_causal=True` of PyTorch's function takes them for the first: it is [aligned
-# at the top left](masks.py#more-keys-than-queries). A prefill has as many
-# queries as keys, so it comes out right. A single query sees the first key alone, and the model [forgets what is
-# between its first token and its newest](https://github.com/pytorch/pytorch/issues/144858).
+# at the top left](masks.py#more-keys-than-queries). A prefill of an empty cache begins at the first key, so it comes
+# out right. A single query sees the first key alone, and the model [forgets what is between its first token and its
+# newest](https://github.com/pytorch/pytorch/issues/144858).
 
 # %%
 torch.manual_seed(1)
@@ -97,9 +97,9 @@ assert masks.causal(1, 9).all(), (
 # %% [markdown]
 # ## What lies in memory that is not used?
 #
-# A cache of fixed size has room that no token has taken yet. Many programs attend to all of it and hide the rest with a
-# mask. Then what lies there must be finite, because a hidden value has the weight zero, and zero times NaN is NaN.
-# `torch.empty` hands out memory as an earlier tensor left it, and [sometimes there is a NaN in
+# Until it is full, a cache of fixed size has room that no token has taken. Many programs attend to all of it and hide
+# the rest with a mask. Then what lies there must be finite, because a hidden value has the weight zero, and zero times
+# NaN is NaN. `torch.empty` hands out memory as it is, and [sometimes there is a NaN in
 # it](https://github.com/Dao-AILab/flash-attention/issues/2374).
 
 # %%
@@ -169,8 +169,8 @@ assert raised == [True, True], (
 # %% [markdown]
 # ## Positions go on counting
 #
-# A model with rotary positions turns queries and keys by the place where they stand. The place of a new token is the
-# number of tokens before it, not zero. Keys are turned before they are stored, and never again:
+# A model with rotary positions turns queries and keys by the place where they stand. In a text the place of a new token
+# is the number of tokens before it, not zero. Here keys are turned before they are stored, and never again:
 
 # %%
 past, tokens = cache.length, 1
@@ -188,7 +188,7 @@ turned_keys = layer.rotary(made, torch.arange(12))
 
 # %% tags=["claims"]
 assert torch.allclose(stored_keys, turned_keys, atol=1e-5), (
-    "Keys are turned before they are stored, and never again"
+    "Here keys are turned before they are stored, and never again"
 )
 
 # %% [markdown]
@@ -208,10 +208,10 @@ torch.allclose(layer(x[:, 6:], cache=cache), layer(swapped)[:, 6:], atol=1e-5)
 # %% [markdown]
 # ## In bfloat16 it differs, and nothing is wrong
 #
-# A step's matrix product has another shape than the whole sequence's, so it [adds in another
-# order](https://github.com/huggingface/transformers/issues/25420). In float32 you
-# will hardly see it; in bfloat16 you will, and it looks like a bug. To find out, compare both with the same layer in
-# float64. If the step is no farther from the truth than the whole sequence is, the difference is rounding.
+# A step's matrix product has another shape than the whole sequence's, so it can [add in another
+# order](https://github.com/huggingface/transformers/issues/25420). In float32 you will hardly see it; in bfloat16 you
+# will, and it looks like a bug. To find out, compare both with the same layer in float64. If the step is no farther
+# from the truth than the whole sequence is, the difference is rounding.
 
 # %% tags=["hide-input"]
 #| caption: How far outputs are off, as a share of their size. The steps are about as far from float64 as the whole
@@ -247,10 +247,10 @@ assert all(
 # %% [markdown]
 # ## Padding on the left
 #
-# A batch of prompts is padded on the left, so that all of them continue at the same place. The mask then has to hide
-# the padding from every query, in every step. And a model with a table of positions must count from the first *real*
-# token, because it was never trained on a text that begins in the middle. Below, the second prompt has three padding
-# tokens:
+# For `generate` of transformers a decoder's batch of prompts is padded on the left, so that all of them continue at the
+# same place. The mask then has to hide the padding from every query, in every step. And a model with a table of
+# positions must count from the first *real* token, if it was trained on texts that begin at the first position. Below,
+# the second prompt has three padding tokens:
 
 # %%
 torch.manual_seed(4)
@@ -267,9 +267,10 @@ places
 
 # %% [markdown]
 # With `positions_of`, the padded prompt gets what it gets alone. Without it the outputs are off by {{ off_by :.0%}} of
-# their size, and [nothing warns you](https://github.com/huggingface/transformers/issues/29029).
-# Models of transformers take the same positions as `position_ids`: `attention_mask.cumsum(-1) - 1` for each real token.
-# The shift does not hurt a rotary model, whose scores depend on distances alone, but such a model needs the mask too.
+# their size, and [nothing warns you](https://github.com/huggingface/transformers/issues/29029). Where a model of
+# transformers takes `position_ids`, these are the same positions: `attention_mask.cumsum(-1) - 1` for each real token.
+# The shift does not hurt a model whose only positions are plain rotary ones: its scores depend on distances alone. But
+# such a model needs the mask too.
 #
 # In a step, the mask has one key more than before: `masks.padding(lengths + 1, keys + 1, side="left")`<!--~ a call -->,
 # where `lengths` counts the real tokens. The new token has the position `places[:, -1:] + 1`<!--~ code -->.
@@ -298,10 +299,10 @@ assert torch.allclose(counted, alone, atol=1e-5), (
 assert (attention_mask.cumsum(-1) - 1)[attention_mask == 1].equal(
     places[attention_mask == 1]
 ), (
-    "the same positions as position_ids: attention_mask.cumsum(-1) - 1 for each real token"
+    "these are the same positions: attention_mask.cumsum(-1) - 1 for each real token"
 )
 assert torch.allclose(shifted, layer(x), atol=1e-5), (
-    "The shift does not hurt a rotary model"
+    "The shift does not hurt a model whose only positions are plain rotary ones"
 )
 assert torch.allclose(stepped[1:], by_itself, atol=1e-5), (
     "The new token has the position places[:, -1:] + 1"
@@ -335,11 +336,12 @@ assert ragged.cache_seqlens.tolist() == [10, 7], (
 # %% [markdown]
 # ### Rows that see nothing
 #
-# Under a causal mask, the first query of a padded prompt sees nothing at all. A softmax of nothing but minus infinity
-# is NaN, so many programs use the lowest finite number, `torch.finfo(dtype).min`, instead. Computed by hand, that row
-# is then the mean of all values, the hidden ones included, and PyTorch's function gives the same on a CPU. (On a GPU
-# its kernels *efficient* and *cudnn* gave zeros, seen on an H100 with PyTorch 2.11<!--~ measured there -->.) This does
-# no harm until two such masks, one for the future and one for the padding, are *added*:
+# Under a causal mask that also hides padding, the first query of a prompt padded on the left sees nothing at all. A
+# softmax of nothing but minus infinity is NaN, so many programs use the lowest finite number, `torch.finfo(dtype).min`,
+# instead. Computed by hand, that row is then the mean of all values, the hidden ones included, and PyTorch's function
+# gives the same on a CPU. (On a GPU its kernels *efficient* and *cudnn* gave zeros, seen on an H100 with PyTorch
+# 2.11<!--~ measured there -->.) This does no harm until two such masks, one for the future and one for the padding, are
+# *added*:
 
 # %%
 lowest = torch.finfo(torch.float32).min
@@ -384,7 +386,7 @@ print(ring.positions)  # whose key is where
 # The order does not matter to a single query: it sees every key of the ring, and each key was turned by its own
 # position before it was stored. So a step needs no mask. Here the ring takes less than half of the memory of the whole
 # cache. (A chunk that overruns the ring works on a copy, which still has what it overwrites.) What was overwritten does
-# not come back, so `crop` can take back a single token, but not a draft of several.
+# not come back, so from then on `crop` can take back a single token, but not a draft of several.
 
 # %% tags=["claims"]
 assert 2 * ring.bytes < cache.bytes, (
@@ -394,8 +396,8 @@ assert 2 * ring.bytes < cache.bytes, (
 # %% [markdown]
 # ## What does it cost?
 #
-# A token leaves a key and a value in each layer, for each head of keys. All models below keep numbers of two bytes<!--=
-# torch.bfloat16.itemsize -->:
+# In the models below a token leaves a key and a value in each layer, for each head of keys, in numbers of two
+# bytes<!--= torch.bfloat16.itemsize -->:
 
 # %% tags=["hide-input", "any-version"]
 #| caption: What the cache takes. Fewer heads of keys make it smaller, in proportion.
@@ -423,8 +425,8 @@ assert all(
 ), "Fewer heads of keys make it smaller, in proportion"
 
 # %% [markdown]
-# A cache stores numbers without the history that a gradient needs. So `KVCache` refuses keys that want a gradient, and
-# tells you to generate under `torch.no_grad()`.
+# `KVCache` stores numbers without the history that a gradient needs. So it refuses keys that want a gradient, and tells
+# you to generate under `torch.no_grad()`.
 
 # %% [markdown]
 # ## The check for your own tests

@@ -60,8 +60,8 @@ mistakes = [
 # | ALiBi, a soft-cap, a bias that is learned, on a GPU | FlexAttention, compiled |
 # | a mask that follows no rule, a short text, gradients on a CPU | `F.scaled_dot_product_attention` with the mask |
 #
-# It pays where a rule hides most of the matrix. Here is what a window of {{ record["window"] }} keys costs on a CPU, in
-# a text of 8,192<!--= max(map(int, record["costs"])) --> tokens:
+# A rule that only hides pays where it hides most of the matrix. Here is what a window of {{ record["window"] }} keys
+# costs on a CPU, in a text of 8,192<!--= max(map(int, record["costs"])) --> tokens:
 
 # %% tags=["hide-input", "any-version"]
 #| caption: Time and memory of one call, from the record: {{ record["measured"] }}, {{ record["threads"] }} threads,
@@ -312,12 +312,13 @@ assert not visited[0].equal(visited[1]), "it visits the same tiles in both"
 # | --- | --- |
 # | a tensor | the next call uses its new numbers, in the tiles that it visits |
 # | a tensor that the block mask was made from | the tiles stay those of the old numbers: make the block mask anew |
-# | an integer | one more kernel is compiled, which then takes every integer |
-# | a floating-point number | on a CPU the next call raises an error: capture a tensor |
+# | an integer of the enclosing function | one more kernel is compiled, which then takes every integer |
+# | a floating-point number of that function | on a CPU the next call raises an error: capture a tensor |
+# | a global integer, or an `nn.Module`'s | each new number compiles a kernel, up to eight; then none is compiled |
 # | a parameter | on a CPU the compiled call raises an error, except within `torch.no_grad()` |
 #
 # Look up a captured tensor by all its axes at once, `bias[query, key]`. Written as `bias[query][key]`, the rule is
-# right without `torch.compile`. Compiled for a CPU, it reads memory that is not its own, and ends the process, with
+# right without `torch.compile`. Compiled for a CPU, it reads memory that is not its own, and can end the process, with
 # *double free or corruption* or worse: seen with PyTorch 2.13<!--~ measured --> and, since a model of transformers adds
 # a mask of four axes in this way, with `attn_implementation="flex_attention"`, too.
 #
@@ -354,10 +355,13 @@ assert record["kernels"]["tensor"] == 1, (
     "a tensor the next call uses its new numbers, in the tiles that it visits"
 )
 assert record["kernels"]["number"] == 2, (
-    "an integer one more kernel is compiled, which then takes every integer"
+    "an integer of the enclosing function one more kernel is compiled, which then takes every integer"
 )
+assert record["kernels"]["global"] == 4 and (
+    torch._dynamo.config.recompile_limit == 8
+), "each new number compiles a kernel, up to eight; then none is compiled"
 assert refusals["another number"], (
-    "a floating-point number on a CPU the next call raises an error: capture a tensor"
+    "a floating-point number of that function on a CPU the next call raises an error: capture a tensor"
 )
 assert "tuple index out of range" in refusals["parameter"], (
     "The error of the last row does not name its reason: tuple index out of range"
@@ -386,7 +390,8 @@ else:
 # The message offers to crop the mask. That keeps its upper left corner, as if the newest token stood at the beginning.
 # Instead take the row of tiles in which the token stands, and count the query from its place. Then the mask is made
 # only once, for the whole text. `place` is a tensor that each step fills anew, so that one kernel serves all steps. For
-# a number, PyTorch would compile two. All rows look at the same `place`, so use each before you make the next.
+# a number, PyTorch would compile two, or one for each step. All rows look at the same `place`, so use each before you
+# make the next.
 
 # %%
 place = torch.zeros((), dtype=torch.long)
@@ -434,8 +439,8 @@ assert all(
 assert torch.allclose(
     torch.cat(decoded, dim=2), whole[:, :, [0, 2, 3, 7]], atol=1e-5
 ), "Then the mask is made only once, for the whole text"
-assert record["kernels"] == {"number": 2, "tensor": 1}, (
-    "so that one kernel serves all steps. For a number, PyTorch would compile two"
+assert record["kernels"] == {"number": 2, "tensor": 1, "global": 4}, (
+    "so that one kernel serves all steps. For a number, PyTorch would compile two, or one for each step"
 )
 
 # %% [markdown]

@@ -57,7 +57,7 @@ def gap(a, b):
 # tokens are handled together, as a *batch*. Attention takes three inputs: the **queries** are the tokens that look, the
 # **keys** are the tokens that are looked at, and each key has a **value**, which is what a query takes away from it.
 #
-# Choose sizes that all differ, because with equal sizes nobody notices when two axes are exchanged.
+# Choose sizes that all differ, because with equal sizes no shape shows that two axes were exchanged.
 
 # %%
 batch, num_heads, head_dim, queries, keys = 2, 3, 4, 5, 7
@@ -106,8 +106,8 @@ b_q, b_k, b_v = state["in_proj_bias"].chunk(3)
 # %% [markdown]
 # ## Project
 #
-# Each input is multiplied by its own matrix. PyTorch keeps a weight as (features out, features in), so the product is
-# with the *transpose*.
+# Each input is multiplied by its own matrix. `F.linear` takes a matrix as (features out, features in), so the product
+# is with its *transpose*.
 
 
 # %%
@@ -117,7 +117,7 @@ def project(x, weight, bias):
 
 # %% tags=["claims"]
 assert gap(project(query, w_q, b_q), query @ w_q.T + b_q) < 1e-5, (
-    "so the product is with the transpose"
+    "so the product is with its transpose"
 )
 
 # %% [markdown]
@@ -322,7 +322,8 @@ of_bias = gradients[names.index("in_proj_bias")]
 of_query_bias, of_key_bias, _ = of_bias.chunk(3)
 
 # %% [markdown]
-# The layer's other path, `need_weights=False`, agrees, too, and hands the work to `F.scaled_dot_product_attention`.
+# The layer's other path, `need_weights=False`, agrees, too. In training it hands the work to
+# `F.scaled_dot_product_attention`.
 
 # %% tags=["claims"]
 assert max(found.values()) < 1e-5 and len(found) == 3 + len(inputs), (
@@ -353,9 +354,10 @@ assert max(gap(our_causal, each) for each in (output, their_output)) < 1e-5, (
 # %% [markdown]
 # ## Why no table of weights?
 #
-# A *fused* kernel is one routine for all of these steps. It does without the table of (queries, keys), because it takes
-# the keys a few at a time, by an [online softmax](tiles.py). Where the kernel cannot do what is asked, PyTorch silently
-# leaves it and makes the table after all. [Which kernel ran](kernels.py) and what it cost has a page of its own.
+# A *fused* kernel is one routine for scores, weights and context. PyTorch's do without the table of (queries, keys),
+# because they take the keys a few at a time, by an [online softmax](tiles.py). Where none of them can do what is asked,
+# PyTorch makes the table after all, silently unless you forbid it. [Which kernel ran](kernels.py) and what it cost has
+# a page of its own.
 
 # %% [markdown]
 # ## A check without a reference
@@ -688,7 +690,7 @@ check("bias-never-missed", min(missed, key=missed.get))
 #     With the key bias, all scores of a query grow by the same number, the query's dot product with the bias. A softmax
 #     does not change when the same number is added to a whole row. So no output depends on this bias, and its gradient
 #     is zero but for rounding. Plain gradient descent therefore leaves the bias where it is. Adam divides a gradient by
-#     its own size, rounding included, and so makes the bias wander, without any effect on the output.
+#     its own size, rounding included, and so can make the bias wander, without any effect on the output.
 
 # %% [markdown]
 # **Dropout** (`weights-dropout`). Write `attend(q, k, v, allowed, p)`, which drops weights with probability `p` and

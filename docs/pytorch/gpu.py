@@ -31,11 +31,11 @@ figures.over_length(record)
 # ## By hand, the matrix is the cost
 #
 # The three lines of the first page make the matrix of scores, mask it, and turn it into weights. At 16,384<!--=
-# max(map(int, record["kernels"])) --> tokens that takes {{ by_hand[0] :.0f}} ms and {{ by_hand[1] / 1024 :.0f}} GiB. A
-# fused kernel holds one tile of the matrix at a time: cuDNN's takes {{ fused[0] :.1f}} ms and {{ fused[1] :.0f}} MiB,
-# so it needs {{ times :.0f}} times less time and {{ by_hand[1] / fused[1] :.0f}} times less memory. PyTorch's own
-# fallback, *math*, takes twice as long as your three lines, because it computes in float32. That makes it the most
-# exact way [in bfloat16](#how-exact-is-each).
+# max(map(int, record["kernels"])) --> tokens that takes {{ by_hand[0] :.0f}} ms and {{ by_hand[1] / 1024 :.0f}} GiB.
+# PyTorch's fused kernels hold only tiles of the matrix at a time: cuDNN's takes {{ fused[0] :.1f}} ms and {{ fused[1]
+# :.0f}} MiB, so it needs {{ times :.0f}} times less time and {{ by_hand[1] / fused[1] :.0f}} times less memory.
+# PyTorch's own fallback, *math*, takes twice as long as your three lines, because by default it computes in float32.
+# That makes it the most exact way [in bfloat16](#how-exact-is-each).
 #
 # For short texts the choice hardly matters. At 512<!--= min(map(int, record["kernels"])) --> tokens all ways take less
 # than a millisecond, most of which is the time to start a kernel.
@@ -181,7 +181,7 @@ assert 0.5 < tf32 / record["accuracy"]["float16 by hand"] < 2, (
 # The same window as a mask of the fused function takes {{ window["SDPA, the window as a mask"] :.2f}} ms, more than
 # plain causal attention, which does far more arithmetic and takes {{ window["SDPA, causal, no window"] :.2f}} ms.
 #
-# A step of writing has little to compute: it mostly waits for Python to start kernels, and reads what is kept. In
+# A step of writing has little to compute. This one mostly waits for Python to start kernels, and reads what is kept. In
 # bfloat16, for 8<!--~ the record's --> texts and 16<!--~ the record's --> heads of 128<!--~ the record's --> features,
 # after 128<!--= min(map(int, decode)) --> tokens a cache that grows by `torch.cat` takes {{ decode["128"]["cat"] :.3f}}
 # ms; after 4,000<!--= max(map(int, decode)) --> it takes {{ decode["4000"]["cat"] :.2f}}, because it copies everything
@@ -215,8 +215,9 @@ assert decode["4000"]["KVCache"] < 1.2 * decode["128"]["KVCache"], (
 #
 # ### Hidden waits
 #
-# On a GPU, `torch.cuda.set_sync_debug_mode("error")` raises an error wherever the processor has to wait for a value.
-# Without one, listen for the usual operators that ask for it:
+# On an NVIDIA GPU, after `torch.cuda.set_sync_debug_mode("error")` most operations that make the processor wait raise
+# an error; those of `torch.distributed` and `torch.sparse` do not. Without a GPU, listen for the usual operators that
+# ask for it:
 
 
 # %% tags=["hide-output"]
@@ -282,14 +283,14 @@ assert not number["module"] and not number["layer"], (
     "nn.MultiheadAttention and the single encoder layer ask for nothing"
 )
 assert all(number[each] for each in ("any", "longest", "index", "lengths")), (
-    "Yours wait at mask.any(), int(lengths.max()), x[mask] and masks.cu_seqlens"
+    "Yours wait at if mask.any(), int(lengths.max()), x[mask] and masks.cu_seqlens"
 )
 assert not number["where"], "torch.where does not"
 
 # %% [markdown]
 # `nn.TransformerEncoder` compares a mask with the causal one, and waits, unless you say `is_causal=True` as well. In
 # evaluation without gradients it also waits to cut padding away, unless it was made with `enable_nested_tensor=False`.
-# `nn.MultiheadAttention` and the single encoder layer ask for nothing. Yours wait at `mask.any()`,
+# `nn.MultiheadAttention` and the single encoder layer ask for nothing. Yours wait at `if mask.any()`,
 # `int(lengths.max())`, `x[mask]` and `masks.cu_seqlens`; `torch.where` does not. Make lengths once for a batch, on the
 # processor, before its tensors travel.
 #
@@ -299,8 +300,8 @@ assert not number["where"], "torch.where does not"
 # after thirty times as many tokens. The GPU idles between kernels, and a faster one would not help. Two things do:
 #
 # - **Start fewer things.** `torch.compile(step, mode="reduce-overhead")` records a step as a CUDA graph and starts it
-#   as one. A graph wants the same addresses and shapes each time: a cache that is allocated once, and its length in a
-#   tensor, not in Python.
+#   as one, if the compiler can take all of it. A graph wants the same addresses and shapes each time: a cache that is
+#   allocated once, and its length in a tensor, not in Python.
 # - **Do more in each step**: more texts in the batch, or several drafted words to [check in one
 #   pass](serving.py#a-draft-is-a-tree). That costs next to nothing until the GPU, not Python, is the slower one.
 #

@@ -79,8 +79,8 @@ assert (
 # %% [markdown]
 # ## Which head uses which?
 #
-# With as many heads of keys as of queries nothing is shared, as in ordinary multi-head attention. With fewer,
-# *neighbors* share:
+# With as many heads of keys as of queries nothing is shared, as in ordinary multi-head attention. With fewer, in
+# PyTorch's function *neighbors* share:
 
 # %%
 torch.manual_seed(0)
@@ -265,9 +265,9 @@ wanted = turn(query, at) @ keys.mT
 tried = turn_latent(query @ up, at) @ turn_latent(latents, at).mT
 
 # %% [markdown]
-# The scores are off by {{ (wanted - tried).abs().max() / wanted.abs().max() :.0%}} of the largest. So MLA gives each
-# query a few more features, for the position alone. Each token gets one key of as many features, which all heads share
-# and the cache keeps beside the latent. The root then counts these features, too:
+# The scores are off by {{ (wanted - tried).abs().max() / wanted.abs().max() :.0%}} of the largest. So DeepSeek's MLA
+# gives each query a few more features, for the position alone. Each token gets one key of as many features, which all
+# heads share and the cache keeps beside the latent. The root then counts these features, too:
 
 # %%
 torch.manual_seed(2)
@@ -317,12 +317,12 @@ plot.table(
 )
 
 # %% [markdown]
-# - **An error in a key costs more than one in a value.** Errors of values are averaged away with the values. Those of
-#   keys change scores, and then weights by their exponentials.
+# - **Here an error in a key costs more than one in a value.** Errors of values are averaged away with the values. Those
+#   of keys change scores, and then weights by their exponentials: the larger the queries, the more.
 # - **Whole numbers need the right scale.** If one feature is much larger than the others, as in keys of many trained
 #   models, and shares its scale with them, nothing is left of the others: give each feature its own. (That scale must
 #   be known before the token comes, or a few tokens are kept back in sixteen bits.)
-# - **Floating-point numbers need hardly any.** They keep four binary digits of a large number and of a small one. A
+# - **Floating-point numbers need hardly any.** They keep four binary digits of every number from a sixty-fourth up. A
 #   scale only keeps them in range: without one, all beyond 448<!--= top --> becomes 448<!--= top -->, and no error is
 #   raised.
 #
@@ -343,7 +343,7 @@ assert (uneven == 20).sum() == 1 and (uneven == 1).sum() == 63, (
     "keys of which one feature is twenty times as large as the others"
 )
 assert all(keys > values for values, keys, _ in whole + floating), (
-    "An error in a key costs more than one in a value"
+    "Here an error in a key costs more than one in a value"
 )
 assert whole[2][2] < 0.02 < 0.1 < whole[0][2], "give each feature its own"
 assert max(row[0] for row in floating) < 1.1 * min(

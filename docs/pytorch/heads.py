@@ -116,8 +116,8 @@ same = {
 
 # %% [markdown]
 # All of them give what the loop gives. The package has them too, as `project_loop`, `project_bmm`, `project_einsum` and
-# `project_linear`. Models run the last one. An `nn.Linear` computes the same, but keeps its matrix transposed, as
-# (features out, features in).
+# `project_linear`. PyTorch's layer and Llama run the last one, and XLNet `einsum`. An `nn.Linear` computes the same,
+# but keeps its matrix transposed, as (features out, features in).
 
 # %% tags=["check"]
 for function in (project_linear, split_heads):
@@ -304,8 +304,8 @@ plot.table(
 # 25<!--= masks.causal(tokens).numel() --> entries serve all 150<!--= batch * num_heads * tokens**2 --> weights by
 # broadcasting. The last matrix mixes the heads.
 #
-# The parameters of `nn.MultiheadAttention` are four square matrices and four biases for any number of heads. With
-# `kdim` and `vdim`, the matrices of key and value have those widths, and `add_bias_kv` adds two vectors.
+# By default the parameters of `nn.MultiheadAttention` are four square matrices and four biases for any number of heads.
+# With `kdim` and `vdim`, the matrices of key and value have those widths, and `add_bias_kv` adds two vectors.
 
 # %% tags=["check"]
 torch.manual_seed(0)
@@ -338,10 +338,10 @@ assert with_pair == with_four + 2 * 12, "add_bias_kv adds two vectors"
 # ## One matrix for query, key and value too
 #
 # The matrices of query, key and value can be packed into one as well, so that a single product computes all
-# nine<!--= 3 * num_heads --> projections. The rows come in one of two orders, and the shape is the same. PyTorch's
-# `in_proj_weight` has all of the query's rows first, then the key's, then the value's. Other code goes head by head:
-# query, key and value of the first head, then those of the next. Below, `in_turn` reads the rows in the first order,
-# and `by_head` in the second, as the package's `fused_qkv` does.
+# nine<!--= 3 * num_heads --> projections. The rows can come in more than one order, and the shape is the same.
+# PyTorch's `in_proj_weight` has all of the query's rows first, then the key's, then the value's. Other code, such as
+# GPT-NeoX's, goes head by head: query, key and value of the first head, then those of the next. Below, `in_turn` reads
+# the rows in the first order, and `by_head` in the second, as the package's `fused_qkv` does.
 
 # %%
 torch.manual_seed(6)
@@ -385,11 +385,11 @@ assert all(
 # %% [markdown]
 # ## Fewer heads for keys and values
 #
-# A model that writes keeps the keys and values of all tokens so far, its *cache*. To make it smaller, several heads of
-# the queries share one head of keys and values (*grouped* heads; one for all is *multi-query*). The heads that share
-# are neighbors: with six heads of queries and two of keys, the first three use the first head of keys.
-# `repeat_interleave` copies the heads that way. `repeat` gives the same shape, and the wrong queries for each head of
-# keys:
+# A model that writes can keep the keys and values of all tokens so far, its *cache*. To make it smaller, several heads
+# of the queries share one head of keys and values (*grouped* heads; one for all is *multi-query*). In PyTorch's
+# function the heads that share are neighbors: with six heads of queries and two of keys, the first three use the first
+# head of keys. `repeat_interleave` copies the heads that way. `repeat` gives the same shape, and the wrong queries for
+# each head of keys:
 
 # %%
 torch.manual_seed(7)
@@ -639,9 +639,9 @@ plot.grid(trained, "weights", queries=asked, keys=[*told, "pair"])
 # %% [markdown]
 # After a hundred steps *we*, *process*, *your* and *order* give at least 0.98<!--= trained[absent, -1].min() --> to the
 # pair, and take little from the words: the norm of *order*'s output falls from 4.62<!--= context[5].norm() --> to
-# 0.11<!--= trained_output[5].norm() -->. *ship* gives it 0.01<!--= trained[3, -1] -->, and keeps
-# 55%<!--= trained[3, 6] --> for the other *ship*. Nobody sets a real model such a goal, but training finds the use:
-# without a pair, models make the first token of a text the place to go, which is called an *attention sink*.
+# 0.11<!--= trained_output[5].norm() -->. *ship* gives it 0.01<!--= trained[3, -1] -->, and keeps 55%<!--= trained[3, 6]
+# --> for the other *ship*. Nobody sets a real model such a goal, but training finds the use: without a pair, trained
+# models often make the first token of a text the place to go, which is called an *attention sink*.
 
 # %% tags=["claims"]
 assert (

@@ -12,7 +12,6 @@ DOCS = Path(__file__).parents[2] / "docs"
 GENERAL = re.compile(r"(?<!how )\b(most|many|few|all|nearly all) (decoders|encoders|models)\b", re.IGNORECASE)
 # Sentences of this form about something else, each by its words and why the atlas has nothing to say about it.
 OTHERS = {
-    "All models below keep numbers of two bytes": "of the models in a table",
     "For most models a rare word is several tokens": "of tokens, which come before a model",
     "Many models mask with torch.finfo(dtype).min": "of a number in their code, which no trial asks",
     "so most models give a head 64": "of published sizes, by the papers that are named there",

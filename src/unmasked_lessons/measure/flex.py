@@ -12,7 +12,8 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -69,12 +70,20 @@ def _window(width: int, place: Tensor | int = 0) -> Rule:
     return rule
 
 
+_HERE = SimpleNamespace(place=0)
+
+
+def _from_here(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+    """A causal window, whose first query stands at a place that a global says."""
+    return _window(40, _HERE.place)(batch, head, query, key)
+
+
 def hold(device: torch.device | str = "cpu") -> Record:
     """Hold FlexAttention to `attend`, compiled and not, used as it should be and with mistakes.
 
     "errors" has for each case the largest error of the compiled call and of the other; "kernels" how many are compiled
-    for four steps of decoding that capture their place as a number, and as a tensor; "refused" what a compiled call
-    says to what it does not take, or None where it takes it.
+    for four steps of decoding that capture their place as a number, as a tensor, and as a number of a global; "refused"
+    what a compiled call says to what it does not take, or None where it takes it.
     """
     q, k, v = _drawn(torch.device(device), (2, 2, 300, 32), dtype=torch.float32)
     sinks = torch.tensor([-1.0, 2.0], device=device)
@@ -115,7 +124,7 @@ def hold(device: torch.device | str = "cpu") -> Record:
     return {
         "errors": by_case,
         "refused": {name: _refusal(call) for name, call in calls.items()},
-        "kernels": {"number": _decoded(q, k, v, as_tensor=False), "tensor": _decoded(q, k, v, as_tensor=True)},
+        "kernels": {name: _decoded(q, k, v, name) for name in ("number", "tensor", "global")},
     }
 
 
@@ -127,7 +136,7 @@ def _refusal(call: Callable[[], object]) -> str | None:
     return None
 
 
-def _decoded(q: Tensor, k: Tensor, v: Tensor, *, as_tensor: bool) -> int:
+def _decoded(q: Tensor, k: Tensor, v: Tensor, captured: Literal["number", "tensor", "global"]) -> int:
     """How many kernels four steps of decoding compile, each of which gives what the whole text does.
 
     That many graphs are traced, each of which would be a kernel of its own; they run here as they are.
@@ -139,7 +148,10 @@ def _decoded(q: Tensor, k: Tensor, v: Tensor, *, as_tensor: bool) -> int:
     blocks = create_block_mask(_window(40), None, None, 300, 300, q.device)
     for place in (5, 127, 128, 299):
         row = blocks[:, :, place // blocks.BLOCK_SIZE[0]]
-        row.mask_mod, row.seq_lengths = _window(40, at.fill_(place) if as_tensor else place), (1, 300)
+        at.fill_(place)
+        _HERE.place = place
+        rules = {"number": _window(40, place), "tensor": _window(40, at), "global": _from_here}
+        row.mask_mod, row.seq_lengths = rules[captured], (1, 300)
         step = slice(place, place + 1)
         torch.testing.assert_close(compiled(q[:, :, step], k, v, block_mask=row), right[:, :, step], atol=1e-3, rtol=0)
     made: int = graphs_traced() - before
