@@ -348,8 +348,9 @@ weights = softmax(scores)
 context = weights @ X
 
 # %% [markdown]
-# The new vectors are called the *context*. *mouse* has kept 63%<!--= weights[1, 1] --> of itself, as in [the
-# figure](#figure-1) at the top, and its nearest words are now others:
+# The new vectors are called the *context*. (This is attention without learned matrices; they come next.) *mouse* has
+# kept 63%<!--= weights[1, 1] --> of itself, as in [the figure](#figure-1) at the top, and its nearest words are now
+# others:
 
 # %%
 vectors.nearest(context[1])

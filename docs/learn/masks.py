@@ -248,7 +248,7 @@ assert rows[1, -1] < 0.95 < rows[2, -1], (
 # A mask can hide *everything* from a query. Then each weight is zero divided by zero, which is *NaN*, *not a number*.
 # It spreads to all that is computed with it, and can ruin a training run.
 #
-# And PyTorch has attention twice, as a function and as a module. To the function, `True` means *may look*. To the
+# And PyTorch has attention as a function and as a module. To the function, `True` means *may look*. To the
 # module, `True` means *may not look*. [What does each interface make of my mask?](../pytorch/masks.py) has both traps,
 # and a mask to paint.
 
@@ -311,7 +311,7 @@ assert of_bottles[0] > 0.95 and strip.words[0] == "nine", (
 #
 # - What a mask hides gets a weight of exactly zero, by a score of minus infinity before the softmax.
 # - The causal mask hides later words, so that every word of a text is a lesson, and none can be copied.
-# - Nothing leaks if a change of the last word changes no other word's vector.
+# - Nothing leaks if a change of any word changes no vector before it.
 #
 # ## Exercises
 #

@@ -67,6 +67,11 @@ def index_scores(x, query, key, weight):  # no scale: only their order counts
     return (share * F.relu(query @ key.mT)).sum(1, keepdim=True)
 
 
+# %% [markdown]
+# The layer makes its latents, queries, keys and values, then the indexer's own queries and keys, and chooses:
+
+
+# %%
 def deepseek_v32(x, w, config, layer=0):
     heads, rope = config.num_attention_heads, config.rope_parameters
     still, size = config.qk_nope_head_dim, config.qk_rope_head_dim

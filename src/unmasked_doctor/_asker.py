@@ -209,7 +209,7 @@ class Asker:
         self.first_run = self.first_run or self.once(given)
         return self.first_run
 
-    def once(self, given: Given, *, copied: bool = True) -> Answers | None:
+    def once(self, given: Given, *, copied: bool = True, seed: int = 0) -> Answers | None:
         """Run the model anew; without copies, it may go on writing into what it is given."""
         answers, given = Answers(), given.copied() if copied else given
 
@@ -225,7 +225,7 @@ class Asker:
         handles = [module.register_forward_hook(leave(name)) for name, module in self.modules.items()]
         try:
             with evaluated(self.model), contextlib.nullcontext() if self.default is None else self.default:
-                torch.manual_seed(0)
+                torch.manual_seed(seed)
                 answers.whole = self.model(*given.args, **given.kwargs)
                 answers.outputs = [x.detach() for x in floats(answers.whole)]
         except Exception:  # whatever a model may raise
@@ -316,8 +316,8 @@ class Asker:
         """
         share = self._without_others(self.given, axis, reals)
         before = self.run(self.given)
-        if not share or before is None or not self.still(self.given, before):
-            return 0.0  # what changes from call to call tells nothing
+        if not share or before is None or not self.still(self.given, before, seed=1):
+            return 0.0  # what changes from call to call, or with what is drawn, tells nothing
         return min(share, self._without_others(self.grown(self.given, axis), axis, reals))
 
     def _without_others(self, given: Given, axis: int, reals: Collection[Tensor]) -> float:
@@ -337,9 +337,9 @@ class Asker:
                 worst = max(worst, (share_moved(x, y, axis, torch.tensor([0])) or 0.0) if x.numel() else 0.0)
         return worst if worst > _ALONE else 0.0
 
-    def still(self, given: Given, before: Answers) -> bool:
-        """Whether the model gives the same again."""
-        again = self.once(given)
+    def still(self, given: Given, before: Answers, *, seed: int = 0) -> bool:
+        """Whether the model gives the same again; with another seed, whatever numbers it draws."""
+        again = self.once(given, seed=seed)
         return again is not None and not any(
             x.dim() and share_moved(x, y, 0, torch.arange(x.size(0))) for x, y in _pairs(before, again)
         )
