@@ -261,14 +261,14 @@ plot.table(["Singer", "It sings", "Verses right"], sung, ["{}", "{:.0%}"])
 # %% [markdown]
 # The whole singer gets every verse right. Without attention it forgets the number with which it began. Without the MLP
 # it can fetch the number, but gets hardly a verse right. Without residual connections it no longer knows its words.
-# Norms are missed least here, where there is only one block.
+# Norms are missed least here, where there is only one block. In a deep stack, norms and residual connections decide
+# whether it learns at all.
 #
 # ??? note "In a deep stack"
 #
-#     There, norms and residual connections decide whether it learns at all. Six blocks were trained on riddles that ask
-#     for a number, from vectors ten times<!--= large["size"] --> as large as usual. The whole stack got over 95% of new
-#     riddles right; without residual connections, or without norms, less than 25%. A blind guess gets 10%<!--= 1 /
-#     teaching.riddles.NUMBERS -->.
+#     Six blocks were trained on riddles that ask for a number, from vectors ten times<!--= large["size"] --> as large
+#     as usual. The whole stack got over 95% of new riddles right; without residual connections, or without norms, less
+#     than 25%. A blind guess gets 10%<!--= 1 / teaching.riddles.NUMBERS -->.
 #
 # ??? note "Where are the parameters, and where is the time?"
 #

@@ -239,3 +239,18 @@ def test_a_design_that_all_layers_share_is_not_named() -> None:
     for layer in model.layers:
         layer.slip = "both"
     assert not diagnose_model(model.eval(), 3 * drawn(2, 7, WIDTH)).named
+
+
+def test_a_model_that_draws_numbers_for_all_items_is_not_asked_for_one_alone() -> None:
+    class Drawn(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.attend = Attend()
+
+        def forward(self, x: Tensor) -> Tensor:
+            output: Tensor = self.attend(x[:, torch.rand(len(x), x.size(1)).sum(0).argsort()])
+            return output
+
+    torch.manual_seed(0)
+    report = diagnose_model(Drawn().eval(), (torch.randn(3, 7, WIDTH),), causal=False)
+    assert not any("depends on which others" in each.told for each in report.named), report.text()
