@@ -116,8 +116,8 @@ output, average = module(writing, source, source)
 # words.
 #
 # The part of a model that reads the source is called the *encoder*, and the part that writes the *decoder*. A
-# [block](block.py) of the decoder has three parts: self-attention, then cross-attention, then the MLP. The source is
-# usually known as a whole, so no future is hidden in it, but only padding ([mind what `True`
+# [block](block.py) of a translator's decoder has three parts: self-attention, then cross-attention, then the MLP. The
+# source is usually known as a whole, so no future is hidden in it, but only padding ([mind what `True`
 # means](masks.py#two-traps)). Then it stays the same while the decoder writes, so its keys and values are computed
 # once, and serve for every word.
 

@@ -181,8 +181,7 @@ with_places = X + table(torch.arange(len(X)))  # word + place
 
 # %% [markdown]
 # A learned table has an end. This one has 1024<!--= table.num_embeddings --> rows, and a longer text raises an error.
-# The first model that was built around attention computed its place vectors instead, as waves
-# along the text, and so never ran out of them.
+# The first transformer computed its place vectors instead, as waves along the text, and so never ran out of them.
 #
 # ??? note "Places as sines"
 #

@@ -58,7 +58,7 @@ mistakes = [
 # | no mask, or the causal one | `F.scaled_dot_product_attention` with `is_causal` |
 # | a window or documents in a long text, on a GPU, or for inference on a CPU | FlexAttention, compiled |
 # | ALiBi, a soft-cap, a bias that is learned, on a GPU | FlexAttention, compiled |
-# | a mask that follows no rule, a short text, gradients on a CPU | `F.scaled_dot_product_attention` with the mask |
+# | no rule, a short text, gradients on a CPU or an Apple GPU | `F.scaled_dot_product_attention` with the mask |
 #
 # A rule that only hides pays where it hides most of the matrix. Here is what a window of {{ record["window"] }} keys
 # costs on a CPU, in a text of 8,192<!--= max(map(int, record["costs"])) --> tokens:

@@ -288,7 +288,7 @@ assert all(number[each] for each in ("any", "longest", "index", "lengths")), (
 assert not number["where"], "torch.where does not"
 
 # %% [markdown]
-# `nn.TransformerEncoder` compares a mask with the causal one, and waits, unless you say `is_causal=True` as well. In
+# `nn.TransformerEncoder` compares a mask with the causal one, and waits, unless you say `is_causal`, true or false. In
 # evaluation without gradients it also waits to cut padding away, unless it was made with `enable_nested_tensor=False`.
 # `nn.MultiheadAttention` and the single encoder layer ask for nothing. Yours wait at `if mask.any()`,
 # `int(lengths.max())`, `x[mask]` and `masks.cu_seqlens`; `torch.where` does not. Make lengths once for a batch, on the

@@ -101,9 +101,9 @@ torch.allclose(grouped, repeated, atol=1e-6)
 # %% [markdown]
 # The first three heads of queries use the first head of keys, the other three the second. `enable_gqa` says that this
 # is intended, and the flash kernel copies nothing for it. (On a GPU it takes only numbers of 16<!--= 8 *
-# torch.float16.itemsize --> bits. Up to PyTorch 2.13<!--~ read in its source -->, float32 goes to math there, which
-# copies; newer versions have groups in the *efficient* kernel, too.) `repeat_interleave` makes a copy as large as the
-# cache would be without sharing.
+# torch.float16.itemsize --> bits, and no mask. Up to PyTorch 2.13<!--~ read in its source -->, what neither it nor
+# cuDNN takes goes to math there, which copies; newer versions have groups in the *efficient* kernel, too.)
+# `repeat_interleave` makes a copy as large as the cache would be without sharing.
 #
 # ### The trap: `repeat` for `repeat_interleave`
 #

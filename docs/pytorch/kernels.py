@@ -222,8 +222,8 @@ print(f"off by {(together - alone).abs().max():.0e}")
 # %% [markdown]
 # That is rounding, but it decides ties: at temperature zero, a server may answer the same question differently when it
 # is busy. Attention adds one reason of its own. In a step, a GPU's kernel cuts long keys into splits, whose number
-# depends on the longest text of the batch. `varlen_attn(..., num_splits=1)`<!--~ a call --> forbids that, and SGLang
-# has `--enable-deterministic-inference`. (Read in their sources, not tried.)
+# depends on how many texts the batch has, and on the longest. `varlen_attn(..., num_splits=1)`<!--~ a call --> forbids
+# that, and SGLang has `--enable-deterministic-inference`. (Read in their sources, not tried.)
 
 # %% tags=["claims"]
 assert torch.equal(once, again), (

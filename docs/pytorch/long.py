@@ -270,8 +270,8 @@ assert leaked[5.0] > leaked[10.0] > leaked[20.0] > 1e-12 > leaked[50.0], (
 # ## FlexAttention
 #
 # FlexAttention takes the rules as functions: `mask_mod` says who may see whom, and `score_mod` changes a score. When
-# compiled, they become part of one kernel on a GPU and, for the forward pass alone, on a CPU. A block mask says which
-# tiles need no work at all:
+# compiled, they become part of one kernel on an NVIDIA GPU and, for the forward pass alone, on a CPU or an Apple GPU. A
+# block mask says which tiles need no work at all:
 
 
 # %%
