@@ -28,7 +28,7 @@ def rounded_places(run: Callable[[], object]) -> str | None:
 
     Examples:
         >>> print(rounded_places(lambda: torch.arange(300).to(torch.bfloat16)))
-        300 places become 278 numbers in bfloat16
+        300 places become 279 numbers in bfloat16
         >>> print(rounded_places(lambda: torch.arange(300) * 0.1))
         None
     """

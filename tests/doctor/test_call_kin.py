@@ -1,5 +1,6 @@
 """What is asked of a call is asked of its kin, and accuses nobody who only looks like one that is wrong."""
 
+import math
 from typing import Any
 
 import pytest
@@ -9,7 +10,19 @@ from torch import Tensor, nn
 from unmasked import diagnose
 from unmasked_doctor import ModelReport, diagnose_model
 
-from .test_call_designs import PADDED, TOKENS, WIDTH, Heads, Words, causal, drawn
+from .test_call_designs import (
+    ADJACENT,
+    PADDED,
+    TOKENS,
+    WIDTH,
+    Heads,
+    Kept,
+    Marked,
+    Rotary,
+    Words,
+    causal,
+    drawn,
+)
 
 
 def test_what_overflows_in_float64_alone_is_no_nan() -> None:

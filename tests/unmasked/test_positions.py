@@ -496,7 +496,7 @@ test_what_makes_no_positions_is_refused = refused(
 def test_the_table_of_pairings_names_the_partners() -> None:
     table = dict(re.findall(r"^\| (halves|interleaved) \| (.+?) \|", positions.__doc__ or "", re.MULTILINE))
     assert table == {
-        "halves": "a feature of the first half, and its like in the second",
+        "halves": "a feature of the first half, its like in the second",
         "interleaved": "an even feature, and the next",
     }
     for pairing, partner in (("halves", lambda i: (i, i + 4)), ("interleaved", lambda i: (2 * i, 2 * i + 1))):

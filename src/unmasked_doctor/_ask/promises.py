@@ -128,8 +128,8 @@ def settled(steps: list[Outcome], asked: list[Outcome]) -> list[Outcome]:
     if all(each.told == SEEN for each in reasons):
         return [*(each for each in steps if each not in reasons), *asked]
     known, masks = {each.cause for each in reasons} - {None}, all(each.step == "mask" for each in reasons)
-    narrow = known <= _WIDE and broken.cause not in _WIDE | {None}
-    if masks and (narrow or (broken.cause and not known)):  # calls name it better
+    narrow = bool(known) and known <= _WIDE and broken.cause not in _WIDE | {None}
+    if masks and narrow:  # calls name it better
         return [*(each for each in steps if each not in reasons), *asked]
     shown = [replace(each, step="", check=broken.check, evidence=broken.evidence, pair=broken.pair) for each in reasons]
     return [*shown, *(each for each in steps if each not in reasons), *(each for each in asked if each is not broken)]
