@@ -18,7 +18,7 @@ import math
 import torch
 import torch.nn.functional as F
 
-from unmasked import attend, masks, plot
+from unmasked import attend, masks
 from unmasked.heads import merge_heads, split_heads
 from unmasked.positions import Rotary
 
@@ -350,14 +350,7 @@ FUNCTIONS = {
 moved = experiments.effects(FUNCTIONS)
 leaks = experiments.leaking(FUNCTIONS)
 table = experiments.published()
-slips = plot.table(
-    ["Model", "The line", "Written instead", "The output moves by"],
-    [
-        (each.model, f"`{each.right}`", f"`{each.wrong}`", moved[each])
-        for each in experiments.SLIPS
-    ],
-    ["{}", "{}", "{:.0%}"],
-)
+slips = experiments.models.table_of(moved)
 
 # %% [markdown]
 # ## What each mistake does

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from unmasked import _generators
 from unmasked_doctor._form import mapped
-from unmasked_doctor._tensors import ends_in, floats, share_moved
+from unmasked_doctor._tensors import OTHER_SIZES, ends_in, floats, share_moved
 from unmasked_doctor._words import HIDES, HIDES_NOT, LENGTHS
 
 __all__ = ["Answers", "Asker", "Given", "Noticed", "Padding", "evaluated", "other"]
@@ -27,9 +27,6 @@ _PADDING = re.compile(
     r"(?i)(^|_)(attention|attn|padding|pad|key_padding|valid|token)_?mask$|^(mask|src_mask|x_mask|pads?|padded)$|padding"
 )
 _DECODED = ("decoder_input_ids", "decoder_inputs_embeds", "tgt", "decoder_ids", "decoder_inputs")
-
-
-_ALONE = 1e-3  # of the largest output: kernels of other sizes round in another way
 
 
 @dataclass(frozen=True)
@@ -335,7 +332,7 @@ class Asker:
                 if real is not None and axis == 0 and x.shape == y.shape:
                     x, y = x[:, real.to(x.device)], y[:, real.to(x.device)]
                 worst = max(worst, (share_moved(x, y, axis, torch.tensor([0])) or 0.0) if x.numel() else 0.0)
-        return worst if worst > _ALONE else 0.0
+        return worst if worst > OTHER_SIZES else 0.0
 
     def still(self, given: Given, before: Answers, *, seed: int = 0) -> bool:
         """Whether the model gives the same again; with another seed, whatever numbers it draws."""

@@ -36,10 +36,11 @@ from unmasked_doctor._target import with_article
 from unmasked_doctor._tensors import all_equal
 from unmasked_doctor._unlike import FACTS, TURNED_ALIKE, Seen, may_be_a_mistake, odd_ones, step_of, tiled
 from unmasked_doctor._why.items import meeting, tokens_first
+from unmasked_doctor._words import ITEMS
 
 __all__ = ["diagnose_model"]
 
-ITEMS, FUTURE = "no item reaches another", "no output sees later tokens"
+FUTURE = "no output sees later tokens"
 ALIKE = "the same call gives the same again"
 PIECES = "in pieces it gives what it gives at once"
 _BY_LAYERS = (ITEMS, FUTURE, PADDED)  # promises that a layer may break

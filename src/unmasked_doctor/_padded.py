@@ -14,13 +14,11 @@ from unmasked_doctor._listen.calls import Call
 from unmasked_doctor._model_run import ModelRun
 from unmasked_doctor._pair_of import pair_of
 from unmasked_doctor._report import Finding, Open, Pair
-from unmasked_doctor._tensors import all_equal, share_moved
+from unmasked_doctor._tensors import OTHER_SIZES, all_equal, share_moved
 from unmasked_doctor._unlike import Seen
 from unmasked_doctor._words import HIDES
 
 __all__ = ["AskedForPadding"]
-
-_LEAST = 1e-3  # of the largest output: kernels of other sizes round in another way
 
 
 class AskedForPadding(Examined):
@@ -94,7 +92,7 @@ class AskedForPadding(Examined):
         if x.shape[:2] == real.shape and y.size(1) == x.size(1) + 1:
             x, y = x[real], y[:, 1:][real]
         share = share_moved(x, y, 0, torch.arange(len(x))) if x.shape == y.shape and x.dim() else None
-        if share and share > _LEAST:
+        if share and share > OTHER_SIZES:
             text = f"with one more token of padding before a text, which {padding.name} hides, it gives something else"
             evidence = f"outputs of real tokens move by {share:.2g} of the largest: its positions count padding"
             self.find(None, PADDED, None, text, evidence, how="followed", step="positions")

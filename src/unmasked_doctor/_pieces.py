@@ -13,14 +13,13 @@ import torch
 from torch import Tensor
 
 from unmasked_doctor._asker import Answers, Asker, Given
-from unmasked_doctor._tensors import tensors_in
+from unmasked_doctor._tensors import OTHER_SIZES, tensors_in
 
 __all__ = ["Fed", "fed_in_pieces"]
 
 _STATE = re.compile(r"(?i)cache|past|(^|_)states?$|(^|_)mems?$|memor|(^|_)kvs?$|store|incremental")
 _NO_STATE = re.compile(r"(?i)hidden|^use_|^output_|^return_|position|mask|ids$|length|^cache_implementation")
 _START = re.compile(r"(?i)start|offset|pos|past|step|seen|index|time|cur|length")
-_LEAST = 1e-3  # of the largest: kernels of other sizes round in another way
 
 
 @dataclass(frozen=True)
@@ -118,7 +117,7 @@ class _Feeding:
         if own is None or after_others is None:
             return None
         one, two = (steps[-1].outputs[0] for steps, _ in (own, after_others))
-        if float((one - two).abs().max()) <= _LEAST * float(one.abs().max()):
+        if float((one - two).abs().max()) <= OTHER_SIZES * float(one.abs().max()):
             return None
         steps, grows = own
         then = whole.named()
@@ -128,8 +127,8 @@ class _Feeding:
             for name, x in then.items():
                 apart.setdefault(name, []).append(self._apart(x, now.get(name), self.tokens - 2 + number))
         share = max(apart["output 0"])
-        first = next((name for name, shares in apart.items() if max(shares) > _LEAST), "")
-        return Fed(share if share > _LEAST else 0.0, first, bool(self.starts) if grows is None else grows)
+        first = next((name for name, shares in apart.items() if max(shares) > OTHER_SIZES), "")
+        return Fed(share if share > OTHER_SIZES else 0.0, first, bool(self.starts) if grows is None else grows)
 
     def _steps(self, start: Given) -> tuple[list[Answers], bool | None] | None:
         """What the last two tokens give, each fed alone after others, and whether what is given back grew."""

@@ -14,6 +14,7 @@ from typing import Any, Literal
 from torch import Tensor
 
 from unmasked_doctor import museum
+from unmasked_doctor._words import ALONE, ITEMS
 
 __all__ = [
     "STANDINGS", "STEPS", "Finding", "Given", "Layer", "ModelReport", "Open", "Outcome", "Pair", "Passed", "Report",
@@ -46,18 +47,19 @@ STEPS: dict[str, str] = {
 
 
 # The promise that a design may not make, by the checks that ask for it: rows of a table may attend to each other.
-_ITEMS = ("batch items independent", "no item reaches another")
+_MEET = (ALONE, ITEMS)
+_ACCEPTED = (*STEPS, "items")  # beside mistakes of the museum
 
 
 def known(but: Iterable[str]) -> None:
     """Refuse what names neither a mistake of the museum nor a step."""
     for name in but:
-        if name not in museum.ENTRIES and name not in (*STEPS, "items"):
-            near = difflib.get_close_matches(name, [*STEPS, "items", *museum.ENTRIES], n=1)
+        if name not in museum.ENTRIES and name not in _ACCEPTED:
+            near = difflib.get_close_matches(name, [*_ACCEPTED, *museum.ENTRIES], n=1)
             meant = f"did you mean {near[0]!r}? Choose" if near else "choose"
             raise ValueError(
                 f"but names {name!r}, which is no mistake of unmasked_doctor.museum.ENTRIES, and no step: {meant} of "
-                f"{', '.join(STEPS)}, or items"
+                f"{', '.join(_ACCEPTED)}"
             )
 
 
@@ -167,7 +169,7 @@ class Finding:
             >>> found.accepted(["scale"]), found.accepted(["mask"])
             (True, False)
         """
-        kinds = {self.cause, self.step or ("items" if self.check in _ITEMS else None)} - {None}
+        kinds = {self.cause, self.step or ("items" if self.check in _MEET else None)} - {None}
         return not kinds.isdisjoint(but)
 
 
@@ -487,7 +489,7 @@ def _lines(
         yield f"    {each.evidence}"
         if each.step and not each.caution:
             yield f"    if it is meant ({STEPS[each.step]}), accept it by but=[{each.step!r}]"
-        elif each.check in _ITEMS:
+        elif each.check in _MEET:
             yield "    if items are meant to meet, as rows of a table may, accept it by but=['items']"
         if each.also:
             yield f"    it could also be {' or '.join(each.also)}"

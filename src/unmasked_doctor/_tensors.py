@@ -8,8 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-__all__ = ["all_equal", "ends_in", "floats", "gaps", "share_moved", "tensors_in"]
+__all__ = ["OTHER_SIZES", "all_equal", "ends_in", "floats", "gaps", "share_moved", "tensors_in"]
 
+OTHER_SIZES = 1e-3  # of the largest output: kernels of other sizes round in another way
 _LEAST = 1e-4  # of the largest output: what moves less is rounding
 
 

@@ -1,10 +1,13 @@
-"""What names of arguments say: that they hide tokens, or count them. A name alone decides nothing."""
+"""Words that several modules share: names of promises, and what names of arguments say, which alone decide nothing."""
 
 from __future__ import annotations
 
 import re
 
-__all__ = ["HIDES", "HIDES_NOT", "LENGTHS"]
+__all__ = ["ALONE", "HIDES", "HIDES_NOT", "ITEMS", "KEPT", "LENGTHS"]
+
+ALONE, ITEMS = "batch items independent", "no item reaches another"  # of a layer, and of a model
+KEPT = "calls do not change each other"
 
 HIDES = re.compile(r"(?i)mask|pad|valid|allow|visible|hidden|keep|alive|exist|present|real|observed")
 HIDES_NOT = re.compile(r"(?i)prefix|prompt|segment|type|loss|label|random|noise|hidden_?(state|size|dim)")

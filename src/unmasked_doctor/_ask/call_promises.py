@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from unmasked_doctor._ask.call_designs import designs
-from unmasked_doctor._ask.hidings import Hiding, Reach, hidings
+from unmasked_doctor._ask.hidings import Hiding, Reach, hidden_seen, hidings, others_shown
 from unmasked_doctor._ask.leaves import is_mask, mirrored, padded_before, padding_id
 from unmasked_doctor._ask.promises import ALONE, CACHE, FUTURE, HIDDEN, MASK, NUMBERS, ORDER
 from unmasked_doctor._ask.sequences import sequences
@@ -20,7 +20,7 @@ from unmasked_doctor._form import Leaf
 from unmasked_doctor._report import Finding, Given, Open, Outcome, Passed
 from unmasked_doctor._subject import STILL, brief
 from unmasked_doctor._tensors import gaps
-from unmasked_doctor._words import HIDES, LENGTHS
+from unmasked_doctor._words import HIDES, KEPT, LENGTHS
 
 __all__ = ["promises"]
 
@@ -91,36 +91,19 @@ def _unseen(asked: UserCall) -> Tensor:
             if blind and not own:  # in the sense that hides less
                 padded = padded | min(blind, key=lambda each: int(each.sum()))
             if own:
-                obeyed = [way for way in own if not bool(_seen(reach, way).any())]
+                obeyed = [way for way in own if not bool(hidden_seen(reach, way).any())]
                 way = obeyed[0] if obeyed else min(own, key=lambda each: int(each.hidden.sum()))
                 padded = padded | way.hidden[:, 0]
     return padded
 
 
-def _seen(reach: Reach, way: Hiding) -> Tensor:
-    """Which hidden tokens real outputs notice, each token's own output aside: (items, outputs, tokens)."""
-    seen = reach.moved & way.hidden
-    if reach.moved.size(1) == len(reach.tokens):
-        seen = seen & ~torch.eye(len(reach.tokens), dtype=torch.bool)
-        seen = seen & ~way.hidden.all(1)[:, :, None]  # nobody reads what padding gives
-    return seen & ~way.hidden.all(-1, keepdim=True)  # who may see nothing
-
-
 def _seen_by_others(asked: UserCall, reach: Reach, way: Hiding) -> Tensor:
-    """What `_seen` finds, without tokens that move one row alone where nobody knows which row is a token's own."""
-    seen = _seen(reach, way)
-    for item, output, token in seen.nonzero().tolist() if reach.moved.size(1) == 1 else ():
+    """What `hidden_seen` finds, without tokens that move one row, where nobody knows which is a token's own."""
+    noticed = hidden_seen(reach, way)
+    for item, output, token in noticed.nonzero().tolist() if reach.moved.size(1) == 1 else ():
         rows = asked.rows_that_move(reach.leaf, reach.tokens[token])
-        seen[item, output, token] = rows is None or bool(rows[item] > 1)
-    return seen
-
-
-def _shown(reach: Reach, way: Hiding) -> Tensor:
-    """Which outputs notice other tokens that a mask does not hide."""
-    shown = reach.moved & ~way.hidden
-    if reach.moved.size(1) == len(reach.tokens):
-        shown = shown & ~torch.eye(len(reach.tokens), dtype=torch.bool)
-    return shown
+        noticed[item, output, token] = rows is None or bool(rows[item] > 1)
+    return noticed
 
 
 def _hides_some(reach: Reach, way: Hiding) -> bool:
@@ -167,7 +150,7 @@ def _masks(asked: UserCall, turned: UserCall | None, *, causal: bool | None) -> 
             continue  # all that it leaves out is seen: it says something else
         item, output, token = seen.nonzero()[0].tolist()
         cause = "padding-ignored" if bool((reach.moved | ~way.hidden).all()) else None
-        if not bool(_shown(reach, way).any()):  # what it hides alone is seen
+        if not bool(others_shown(reach, way).any()):  # what it hides alone is seen
             cause = "mask-polarity"
         senses = dict.fromkeys(each.told for each, *_ in tried)
         text = f"what {leaf.name} hides is seen" + (
@@ -427,7 +410,7 @@ def _order(asked: UserCall) -> Iterator[Outcome]:
 
 def _kept(asked: UserCall) -> Iterator[Outcome]:
     """Call it between two equal calls with other tokens, masks and lengths, which must change nothing."""
-    check = "calls do not change each other"
+    check = KEPT
     between = [asked.other(n, x) if n in asked.content else x for n, x in enumerate(asked.given)]
     turned = list(between)
     for n, x in enumerate(between):

@@ -15,7 +15,7 @@ from unmasked_doctor._words import HIDES_NOT, LENGTHS
 if TYPE_CHECKING:
     from unmasked_doctor._ask.user_call import UserCall
 
-__all__ = ["Hiding", "Reach", "hidings"]
+__all__ = ["Hiding", "Reach", "hidden_seen", "hidings", "others_shown"]
 
 
 @dataclass(frozen=True)
@@ -88,3 +88,20 @@ def hidings(asked: UserCall, at: int, reach: Reach) -> Iterator[list[Hiding]]:
     ]  # fmt: skip
     if ways:
         yield ways
+
+
+def hidden_seen(reach: Reach, way: Hiding) -> Tensor:
+    """Which hidden tokens real outputs notice, each token's own output aside: (items, outputs, tokens)."""
+    noticed = reach.moved & way.hidden
+    if reach.moved.size(1) == len(reach.tokens):
+        noticed = noticed & ~torch.eye(len(reach.tokens), dtype=torch.bool)
+        noticed = noticed & ~way.hidden.all(1)[:, :, None]  # nobody reads what padding gives
+    return noticed & ~way.hidden.all(-1, keepdim=True)  # who may see nothing
+
+
+def others_shown(reach: Reach, way: Hiding) -> Tensor:
+    """Which outputs notice other tokens that a mask does not hide."""
+    noticed = reach.moved & ~way.hidden
+    if reach.moved.size(1) == len(reach.tokens):
+        noticed = noticed & ~torch.eye(len(reach.tokens), dtype=torch.bool)
+    return noticed

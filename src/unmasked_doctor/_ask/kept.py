@@ -10,6 +10,7 @@ from torch import Tensor
 from unmasked_doctor._ask.promises import CACHE
 from unmasked_doctor._report import Finding, Outcome, Passed
 from unmasked_doctor._subject import Because, Subject, brief, explained
+from unmasked_doctor._words import KEPT
 from unmasked_doctor.probes import changed, differs, moved
 
 __all__ = ["caches", "keeps_nothing"]
@@ -21,7 +22,7 @@ def keeps_nothing(subject: Subject) -> Iterator[Outcome]:
     if subject.fixed or subject.failure(2, many) is not None:  # it takes no sequence that long
         return
     short, long = subject.noise(2, few), subject.noise(2, many, 11)
-    check, fresh, used = "calls do not change each other", subject.like(), subject.like()
+    check, fresh, used = KEPT, subject.like(), subject.like()
     used(short)
     after, alone = used(long), fresh(long)
     leak = differs(used(changed(long, many - 1))[:, few:-1], after[:, few:-1]) if subject.causal else 0.0

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from unmasked_doctor._report import Finding, Outcome, Pair
 from unmasked_doctor._subject import Subject
 from unmasked_doctor._target import draw
+from unmasked_doctor._words import ALONE
 from unmasked_doctor.probes import moved
 
 __all__ = [
@@ -22,7 +23,6 @@ __all__ = [
     "prepared", "settled", "with_pairs",
 ]  # fmt: skip
 
-ALONE = "batch items independent"
 FUTURE = "no leak from the future, in value and gradient"
 MASK = "mask polarity, and padding respected"
 HIDDEN = "what is hidden is not seen"  # in whichever sense a mask is obeyed

@@ -80,9 +80,7 @@ def with_other_rows(asked: UserCall, which: Tensor, at: int) -> list[Tensor]:
     """The call with other rows in one of its sequences."""
     made, count = asked.given, int(which.max()) + 1
     for n in asked.content:
-        own = (
-            which == at if len(made[n]) == len(which) else torch.arange(count) == at if len(made[n]) == count else None
-        )
+        own = {count: torch.arange(count) == at, len(which): which == at}.get(len(made[n]))
         if own is not None:
             made[n] = made[n].clone()
             made[n][own] = asked.other(n, made[n][own])

@@ -11,7 +11,7 @@ import copy
 import functools
 import itertools
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -544,17 +544,22 @@ class UserCall:
                 continue
             size = self.leaves[n].given.size(axis)
             tokens = list(range(size)) if size <= _MOST else [*torch.linspace(0, size - 1, _MOST).long().tolist()]
-            rows = []
-            for token in tokens:
-                made = self.changed(n, token)
-                gap = None if made is None else self.moved(made)
-                if gap is None:
-                    break
-                rows.append(gap)
-            if len(rows) == len(tokens) and tokens:
-                gap = torch.stack(rows, -1)
-                found[n] = Reach(n, tokens, gap > self.share, gap)
+            if (reach := self.reach(n, tokens, {})) is not None:
+                found[n] = reach
         return found
+
+    def reach(self, n: int, tokens: list[int], put: Mapping[int, Tensor]) -> Reach | None:
+        """Which outputs notice these tokens of an argument, with others in the place of some arguments."""
+        before = self.run([put.get(at, x) for at, x in enumerate(self.given)])[0] if put else self.output
+        rows = []
+        for token in tokens:
+            made = self.changed(n, token)
+            gap = None if made is None else self.moved([put.get(at, x) for at, x in enumerate(made)], before)
+            if gap is None:
+                return None
+            rows.append(gap)
+        apart = torch.stack(rows, -1) if rows else None
+        return None if apart is None else Reach(n, tokens, apart > self.share, apart)
 
     def is_padded(self, at: int) -> bool:
         """Whether whole numbers, as ids of words, count only by being the one that stands for padding."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
 
-from unmasked_doctor._ask.hidings import Hiding, hidings
+from unmasked_doctor._ask.hidings import Hiding, hidden_seen, hidings, others_shown
 from unmasked_doctor._ask.leaves import is_mask, mirrored
 from unmasked_doctor._ask.user_call import UserCall
 from unmasked_doctor._call import as_given
@@ -112,20 +113,20 @@ class _Weights:
     def mirrored(self) -> bool:
         return torch.equal(self.should.flip(-1), self.zero)
 
-    def one_less(self) -> int:
-        """How many more keys of each item are seen than should be, where just these lie at the border; or 0."""
+    def one_less(self) -> bool:
+        """Whether of each item one more key is seen than should be, the one at the border."""
         counts = (self.should & ~self.zero).sum(-1)
         counts = counts[self.should.any(-1) & ~self.should.all(-1)]
-        more = int(counts.max()) if counts.numel() else 0
         edge = self.should & (~self.should).roll(1, -1)  # the first that is hidden, behind what is not
         edge[..., 0] = False
-        return more if more == 1 and torch.equal(self.should & ~self.zero, edge & ~self.zero) else 0
+        at_edge = torch.equal(self.should & ~self.zero, edge & ~self.zero)
+        return bool(counts.numel()) and int(counts.max()) == 1 and at_edge
 
 
 def hidden(asked: UserCall, found: Finding) -> Finding:
     """Tell what the weights hide in the place of what a mask says."""
-    names = {*found.told.split()}
-    every = list(_weights(asked, names))
+    names, calls = {*found.told.split()}, _heard(asked)
+    every = list(_weights(asked, calls, names))
     leaking = [each for each in every if each.leaks]
     where = f" in {leaking[0].seen.name}" if leaking and len(every) > len(leaking) else ""
     if every and not leaking:
@@ -134,7 +135,7 @@ def hidden(asked: UserCall, found: Finding) -> Finding:
             text = f"what {late.name} hides is masked after the softmax, in which it still takes its share"
             return replace(found, cause="mask-after-softmax", told=text)
         return found
-    if text := _repeated(asked, names):
+    if text := _repeated(asked, calls, names):
         return replace(found, cause=None, told=text)
     for each in leaking:
         for holds, cause, text in _tried(each):
@@ -163,29 +164,25 @@ def _tried(each: _Weights) -> Iterator[tuple[bool, str | None, str]]:
     yield (
         each.multiplied(),
         None,
-        (
-            f"the scores of what {name} hides are multiplied by a large number, which makes some of them the largest: "
-            "put -inf there"
-        ),
+        f"the scores of what {name} hides are multiplied by a large number, which makes some of them the largest: "
+        "put -inf there",
     )
     shares = "and a softmax gives what has a finite score its share: put -inf there"
     cause = "float-mask-of-ones" if value == 0 else "boolean-mask-added"
     yield (
         value is not None,
         cause,
-        f"the scores of what {name} hides become {value:.3g}, {shares}"
-        if value
-        else (f"the scores of what {name} hides become 0, {shares}"),
+        f"the scores of what {name} hides become {value or 0:.3g}, {shares}",
     )
     yield (
         each.after_softmax(),
         "mask-after-softmax",
-        (f"what {name} hides is masked after the softmax, in which it still takes its share"),
+        f"what {name} hides is masked after the softmax, in which it still takes its share",
     )
     yield (
         each.on_queries(),
         "padding-ignored",
-        (f"{name} is laid on the axis of queries, not of keys: what it hides sees nothing, and is seen by all"),
+        f"{name} is laid on the axis of queries, not of keys: what it hides sees nothing, and is seen by all",
     )
     added = "boolean-mask-added" if each.seen.call.booleans else "float-mask-of-ones"
     yield (
@@ -202,15 +199,14 @@ def _tried(each: _Weights) -> Iterator[tuple[bool, str | None, str]]:
     yield by != 0, None, f"{name} hides keys that lie {abs(by)} {'behind' if by > 0 else 'before'} those that it says"
     yield each.mirrored(), None, f"{name} hides keys in the reverse order, as with padding at the other end"
     yield (
-        each.one_less() == 1,
+        each.one_less(),
         None,
         f"of what {name} hides, the first token behind what it shows is seen: one too many",
     )
 
 
-def _weights(asked: UserCall, names: set[str]) -> Iterator[_Weights]:
+def _weights(asked: UserCall, calls: list[Seen], names: set[str]) -> Iterator[_Weights]:
     """The weights of each attention that has an axis of the keys that the mask of a finding is for."""
-    calls = _heard(asked)
     for seen in calls:
         fitting = [each for way, name in _ways(asked, names) if (each := _beside(seen, way, name)) is not None]
         if fitting:
@@ -224,10 +220,9 @@ def only_the_longest(asked: UserCall) -> str:
         lengths = x.dim() == 1 and LENGTHS.search(leaf.name) and not x.is_floating_point()
         if asked.rows(at) != 0 or not (lengths or is_mask(leaf)) or torch.equal(x, x[:1].expand_as(x)):
             continue
-        for one in (x.amax(0, keepdim=True), x.amin(0, keepdim=True)):
-            other = x.amin(0, keepdim=True) if torch.equal(one, x.amax(0, keepdim=True)) else x.amax(0, keepdim=True)
-            still = not asked.any_moves(set(), {at: one.expand_as(x).clone()})
-            if still and asked.any_moves(set(), {at: other.expand_as(x).clone()}):
+        ends = [each(x, 0, keepdim=True).expand_as(x).clone() for each in (torch.amax, torch.amin)]
+        for one, other in itertools.permutations(ends):
+            if not asked.any_moves(set(), {at: one}) and asked.any_moves(set(), {at: other}):
                 return leaf.name
     return ""
 
@@ -236,12 +231,12 @@ def of_another_item(asked: UserCall) -> str:
     """Tell how the mask of one item comes to another; or ""."""
     if name := only_the_longest(asked):
         return f"of {name}, the largest of all items is used in the place of each item's own"
-    return _repeated(asked, {leaf.name for leaf in asked.leaves})
+    return _repeated(asked, _heard(asked), {leaf.name for leaf in asked.leaves})
 
 
-def _repeated(asked: UserCall, names: set[str]) -> str:
+def _repeated(asked: UserCall, calls: list[Seen], names: set[str]) -> str:
     """Tell of a mask that goes along with the rows of all heads in one order, where they stand in the other; or ""."""
-    for seen in _heard(asked):
+    for seen in calls:
         laid = (seen.call.scores <= _LOW) | ~seen.call.scores.isfinite()
         rows = laid.flatten(0, 1)
         for way, name in _ways(asked, names):
@@ -304,23 +299,16 @@ def _obeyed(asked: UserCall, at: int, other: Tensor) -> bool:
     if asked.leaves[asked.main].given.dim() > 3:
         return any(_obeyed_in_all(asked, hides, put) for hides in _hidden_places(asked, at))
     for reach in asked.reaches.values():
+        now = asked.reach(reach.leaf, reach.tokens, put)
+        if now is None:
+            return False
         for way in (way for some in hidings(asked, at, reach) for way in some):
-            rows = []
-            before = asked.run([put.get(n, x) for n, x in enumerate(asked.given)])[0]
-            for token in reach.tokens:
-                made = asked.changed(reach.leaf, token)
-                gap = None if made is None else asked.moved([put.get(n, x) for n, x in enumerate(made)], before)
-                if gap is None:
-                    return False
-                rows.append(gap > asked.share)
-            moved = torch.stack(rows, -1)
-            square = moved.size(1) == len(reach.tokens)
-            if square:
-                moved = moved & ~torch.eye(len(reach.tokens), dtype=torch.bool)
-                moved = moved & ~way.hidden.all(1)[:, :, None]
-            moved = moved & ~way.hidden.all(-1, keepdim=True)
-            shown = (moved & ~way.hidden).any(1)
-            if not bool((moved & way.hidden).any()) and bool((shown | way.hidden.all(1)).all()) and bool(shown.any()):
+            lives = others_shown(now, way) & ~way.hidden.all(-1, keepdim=True)
+            if now.moved.size(1) == len(now.tokens):
+                lives = lives & ~way.hidden.all(1)[:, :, None]
+            lives = lives.any(1)
+            seen = bool(hidden_seen(now, way).any())
+            if not seen and bool(lives.any()) and bool((lives | way.hidden.all(1)).all()):
                 return True
     return False
 

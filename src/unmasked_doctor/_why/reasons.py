@@ -24,10 +24,10 @@ from unmasked_doctor._why.items import kind_of, meeting, tokens_first
 from unmasked_doctor._why.masked import between, future_in_attention, hidden, of_another_item
 from unmasked_doctor._why.pieces import in_pieces
 from unmasked_doctor._why.trace import Step, traced
+from unmasked_doctor._words import KEPT
 
 __all__ = ["explained"]
 
-KEPT = "calls do not change each other"
 _KEEPS = "a call changes {}, by which the next one gives another output: it keeps what belongs to the first"
 _MOST = 0.5  # of the entries of a result
 

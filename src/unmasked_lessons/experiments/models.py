@@ -144,6 +144,12 @@ def slipped(function: Callable[..., Tensor], slip: Slip) -> Callable[..., Tensor
     return changed
 
 
+def table_of(moved: Mapping[Slip, float]) -> Table:
+    """Return a table of slips, and of how far each moves its model's output."""
+    rows = [[slip.model, f"`{slip.right}`", f"`{slip.wrong}`", share] for slip, share in moved.items()]
+    return table(["Model", "The line", "Written instead", "The output moves by"], rows, ["{}", "{}", "{:.0%}"])
+
+
 def calls(model: str) -> list[tuple[Any, ...]]:
     """What the function of a model is given, for each kind of its layers."""
     config, weights, x = layer(model)

@@ -1,5 +1,6 @@
 """The attention of five models of 2026: their configs, small layers of each, and slips in their lines."""
 
+import zlib
 from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 from typing import Any
@@ -208,7 +209,7 @@ _SHAPES = {
 def spread(name: str, weight: Tensor) -> Tensor:
     """Random numbers for a weight of this name and shape, large enough to matter, and around one for a norm's."""
     size = weight.size(-1) ** -0.5 if weight.dim() > 1 else 0.3
-    return size * torch.randn(weight.shape, generator=torch.Generator().manual_seed(len(name))) + (
+    return size * torch.randn(weight.shape, generator=torch.Generator().manual_seed(zlib.crc32(name.encode()))) + (
         "norm" in name and weight.dim() == 1 and not name.endswith("bias")
     )
 
