@@ -641,13 +641,14 @@ exhibit(
 
 # %% [markdown]
 # **Hides** in texts of no more words than are chosen. **Caught by** `sees_the_future`. **Fix:** hide the future before
-# `topk`, and once more after it, for early words have fewer keys than it picks. See [DeepSeek-V3.2<!--~ its name
-# -->](../pytorch/models_2026.py#choose-then-attend-deepseek-v32).
+# `topk`, and once more after it: where fewer keys are allowed than it picks, it picks hidden ones. See
+# [DeepSeek-V3.2<!--~ its name -->](../pytorch/models_2026.py#choose-then-attend-deepseek-v32).
 #
 # ## An output that is not turned back { #output-not-turned-back }
 #
 # Where one turned tensor is key and value, values are turned by their place as keys are. Turned back by the query's
-# place, an output depends on distances alone, as scores do. Left as it is, it says where in the text its words stand.
+# place, an output depends on distances alone, as scores do. Not turned back, it also depends on where in the text the
+# words stand.
 
 
 # %% tags=["hide-input"]
@@ -677,8 +678,8 @@ exhibit(
 #
 # ## A finished key as value { #turned-key-as-value }
 #
-# Some layers of Gemma 4<!--~ its name --> have no matrix for values: the projected keys serve for both. But only keys
-# are turned. Who takes the key after its turning has values that turn with their place.
+# Far layers of the larger Gemma 4<!--~ its name --> models have no matrix for values: the projected keys serve for
+# both. But only keys are turned. Who takes the key after its turning has values that turn with their place.
 
 
 # %% tags=["hide-input"]
@@ -700,7 +701,7 @@ exhibit(
 # %% [markdown]
 # **Hides** with one token, at place zero. **Caught by** `knows_the_place`. **Fix:** take the value where the key was
 # projected, before its norm and its turning. See [Gemma 4<!--~ its name
-# -->](../pytorch/models_2026.py#share-what-far-layers-keep-gemma-4).
+# -->](../pytorch/models_2026.py#share-keys-and-values-gemma-4).
 #
 # ## Capped after the mask { #softcap-after-mask }
 #

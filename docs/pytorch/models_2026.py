@@ -2,15 +2,16 @@
 # <!--~ 4, 5: names -->
 # # How do DeepSeek V4, Gemma 4, Kimi Linear and Qwen3.5 attend?
 #
-# **They keep less of a long text: sums of its words, keys and values that layers share, or a memory of fixed size.**
+# **They keep or read less of a long text: the best of its keys, averages of its blocks, keys and values that layers
+# share, or, in most layers, a memory of fixed size.**
 #
 # {{ table.markdown() }}
 #
 # *(Sizes are the defaults of the configs in transformers; checkpoints of other sizes differ.)*
 #
 # **You should know** [how the models before them attend](models.py), [latents and shared heads](grouped.py) and [the
-# delta rule](linear.py). **You will know** each of these layers in code that gives the logits of transformers, what is
-# easily written wrong in it, and how far off that is.
+# delta rule](linear.py). **You will know** each of these layers in code that gives transformers' logits for a whole
+# text without padding, what is easily written wrong in it, and how far off that is.
 
 # %% tags=["imports"]
 import math
@@ -23,9 +24,9 @@ from unmasked.heads import merge_heads, split_heads
 from unmasked.positions import Rotary
 
 # %% [markdown]
-# Each section has a function of the words `x` (batch, tokens, features), the layer's weights `w` by their names in the
-# checkpoint, the model's `config`, and the number of the layer, as on the page before. They share three helpers. The
-# last one turns the *last* features of each head, where these models put what turns:
+# Each section has a function of the words `x` (batch, tokens, features), the layer's weights `w` by their names in
+# transformers, which renames those of some checkpoints, the model's `config`, and the number of the layer. They share
+# three helpers. `turn` turns the *last* features of each head, where DeepSeek's models put what turns:
 
 
 # %%
@@ -39,7 +40,7 @@ def project(x, w, name, heads):  # batch heads tokens features
 
 
 def turn(x, place, rope, size, pairing="interleaved"):
-    rope = rope | {"partial_rotary_factor": None}  # all of those it gets
+    rope = rope | {"partial_rotary_factor": None}  # x is cut to what turns
     rotary = Rotary.from_config(size, rope, pairing=pairing)
     still, last = x[..., :-size], x[..., -size:]
     return torch.cat([still, rotary(last, place)], dim=-1)
@@ -48,11 +49,11 @@ def turn(x, place, rope, size, pairing="interleaved"):
 # %% [markdown]
 # ## Choose, then attend: DeepSeek-V3.2<!--~ its name -->
 #
-# An *indexer* gives each query a cheap score for every key, and attention sees only the best. A score is a dot product,
-# with negatives set to zero, in a few small heads that share one key for each word; the query's word says how much each
-# head counts. Both DeepSeek models choose by this function. It hides what a query may not see *before* the choice:
-# otherwise later words take places among the best, the mask hides them afterwards, and early words are left with
-# nothing.
+# An *indexer* gives each query
+# a cheap score for every key, and attention sees only the best. Each of its small heads takes a dot product, with
+# negatives set to zero; the score is their sum, weighted by what the query's word gives each head. All heads share one
+# key for each word. What a query may not see is hidden *before* the choice: otherwise later words take places among the
+# best, the mask hides them afterwards, and early words may be left with few keys, or none.
 
 
 # %%
@@ -94,12 +95,9 @@ def deepseek_v32(x, w, config, layer=0):
     parts = (w[f"indexer.k_norm.{name}"] for name in ("weight", "bias"))
     small = F.layer_norm(small, small.shape[-1:], *parts, eps=1e-6)[:, None]
     looks = project(latent, w, "indexer.wq_b", config.index_n_heads)
-    (
-        looks,
-        small,
-    ) = (  # here the first features turn: they are rolled to the end
-        turn(each.roll(-size, -1), place, rope, size, "halves")
-        for each in (looks, small)
+    looks, small = (each.roll(-size, -1) for each in (looks, small))
+    looks, small = (  # the first features turn here, and stand last now
+        turn(each, place, rope, size, "halves") for each in (looks, small)
     )
     scores = index_scores(x, looks, small, w["indexer.weights_proj.weight"])
     causal = masks.causal(x.size(1), device=x.device)
@@ -113,16 +111,18 @@ def deepseek_v32(x, w, config, layer=0):
 
 
 # %% [markdown]
-# What attends is the latent attention of DeepSeek-V3<!--~ its name -->, word for word, with neighbors as pairs. The
-# indexer has *halves* as pairs: two conventions in one layer. In a text of no more words than the indexer chooses, all
-# of this changes nothing, so compare on a longer one.
+# What attends is the latent attention of DeepSeek-V3<!--~ its name -->, line for line. The indexer turns its *first*
+# features, in halves; attention turns its *last*, as neighbors. In a text of no more words than the indexer chooses,
+# the indexer changes nothing, so compare on a longer one.
 #
 # ## Sum up, then choose: DeepSeek V4<!--~ its name -->
 #
-# There is one head of keys, and *its keys are the values, too*. A query sees the nearest words as they are, and those
-# before them in summaries. A summary is an average of a block's words, feature by feature, weighted by a softmax over
-# the block. In half of the layers a block is long, and all summaries are seen; in the others it is short and overlaps
-# the one before, and an indexer chooses. Some layers have no summaries at all.
+# There is one head of keys, and *its keys are the values, too*. A query sees the nearest words as they are, and
+# complete blocks, near ones too, as summaries. A summary is an average of a block's projected words, feature by
+# feature: its weights are a softmax over learned gates, with a bias for each place in the block, and a norm follows.
+# Two kinds of layers alternate. In the one a block is long, and all summaries are seen. In the other it is short, its
+# summary averages the block before, too, by features of their own, and an indexer chooses. A third kind sees the
+# nearest words alone, and turns by another base.
 
 
 # %%
@@ -145,7 +145,7 @@ def summaries(x, w, name, size, every, eps):
 
 
 # %% [markdown]
-# A query may see a summary when it may see the last of its words. Each stands where its block begins:
+# A query may see a summary once its block is complete. A summary is turned by the place where its block begins:
 
 
 # %%
@@ -170,7 +170,8 @@ def far_words(x, latent, w, config, kind, place, rope, size):
 
 
 # %% [markdown]
-# Keys, near and far, are one tensor, and so are values. At the end the heads of a group are projected together:
+# Near keys and summaries are joined in one tensor, which is also the values. At the end each group of heads is
+# projected to few features, and then all together:
 
 
 # %%
@@ -207,17 +208,17 @@ def deepseek_v4(x, w, config, layer):
 
 
 # %% [markdown]
-# Keys are turned by their places, and here values are keys. So what a query finds is turned as well: by the place of
-# each word, which says where it stands in the text, and not how far away. Turning the output back by the *query's*
-# place leaves the distance. And a summary may be seen only when its last word may: seen from its first word on, as its
-# position suggests, it would tell the words that follow.
+# A key that is turned by its place is also the value, so the output depends on where words stand. Turned back by the
+# *query's* place, it depends on distances alone. And a summary that is seen from its first word on, as its position
+# suggests, would reveal words still to come.
 #
-# ## Share what far layers keep: Gemma 4<!--~ its name -->
+# ## Share keys and values: Gemma 4<!--~ its name -->
 #
-# Near layers are Gemma 3's<!--~ its name -->, with other numbers. Far layers are where a long text costs memory, so
-# they keep less: heads are twice as wide and fewer, in the larger models the keys, before norm and turning, serve as
-# values, and in the smaller ones the last layers have no keys at all, but read those of the last layer of their kind
-# that has. Norms no longer add one to their weight, the scale is one, and values are normed, too, without a weight.
+# Near and far layers alternate as in Gemma 3<!--~ its name -->. In all of them norms no longer add one to their weight,
+# the scale is one, and values are normed, too, without a weight. Far heads are twice as wide. Larger models have fewer
+# far key heads, and no matrix for far values: the keys, before norm and turning, serve as values (both are still kept).
+# In smaller ones the last layers, near and far, read the keys and values of the last layer of their kind that has its
+# own.
 
 
 # %%
@@ -246,14 +247,15 @@ def gemma4(x, w, config, layer, kept):  # kept: a dict that begins empty
 
 # %% [markdown]
 # Far layers turn a quarter of their pairs, the fast ones (`"proportional"`, which
-# [`Rotary.from_config`](positions.py#what-a-checkpoints-config-says) knows). Who reads a checkpoint without `v_proj` as
-# one whose values are the *finished* keys has values that turn with their place.
+# [`Rotary.from_config`](positions.py#what-a-checkpoints-config-says) knows). If you take the finished key as the value,
+# values turn with their place, and carry the weight of the keys' norm.
 #
 # ## Write into a fixed memory: Kimi Linear and Qwen3.5<!--~ its name -->
 #
-# Three layers out of four have no keys that grow with the text. They write each word into a square of numbers by the
-# [gated delta rule](linear.py#correct-and-forget), here for all heads at once. Queries and keys have length one, and a
-# short convolution mixes each feature with those of the three words before:
+# Three layers out of four have no keys that grow with the text. They write each word into a matrix for each head, by
+# the [gated delta rule](linear.py#correct-and-forget), here for all heads at once. Queries and keys have length one,
+# and a short convolution mixes each feature of queries, keys and values with the same feature of the three words
+# before:
 
 
 # %%
@@ -299,9 +301,10 @@ def qwen35_delta(x, w, config, layer=0):
 
 
 # %% [markdown]
-# Kimi Linear's rule forgets *feature by feature*: a word sets a share for each row of the memory. Its fourth layer is
-# latent attention without any position, since the layers between them know the order. (Qwen3.5's<!--~ its name --> is
-# that of [Qwen3-Next](models.py#qwen3-next-a-gate-on-what-was-found).)
+# Kimi Linear's rule forgets *feature by feature*: each word says how much of each row stays. Its output's gate is a
+# sigmoid, and that of Qwen3.5<!--~ its name --> a SiLU. One of its layers in four is latent attention without
+# positions; the others carry the order. (Qwen3.5's<!--~ its name --> is that of
+# [Qwen3-Next](models.py#qwen3-next-a-gate-on-what-was-found).)
 
 
 # %%
@@ -355,8 +358,9 @@ slips = experiments.models.table_of(moved)
 # %% [markdown]
 # ## What each mistake does
 #
-# None of these raises an error, and no shape changes. Each line was replaced in the functions above, with small random
-# weights; the last column is the difference, as a share of the output's size, in the layer where it is largest:
+# None of these raises an error, and no shape changes. Each line was replaced in the functions above, in small layers
+# with random weights; the last column is the difference, as a share of the output's size, in the layer where it is
+# largest:
 #
 # {{ slips.markdown() }}
 #
@@ -398,4 +402,5 @@ assert [each.within for each in leaks] == ["best_of", "far_words"], (
 # - DeepSeek-AI (2025), *DeepSeek-V3.2: Pushing the Frontier of Open Large Language Models*: the indexer.
 # - Kimi Team (2025), *Kimi Linear: An Expressive, Efficient Attention Architecture*: the gate for each feature.
 # - Yang, Kautz and Hatamizadeh (2024), *Gated Delta Networks: Improving Mamba2 with Delta Rule*.
-# - The code of `deepseek_v4`, `gemma4` and `qwen3_5` in transformers 5.24<!--~ a version -->, read for this page.
+# - The code of `deepseek_v32`, `deepseek_v4`, `gemma4`, `kimi_linear` and `qwen3_5` in transformers 5.24<!--~ a version
+#   -->, read for this page.

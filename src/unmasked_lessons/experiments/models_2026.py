@@ -17,7 +17,7 @@ ROWS = [row.split(" | ") for row in (
     "in the indexer | an indexer",
     "[DeepSeek V4](#sum-up-then-choose-deepseek-v4) | 128 words, and summaries of 4 or of 128 | one head, that is "
     "both | the last 64 turn, and the output turns back | sinks, an indexer",
-    "[Gemma 4](#share-what-far-layers-keep-gemma-4) | near 512 words; 1 layer of 6 all | heads of 256, far of 512; "
+    "[Gemma 4](#share-keys-and-values-gemma-4) | near 512 words; 1 layer of 6 all | heads of 256, far of 512; "
     "some shared | far: a quarter of the pairs | norms of Q, K and V; scale 1",
     "[Kimi Linear](#write-into-a-fixed-memory-kimi-linear-and-qwen35) | 1 layer of 4 all | latents; else a memory | "
     "none | a gate for each feature",
