@@ -23,7 +23,7 @@ from types import SimpleNamespace
 import torch
 import torch.nn.functional as F
 
-from unmasked import attend, masks
+from unmasked import attend, masks, plot
 from unmasked.heads import merge_heads, split_heads
 from unmasked.positions import Rotary
 
@@ -226,7 +226,7 @@ FUNCTIONS = {
 }
 moved = experiments.effects(FUNCTIONS)
 table = experiments.published()
-slips = experiments.table_of(moved)
+slips = plot.table(*experiments.in_table(moved))
 
 # %% [markdown]
 # ## What each mistake does

@@ -19,7 +19,7 @@ import math
 import torch
 import torch.nn.functional as F
 
-from unmasked import attend, masks
+from unmasked import attend, masks, plot
 from unmasked.heads import merge_heads, split_heads
 from unmasked.positions import Rotary
 
@@ -353,7 +353,7 @@ FUNCTIONS = {
 moved = experiments.effects(FUNCTIONS)
 leaks = experiments.leaking(FUNCTIONS)
 table = experiments.published()
-slips = experiments.models.table_of(moved)
+slips = plot.table(*experiments.models.in_table(moved))
 
 # %% [markdown]
 # ## What each mistake does

@@ -144,10 +144,12 @@ def slipped(function: Callable[..., Tensor], slip: Slip) -> Callable[..., Tensor
     return changed
 
 
-def table_of(moved: Mapping[Slip, float]) -> Table:
-    """Return a table of slips, and of how far each moves its model's output."""
-    rows = [[slip.model, f"`{slip.right}`", f"`{slip.wrong}`", share] for slip, share in moved.items()]
-    return table(["Model", "The line", "Written instead", "The output moves by"], rows, ["{}", "{}", "{:.0%}"])
+def in_table(moved: Mapping[Slip, float]) -> tuple[list[str], list[tuple[object, ...]], list[str]]:
+    """Return the header, the rows and the forms of a table of slips, and of how far each moves its model's output."""
+    rows: list[tuple[object, ...]] = [
+        (slip.model, f"`{slip.right}`", f"`{slip.wrong}`", share) for slip, share in moved.items()
+    ]
+    return ["Model", "The line", "Written instead", "The output moves by"], rows, ["{}", "{}", "{:.0%}"]
 
 
 def calls(model: str) -> list[tuple[Any, ...]]:
